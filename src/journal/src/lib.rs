@@ -1,1 +1,33 @@
-//! To be filled.
+//! The journal of a job: one file per process that says what happened to memory, in order, and what is live.
+//!
+//! The writer ([`Journal`]) lives inside the job. Everything it knows is in a mapped file, so it is kept however the
+//! process dies. The reader ([`reader::Reader`]) trusts nothing in a file. docs/JOURNAL.md describes the format.
+//!
+//! `unsafe` is confined to the `sys` module.
+#![deny(unsafe_code)]
+
+mod arena;
+mod create;
+mod event;
+mod flight;
+mod host;
+pub mod layout;
+mod live;
+mod names;
+pub mod reader;
+pub mod sabotage;
+mod sys;
+mod writer;
+
+pub use arena::Item;
+pub use create::{Identity, Options, default_dir};
+pub use event::{
+    Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT,
+    FLAG_UNKNOWN_ADDRESS, Kind, STREAM_UNKNOWN, long_from_short, short_from_long,
+};
+pub use flight::{InFlight, Intent};
+pub use layout::Geometry;
+pub use live::LiveEntry;
+pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH};
+pub use sys::clock::{Anchor, Clock};
+pub use writer::{FreeTicket, Granted, Journal, Ticket};

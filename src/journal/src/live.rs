@@ -1,0 +1,412 @@
+//! The live table: every allocation that is live now, complete at every instruction of the writer. Lock-free; works
+//! only on the words it is given.
+//!
+//! Buckets of seven entries behind one control line. The control line has the seven keys and a count of the entries
+//! that wanted this bucket, or passed it, and lie further on; a search stops at a bucket that nobody passed. So there
+//! are no tombstones: a removal leaves nothing behind, and the table does not rot.
+//!
+//! The reader believes only the entries (their first word is stored last, with a CRC), never the control lines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::event::{Attribution, Class, bits};
+use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS, crc_record};
+use crate::sabotage::{Guard, off};
+
+/// Nothing there.
+pub(crate) const STATE_EMPTY: u64 = 0;
+/// A live allocation.
+pub(crate) const STATE_LIVE: u64 = 1;
+/// A live allocation that somebody is giving back.
+pub(crate) const STATE_FREEING: u64 = 2;
+/// In the entry's last word: the free has begun; the low bits are the thread.
+pub(crate) const FREE_BEGUN: u64 = 1 << 63;
+
+const KEY_EMPTY: u64 = 0;
+const KEY_CLAIMED: u64 = 1;
+
+/// One live allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct LiveEntry {
+    /// Address or handle.
+    pub address: u64,
+    /// Bytes given.
+    pub given: u64,
+    /// Bytes asked for.
+    pub asked: u64,
+    /// What sort of memory.
+    pub class: Class,
+    /// Which device.
+    pub device: u8,
+    /// Which stream.
+    pub stream: u16,
+    /// Number of the event that made it.
+    pub birth: u64,
+    /// When, in ticks.
+    pub time: u64,
+    /// By which thread; 0 is unknown.
+    pub thread: u32,
+    /// By whom.
+    pub by: Attribution,
+}
+
+impl LiveEntry {
+    /// The entry's words in a state, with the CRC.
+    pub(crate) fn pack(&self, state: u64) -> [u64; RECORD_WORDS] {
+        let mut words = [
+            bits(self.thread.into(), 24) << 8,
+            self.address,
+            bits(self.given, 48)
+                | bits(self.class as u64, 4) << 48
+                | bits(self.device.into(), 6) << 52,
+            bits(self.asked, 48) | u64::from(self.stream) << 48,
+            self.birth,
+            self.time,
+            self.by.pack(),
+            0,
+        ];
+        words[0] |= u64::from(crc_record(&words)) << 32 | state;
+        words
+    }
+
+    /// The entry and its state, if its CRC is right. The last word is not covered.
+    pub(crate) fn unpack(words: &[u64; RECORD_WORDS]) -> Option<(Self, u64)> {
+        let mut covered = *words;
+        covered[0] = words[0] & 0xffff_ff00;
+        covered[7] = 0;
+        if u64::from(crc_record(&covered)) != words[0] >> 32 && !off(Guard::EntryCrc) {
+            return None;
+        }
+        let entry = Self {
+            address: words[1],
+            given: bits(words[2], 48),
+            asked: bits(words[3], 48),
+            class: Class::from_number(bits(words[2] >> 48, 4) as u8),
+            device: bits(words[2] >> 52, 6) as u8,
+            stream: (words[3] >> 48) as u16,
+            birth: words[4],
+            time: words[5],
+            thread: bits(words[0] >> 8, 24) as u32,
+            by: Attribution::unpack(words[6]),
+        };
+        Some((entry, words[0] & 0xff))
+    }
+}
+
+/// Where an entry lies: bucket and place in it. Stays valid until the entry is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    bucket: usize,
+    slot: usize,
+}
+
+/// The table, on words of the mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveTable {
+    buckets: &'static [[AtomicU64; BUCKET_WORDS]],
+}
+
+/// Buckets looked at before the table counts as full. At three quarters full, a chain of this length does not happen.
+const LONGEST_CHAIN: usize = 512;
+
+fn key_of(address: u64, class: Class) -> u64 {
+    bits(address, 58) | (class as u64) << 60
+}
+
+impl LiveTable {
+    pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
+        Self {
+            buckets: words.as_chunks().0,
+        }
+    }
+
+    fn home(&self, key: u64) -> usize {
+        let hash = (key ^ key >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 20) as usize & (self.buckets.len().wrapping_sub(1))
+    }
+
+    fn bucket(
+        &self,
+        home: usize,
+        step: usize,
+    ) -> Option<(usize, &'static [AtomicU64; BUCKET_WORDS])> {
+        let index = home.wrapping_add(step) & (self.buckets.len().wrapping_sub(1));
+        Some((index, self.buckets.get(index)?))
+    }
+
+    fn entry(&self, place: Place) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
+        self.buckets
+            .get(place.bucket)?
+            .as_chunks()
+            .0
+            .get(place.slot + 1)
+    }
+
+    /// Puts an entry into the table; `None` when the table is full. From the store of the entry's first word on, the
+    /// allocation counts as live.
+    pub(crate) fn insert(&self, entry: &LiveEntry) -> Option<Place> {
+        let key = key_of(entry.address, entry.class);
+        let home = self.home(key);
+        for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
+            let (index, bucket) = self.bucket(home, step)?;
+            for slot in 0..BUCKET_ENTRIES {
+                let control = bucket.get(slot + 1)?;
+                if control.load(Ordering::Relaxed) != KEY_EMPTY
+                    || control
+                        .compare_exchange(
+                            KEY_EMPTY,
+                            KEY_CLAIMED,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
+                        .is_err()
+                {
+                    continue;
+                }
+                for passed in 0..step {
+                    self.bucket(home, passed)?
+                        .1
+                        .first()?
+                        .fetch_add(1, Ordering::Relaxed);
+                }
+                let place = Place {
+                    bucket: index,
+                    slot,
+                };
+                let words = self.entry(place)?;
+                let packed = entry.pack(STATE_LIVE);
+                for (word, value) in words.iter().zip(packed).skip(1) {
+                    word.store(value, Ordering::Relaxed);
+                }
+                words[0].store(packed[0], Ordering::Release);
+                control.store(key, Ordering::Release);
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Finds a live allocation and marks it as being given back, so that nobody else can do the same.
+    pub(crate) fn begin_free(
+        &self,
+        address: u64,
+        class: Class,
+        thread: u32,
+    ) -> Option<(Place, LiveEntry)> {
+        let key = key_of(address, class);
+        let home = self.home(key);
+        for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
+            let (index, bucket) = self.bucket(home, step)?;
+            for slot in 0..BUCKET_ENTRIES {
+                if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
+                    continue;
+                }
+                let place = Place {
+                    bucket: index,
+                    slot,
+                };
+                let words = self.entry(place)?;
+                let first = words[0].load(Ordering::Acquire);
+                if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
+                    continue;
+                }
+                let freeing = if off(Guard::Freeing) {
+                    first
+                } else {
+                    first & !0xff | STATE_FREEING
+                };
+                if words[0]
+                    .compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    if !off(Guard::Freeing) {
+                        words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
+                    }
+                    let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
+                    let (entry, _) = LiveEntry::unpack(&snapshot)?;
+                    return Some((place, entry));
+                }
+            }
+            if bucket.first()?.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The free is done and is event number `seq`: from this store on, the allocation counts as gone.
+    pub(crate) fn commit_free(&self, place: Place, seq: u64) {
+        if let Some(words) = self.entry(place) {
+            words[7].store(seq + 1, Ordering::Release);
+        }
+    }
+
+    /// The free failed: the allocation is live again.
+    pub(crate) fn cancel_free(&self, place: Place) {
+        if let Some(words) = self.entry(place) {
+            words[7].store(0, Ordering::Relaxed);
+            let first = words[0].load(Ordering::Relaxed);
+            words[0].store(first & !0xff | STATE_LIVE, Ordering::Release);
+        }
+    }
+
+    /// Empties a place after its free was committed.
+    pub(crate) fn remove(&self, place: Place) {
+        let (Some(words), Some(bucket)) = (self.entry(place), self.buckets.get(place.bucket))
+        else {
+            return;
+        };
+        let Some(control) = bucket.get(place.slot + 1) else {
+            return;
+        };
+        let home = self.home(control.load(Ordering::Relaxed));
+        words[0].store(STATE_EMPTY, Ordering::Release);
+        control.store(KEY_EMPTY, Ordering::Release);
+        let mut step = 0;
+        while let Some((index, passed)) = self.bucket(home, step) {
+            if index == place.bucket || step >= LONGEST_CHAIN {
+                break;
+            }
+            if let Some(count) = passed.first() {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+            step += 1;
+        }
+    }
+
+    /// Calls `visit` for every live entry; what changes meanwhile may be seen before or after.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&LiveEntry)) {
+        for bucket in self.buckets {
+            for words in bucket.as_chunks::<RECORD_WORDS>().0.iter().skip(1) {
+                let snapshot: [u64; RECORD_WORDS] =
+                    std::array::from_fn(|word| words[word].load(Ordering::Acquire));
+                if snapshot[0] & 0xff == STATE_EMPTY {
+                    continue;
+                }
+                if let Some((entry, state)) = LiveEntry::unpack(&snapshot)
+                    && (state == STATE_LIVE || snapshot[7] & FREE_BEGUN != 0)
+                {
+                    visit(&entry);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn table(buckets: usize) -> LiveTable {
+        let words: Vec<AtomicU64> = (0..buckets * BUCKET_WORDS)
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        LiveTable::new(words.leak())
+    }
+
+    fn entry(address: u64, birth: u64) -> LiveEntry {
+        LiveEntry {
+            address,
+            given: 512,
+            asked: 500,
+            class: Class::Block,
+            device: 3,
+            stream: 7,
+            birth,
+            time: 99,
+            thread: 1234,
+            by: Attribution {
+                stack: 1,
+                op: 2,
+                python: 3,
+            },
+        }
+    }
+
+    #[test]
+    fn an_entry_comes_back_as_it_went() {
+        let entry = entry(0xffff_ffff_ffff_f000, 5);
+        assert_eq!(
+            LiveEntry::unpack(&entry.pack(STATE_LIVE)),
+            Some((entry, STATE_LIVE))
+        );
+        let mut words = entry.pack(STATE_LIVE);
+        words[4] ^= 1;
+        assert_eq!(LiveEntry::unpack(&words), None);
+    }
+
+    #[test]
+    fn churn_leaves_no_trace() {
+        let table = table(16);
+        for round in 0..100_000_u64 {
+            table.insert(&entry(round << 8, round)).unwrap();
+            if round >= 80 {
+                let (place, _) = table
+                    .begin_free((round - 80) << 8, Class::Block, 1)
+                    .unwrap();
+                table.remove(place);
+            }
+        }
+        for round in 100_000 - 80..100_000 {
+            let (place, _) = table.begin_free(round << 8, Class::Block, 1).unwrap();
+            table.remove(place);
+        }
+        for bucket in table.buckets {
+            assert!(
+                bucket[..8]
+                    .iter()
+                    .all(|word| word.load(Ordering::Relaxed) == 0),
+                "a removal left something"
+            );
+        }
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let table = table(2);
+        let kept = (0..20)
+            .filter(|n| table.insert(&entry(n << 12, *n)).is_some())
+            .count();
+        assert_eq!(kept, 14);
+    }
+
+    #[test]
+    fn one_pointer_is_freed_once() {
+        let table = table(4);
+        table.insert(&entry(4096, 1)).unwrap();
+        let (place, _) = table.begin_free(4096, Class::Block, 1).unwrap();
+        assert!(table.begin_free(4096, Class::Block, 2).is_none());
+        // The address may come back from the driver before the first free is written down.
+        table.insert(&entry(4096, 2)).unwrap();
+        assert_eq!(table.begin_free(4096, Class::Block, 2).unwrap().1.birth, 2);
+        table.cancel_free(place);
+        assert_eq!(table.begin_free(4096, Class::Block, 1).unwrap().1.birth, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map(steps in proptest::collection::vec((any::<bool>(), 0..40_u64), 1..400)) {
+            let table = table(8);
+            let mut truth = BTreeMap::new();
+            for (seq, (insert, name)) in steps.into_iter().enumerate() {
+                let address = name << 9;
+                if insert && !truth.contains_key(&address) {
+                    table.insert(&entry(address, seq as u64)).unwrap();
+                    truth.insert(address, seq as u64);
+                } else if !insert {
+                    let found = table.begin_free(address, Class::Block, 1);
+                    prop_assert_eq!(found.map(|(_, entry)| entry.birth), truth.remove(&address));
+                    if let Some((place, _)) = found {
+                        table.commit_free(place, seq as u64);
+                        table.remove(place);
+                    }
+                }
+                let mut seen = BTreeMap::new();
+                table.for_each(|entry| { seen.insert(entry.address, entry.birth); });
+                prop_assert_eq!(&seen, &truth);
+            }
+        }
+    }
+}

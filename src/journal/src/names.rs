@@ -1,0 +1,168 @@
+//! Attribution as the shim records it: texts, operations, Python lines, native stacks and the modules they point into.
+//! Interning does not allocate and takes no lock; reading the list of modules does both and is for rare moments.
+
+use std::sync::atomic::Ordering;
+
+use crate::arena::{Item, LONGEST_TEXT, text_words};
+use crate::layout::{RECORD_WORDS, crc_record, word};
+use crate::sys::modules;
+use crate::writer::Journal;
+
+/// What TensorFlow says about the operation that asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Op<'text> {
+    /// Name of the operation.
+    pub name: &'text str,
+    /// Region, for example `output` or `temp`.
+    pub region: &'text str,
+    /// Shape as text.
+    pub shape: &'text str,
+    /// TensorFlow's number of the data type.
+    pub dtype: u32,
+}
+
+/// Most addresses kept of a native stack.
+pub const STACK_DEPTH: usize = 64;
+/// Most Python lines kept.
+pub const PYTHON_DEPTH: usize = 16;
+
+impl Journal {
+    fn known(&self, id: u32) -> u32 {
+        if id == 0 {
+            self.count(word::ARENA_OVERFLOW);
+        }
+        id
+    }
+
+    /// The id of a text; empty text is 0.
+    pub fn text(&self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        let mut words = [0; LONGEST_TEXT];
+        let length = text_words(text.as_bytes(), &mut words);
+        let used = words.get(..length.div_ceil(8)).unwrap_or_default();
+        self.known(self.names.intern(Item::Text, length, used))
+    }
+
+    /// The id of an operation; 0 when there is nothing to tell or no room.
+    pub fn op(&self, op: &Op<'_>) -> u32 {
+        if *op == Op::default() {
+            return 0;
+        }
+        let name = self.text(op.name);
+        let (region, shape) = (self.text(op.region), self.text(op.shape));
+        let words = [
+            u64::from(name) | u64::from(region) << 32,
+            u64::from(shape) | u64::from(op.dtype) << 32,
+        ];
+        self.known(self.names.intern(Item::Op, 2, &words))
+    }
+
+    /// The id of a Python line.
+    pub fn line(&self, file: &str, function: &str, line: u32) -> u32 {
+        let (file, function) = (self.text(file), self.text(function));
+        let words = [u64::from(file) | u64::from(function) << 32, u64::from(line)];
+        self.known(self.names.intern(Item::Line, 2, &words))
+    }
+
+    /// The id of a sequence of Python lines, innermost first.
+    pub fn python(&self, lines: &[u32]) -> u32 {
+        let mut words = [0; PYTHON_DEPTH];
+        for (word, line) in words.iter_mut().zip(lines) {
+            *word = u64::from(*line);
+        }
+        let used = words
+            .get(..lines.len().min(PYTHON_DEPTH))
+            .unwrap_or_default();
+        if used.is_empty() {
+            0
+        } else {
+            self.known(self.names.intern(Item::Python, used.len(), used))
+        }
+    }
+
+    /// The id of a native stack: return addresses, innermost first.
+    pub fn stack(&self, addresses: &[u64]) -> u32 {
+        let used = addresses.get(..STACK_DEPTH).unwrap_or(addresses);
+        if used.is_empty() {
+            0
+        } else {
+            self.known(self.stacks.intern(Item::Stack, used.len(), used))
+        }
+    }
+
+    /// A text by its id. Allocates.
+    pub fn text_of(&self, id: u32) -> Option<String> {
+        let (length, words) = self.names.get(Item::Text, id)?;
+        let bytes: Vec<u8> = words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .take(length)
+            .collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The name of an operation by its id. Allocates.
+    pub fn op_name(&self, id: u32) -> Option<String> {
+        let (_, words) = self.names.get(Item::Op, id)?;
+        self.text_of(*words.first()? as u32)
+    }
+
+    /// The innermost Python line of a sequence, as `file:line in function`. Allocates.
+    pub fn python_line(&self, id: u32) -> Option<String> {
+        let (_, lines) = self.names.get(Item::Python, id)?;
+        let (_, words) = self.names.get(Item::Line, *lines.first()? as u32)?;
+        let (place, line) = (*words.first()?, *words.get(1)?);
+        let file = self.text_of(place as u32)?;
+        let function = self.text_of((place >> 32) as u32).unwrap_or_default();
+        Some(format!("{file}:{line} in {function}"))
+    }
+
+    /// Notes modules that were loaded since the last time. Allocates and takes the loader's lock: call it when a
+    /// journal is made, after a new stack was seen, and at an OOM; never inside a loader call. Returns how many were new.
+    pub fn refresh_modules(&self) -> usize {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return 0;
+        }
+        let mut added = 0;
+        for module in modules::loaded() {
+            let path = u64::from(self.text(&module.path));
+            let mut packed = [0; RECORD_WORDS];
+            packed[1] = module.bias;
+            packed[2] = module.start;
+            packed[3] = path | (module.size.div_ceil(4096) << 32);
+            for (word, chunk) in packed
+                .iter_mut()
+                .skip(4)
+                .zip(module.build_id.chunks(8))
+                .take(3)
+            {
+                let mut bytes = [0; 8];
+                bytes
+                    .iter_mut()
+                    .zip(chunk)
+                    .for_each(|(to, from)| *to = *from);
+                *word = u64::from_le_bytes(bytes);
+            }
+            let known = module.build_id.len().min(24) as u64;
+            packed[0] = u64::from(crc_record(&packed)) << 32 | known << 8 | 1;
+            for slot in self.modules {
+                let first = slot[0].load(Ordering::Acquire);
+                if first == packed[0] && slot[1].load(Ordering::Relaxed) == packed[1] {
+                    break;
+                }
+                if first == 0 {
+                    for (place, value) in slot.iter().zip(packed).skip(1) {
+                        place.store(value, Ordering::Relaxed);
+                    }
+                    slot[0].store(packed[0], Ordering::Release);
+                    added += 1;
+                    break;
+                }
+            }
+        }
+        self.busy.store(false, Ordering::Release);
+        added
+    }
+}

@@ -1,0 +1,265 @@
+//! Attribution, devices and configuration as the reader gives them. Ids come from events and may be anything.
+
+use crate::arena::{Item, LONGEST, claims, header};
+use crate::event::Class;
+use crate::layout::{
+    CONFIG_BYTES, DEVICE_WORDS, MODULES, RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS,
+    crc_record, crc_words,
+};
+use crate::reader::source::read_words;
+use crate::reader::{Error, Reader};
+use crate::writer::device_word;
+
+/// An operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct OpName {
+    /// Name.
+    pub name: String,
+    /// Region, for example `output`.
+    pub region: String,
+    /// Shape as text.
+    pub shape: String,
+    /// TensorFlow's number of the data type.
+    pub dtype: u32,
+}
+
+/// A Python line.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Line {
+    /// File.
+    pub file: String,
+    /// Function.
+    pub function: String,
+    /// Line number.
+    pub line: u32,
+}
+
+/// A module of the process.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ModuleEntry {
+    /// Path.
+    pub path: String,
+    /// Address in memory minus address in the file.
+    pub bias: u64,
+    /// First mapped address.
+    pub start: u64,
+    /// Mapped bytes, in whole pages.
+    pub size: u64,
+    /// Build id.
+    pub build_id: Vec<u8>,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Device {
+    /// Its number in events.
+    pub number: u8,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Name.
+    pub name: String,
+    /// Memory of the device.
+    pub total: u64,
+    /// Cap; 0 is none.
+    pub cap: u64,
+    /// Soft mark; 0 is none.
+    pub soft_mark: u64,
+    /// Live bytes and peak by class, where not 0.
+    pub usage: Vec<(Class, u64, u64)>,
+}
+
+impl Reader {
+    fn item(
+        &self,
+        section: Section,
+        kind: Item,
+        id: u32,
+    ) -> Result<Option<(usize, Vec<u64>)>, Error> {
+        let range = self.header().section(section);
+        let start = u64::from(id) * UNIT_WORDS as u64 * 8;
+        if id == 0 || start + 8 > range.present {
+            return Ok(None);
+        }
+        let Some(head) = read_words(&*self.source, range.offset + start, 1)?
+            .first()
+            .copied()
+        else {
+            return Ok(None);
+        };
+        let (found, length) = claims(head);
+        let count = if kind == Item::Text {
+            length.div_ceil(8)
+        } else {
+            length
+        };
+        if found != kind as u8 || count > LONGEST || start + 8 + count as u64 * 8 > range.present {
+            return Ok(None);
+        }
+        let words = read_words(&*self.source, range.offset + start + 8, count)?;
+        Ok(
+            (words.len() == count && header(kind, length, &words) == head)
+                .then_some((length, words)),
+        )
+    }
+
+    /// A text.
+    pub fn text(&self, id: u32) -> Result<Option<String>, Error> {
+        Ok(self
+            .item(Section::Names, Item::Text, id)?
+            .map(|(length, words)| {
+                let bytes: Vec<u8> = words
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes())
+                    .take(length)
+                    .collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }))
+    }
+
+    /// An operation.
+    pub fn op(&self, id: u32) -> Result<Option<OpName>, Error> {
+        let Some((_, words)) = self.item(Section::Names, Item::Op, id)? else {
+            return Ok(None);
+        };
+        let [first, second] = words[..] else {
+            return Ok(None);
+        };
+        Ok(Some(OpName {
+            name: self.text(first as u32)?.unwrap_or_default(),
+            region: self.text((first >> 32) as u32)?.unwrap_or_default(),
+            shape: self.text(second as u32)?.unwrap_or_default(),
+            dtype: (second >> 32) as u32,
+        }))
+    }
+
+    /// Python lines, innermost first.
+    pub fn python(&self, id: u32) -> Result<Vec<Line>, Error> {
+        let Some((_, ids)) = self.item(Section::Names, Item::Python, id)? else {
+            return Ok(Vec::new());
+        };
+        let mut lines = Vec::new();
+        for id in ids {
+            let Some((_, words)) = self.item(Section::Names, Item::Line, id as u32)? else {
+                continue;
+            };
+            let [place, line] = words[..] else { continue };
+            lines.push(Line {
+                file: self.text(place as u32)?.unwrap_or_default(),
+                function: self.text((place >> 32) as u32)?.unwrap_or_default(),
+                line: line as u32,
+            });
+        }
+        Ok(lines)
+    }
+
+    /// A native stack: return addresses, innermost first.
+    pub fn stack(&self, id: u32) -> Result<Vec<u64>, Error> {
+        Ok(self
+            .item(Section::Stacks, Item::Stack, id)?
+            .map_or(Vec::new(), |(_, words)| words))
+    }
+
+    /// The modules of the process.
+    pub fn modules(&self) -> Result<Vec<ModuleEntry>, Error> {
+        let words = self.section_words(Section::Modules, MODULES as u64 * RECORD_BYTES)?;
+        let mut modules = Vec::new();
+        for slot in words.as_chunks::<RECORD_WORDS>().0 {
+            let mut covered = *slot;
+            covered[0] = 0;
+            if slot[0] & 0xff != 1 || u64::from(crc_record(&covered)) != slot[0] >> 32 {
+                continue;
+            }
+            let length = (slot[0] >> 8 & 0xff) as usize;
+            modules.push(ModuleEntry {
+                path: self.text(slot[3] as u32)?.unwrap_or_default(),
+                bias: slot[1],
+                start: slot[2],
+                size: (slot[3] >> 32) * 4096,
+                build_id: slot
+                    .iter()
+                    .skip(4)
+                    .take(3)
+                    .flat_map(|word| word.to_le_bytes())
+                    .take(length)
+                    .collect(),
+            });
+        }
+        Ok(modules)
+    }
+
+    /// The devices that were described, and any other one that something was recorded for.
+    pub fn devices(&self) -> Result<Vec<Device>, Error> {
+        let words = self.section_words(Section::Devices, u64::MAX)?;
+        let mut devices = Vec::new();
+        for (number, entry) in words.as_chunks::<DEVICE_WORDS>().0.iter().enumerate() {
+            let at = |index: usize| entry.get(index).copied().unwrap_or(0);
+            let usage: Vec<_> = Class::ALL
+                .iter()
+                .map(|class| {
+                    let place = *class as usize;
+                    (
+                        *class,
+                        at(device_word::LIVE + place),
+                        at(device_word::PEAK + place),
+                    )
+                })
+                .filter(|(_, live, peak)| *live != 0 || *peak != 0)
+                .collect();
+            let mut fixed = [0; device_word::CRC];
+            for (to, from) in fixed.iter_mut().zip(entry).skip(1) {
+                *to = *from;
+            }
+            let described =
+                at(device_word::USED) == 1 && u64::from(crc_words(&fixed)) == at(device_word::CRC);
+            if !described && usage.is_empty() && at(device_word::CAP) == 0 {
+                continue;
+            }
+            let mut uuid = [0; 16];
+            let bytes = fixed
+                .iter()
+                .skip(device_word::UUID)
+                .take(2)
+                .flat_map(|word| word.to_le_bytes());
+            let length = at(device_word::NAME).min(device_word::NAME_BYTES as u64) as usize;
+            let name: Vec<u8> = fixed
+                .iter()
+                .skip(device_word::NAME + 1)
+                .flat_map(|word| word.to_le_bytes())
+                .take(length)
+                .collect();
+            if described {
+                uuid.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+            }
+            devices.push(Device {
+                number: number as u8,
+                uuid,
+                name: if described {
+                    String::from_utf8_lossy(&name).into_owned()
+                } else {
+                    String::new()
+                },
+                total: if described { at(device_word::TOTAL) } else { 0 },
+                cap: at(device_word::CAP),
+                soft_mark: at(device_word::SOFT_MARK),
+                usage,
+            });
+        }
+        Ok(devices)
+    }
+
+    /// The configuration text.
+    pub fn config(&self) -> Result<Option<String>, Error> {
+        let words = self.section_words(Section::Config, CONFIG_BYTES as u64)?;
+        let length = words
+            .get(1)
+            .map_or(0, |length| (*length).min(CONFIG_BYTES as u64)) as usize;
+        let bytes: Vec<u8> = words
+            .iter()
+            .skip(2)
+            .flat_map(|word| word.to_le_bytes())
+            .take(length)
+            .collect();
+        let whole = words.first() == Some(&u64::from(crc32c::crc32c(&bytes)));
+        Ok(whole.then(|| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}

@@ -1,0 +1,288 @@
+//! Files and directories, opened so that nobody else can redirect them: every name is taken relative to an open
+//! directory, no link is followed, nothing that exists is written to.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// An open directory that only this user (or root) can change.
+#[derive(Debug)]
+pub struct SafeDir {
+    handle: File,
+    path: PathBuf,
+}
+
+/// The effective user id.
+pub fn user() -> u32 {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+fn name_of(name: &str) -> io::Result<CString> {
+    if name.contains('/') || name.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a file name must not contain a slash",
+        ));
+    }
+    CString::new(name).map_err(io::Error::other)
+}
+
+fn open_at(dir: i32, name: &CStr, flags: i32, mode: u32) -> io::Result<File> {
+    // SAFETY: `name` is NUL-terminated and outlives the call; `dir` is AT_FDCWD or an open directory.
+    let fd = unsafe {
+        libc::openat(
+            dir,
+            name.as_ptr(),
+            flags | libc::O_CLOEXEC | libc::O_NOFOLLOW,
+            mode,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open and owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+impl SafeDir {
+    /// Opens `path` for writing journals, creating it if it is missing. A directory that others may write to is not
+    /// used itself: the files go to a sub-folder `weir-UID` that belongs to this user alone.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if !path.exists() {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)?;
+        }
+        let dir = Self::open_plain(path)?;
+        let meta = dir.handle.metadata()?;
+        let mine = meta.uid() == user();
+        if mine && meta.mode() & 0o022 == 0 {
+            return Ok(dir);
+        }
+        if meta.mode() & 0o002 != 0 && meta.mode() & 0o1000 == 0 && !mine {
+            return Err(refused(
+                path,
+                "anybody may replace files in it (world-writable without the sticky bit)",
+            ));
+        }
+        let name = format!("weir-{}", user());
+        let inner = name_of(&name)?;
+        // SAFETY: the directory is open, the name NUL-terminated.
+        let made = unsafe { libc::mkdirat(dir.handle.as_raw_fd(), inner.as_ptr(), 0o700) };
+        if made != 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+        }
+        let handle = open_at(
+            dir.handle.as_raw_fd(),
+            &inner,
+            libc::O_RDONLY | libc::O_DIRECTORY,
+            0,
+        )?;
+        let path = path.join(name);
+        let meta = handle.metadata()?;
+        if meta.uid() != user() {
+            return Err(refused(&path, "it belongs to somebody else"));
+        }
+        if meta.mode() & 0o077 != 0 {
+            return Err(refused(&path, "others may enter it (mode must be 0700)"));
+        }
+        Ok(Self { handle, path })
+    }
+
+    /// Opens an existing directory without asking who may write to it, for reading and clearing up.
+    pub fn open_plain(path: &Path) -> io::Result<Self> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        let handle = open_at(libc::AT_FDCWD, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        Ok(Self {
+            handle,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Where it is, for messages and for showing paths to the user.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates a file that did not exist, readable and writable by this user alone.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        let file = open_at(self.handle.as_raw_fd(), &name_of(name)?, flags, 0o600)?;
+        // The umask may have taken more away than it should.
+        // SAFETY: the descriptor is open.
+        unsafe { libc::fchmod(file.as_raw_fd(), 0o600) };
+        Ok(file)
+    }
+
+    /// Opens a file for reading if it is a plain file of this user, of which this is the only name.
+    pub fn open_own(&self, name: &str) -> io::Result<File> {
+        let file = open_at(
+            self.handle.as_raw_fd(),
+            &name_of(name)?,
+            libc::O_RDONLY | libc::O_NONBLOCK,
+            0,
+        )?;
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.uid() != user() || meta.nlink() > 1 {
+            return Err(refused(
+                &self.path.join(name),
+                "it is not a plain file of this user alone",
+            ));
+        }
+        Ok(file)
+    }
+
+    /// Gives a file another name, replacing what had that name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to, dir) = (name_of(from)?, name_of(to)?, self.handle.as_raw_fd());
+        // SAFETY: the directory is open, both names are NUL-terminated.
+        let done = unsafe { libc::renameat(dir, from.as_ptr(), dir, to.as_ptr()) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        let name = name_of(name)?;
+        // SAFETY: the directory is open, the name NUL-terminated.
+        let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), 0) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{}: {why}", path.display()),
+    )
+}
+
+/// Gives a file its whole size on disk now, so that no later store can find the disk full.
+pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
+    if bytes > file_size_limit() {
+        return Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            "the process may not write files of this size",
+        ));
+    }
+    // SAFETY: the descriptor is open for writing.
+    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
+    if error == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(error))
+    }
+}
+
+/// The largest file that this process may write. Going beyond raises a signal that ends it, so ask first.
+pub fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the answer.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if done == 0 { limit.rlim_cur } else { 0 }
+}
+
+/// Locks a file for as long as it stays open, or says that somebody else has.
+pub fn try_lock(file: &File) -> bool {
+    // SAFETY: the descriptor is open.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// Whether this descriptor still is the file it was. A job may close every descriptor it finds and reuse the number.
+pub fn is_same(file: &File, device: u64, inode: u64) -> bool {
+    file.metadata()
+        .is_ok_and(|meta| meta.dev() == device && meta.ino() == inode)
+}
+
+/// Closes a descriptor that was inherited over a fork and that nobody will use or close again.
+pub fn close_inherited(file: &File) {
+    // SAFETY: the caller has made sure that the number still is this file, and keeps it from being dropped.
+    unsafe { libc::close(file.as_raw_fd()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-files-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_private_directory_is_used_itself_and_files_are_private() {
+        let path = scratch("private");
+        let dir = SafeDir::open(&path.join("a/b")).unwrap();
+        let file = dir.create("x.weir").unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(path.join("a/b")).unwrap().mode() & 0o777,
+            0o700
+        );
+        assert!(
+            dir.create("x.weir").is_err(),
+            "an existing file must not be taken"
+        );
+        assert!(dir.create("../x").is_err());
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_shared_directory_gets_a_private_sub_folder() {
+        let path = scratch("shared");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o1777)).unwrap();
+        let dir = SafeDir::open(&path).unwrap();
+        assert_eq!(dir.path(), path.join(format!("weir-{}", user())));
+        assert_eq!(std::fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o700);
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(
+            SafeDir::open(&path).is_err(),
+            "a sub-folder that others may enter must be refused"
+        );
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let path = scratch("links");
+        std::fs::create_dir(path.join("real")).unwrap();
+        symlink(path.join("real"), path.join("link")).unwrap();
+        assert!(SafeDir::open(&path.join("link")).is_err());
+        let dir = SafeDir::open(&path.join("real")).unwrap();
+        std::fs::write(path.join("target"), "precious").unwrap();
+        symlink(path.join("target"), path.join("real/j")).unwrap();
+        assert!(dir.create("j").is_err() && dir.open_own("j").is_err());
+        std::fs::hard_link(path.join("target"), path.join("real/h")).unwrap();
+        assert!(dir.create("h").is_err() && dir.open_own("h").is_err());
+        assert_eq!(std::fs::read(path.join("target")).unwrap(), b"precious");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o1777)).unwrap();
+        symlink(path.join("real"), path.join(format!("weir-{}", user()))).unwrap();
+        assert!(
+            SafeDir::open(&path).is_err(),
+            "a planted link in place of the sub-folder must be refused"
+        );
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,653 @@
+//! The writer: what the shim calls for every event. No method here allocates, locks, formats, makes a system call or
+//! panics, unless its comment says so. Everything is in the mapping, so whatever kills the process, it is kept.
+
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::arena::Arena;
+use crate::create::{named, store_text};
+use crate::event::{
+    Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
+    short_from_long,
+};
+use crate::flight::{Flights, InFlight, Intent};
+use crate::layout::{
+    CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words,
+    word,
+};
+use crate::live::{LiveEntry, LiveTable, Place};
+use crate::sabotage::{Guard, off};
+use crate::sys::clock::{self, Clock};
+use crate::sys::files::{self, SafeDir};
+use crate::sys::map::Mapping;
+
+/// Word offsets inside a device entry.
+pub(crate) mod device_word {
+    /// 1 when the entry is in use.
+    pub(crate) const USED: usize = 0;
+    pub(crate) const UUID: usize = 1;
+    pub(crate) const TOTAL: usize = 3;
+    pub(crate) const NAME: usize = 4;
+    pub(crate) const NAME_BYTES: usize = 64;
+    pub(crate) const CRC: usize = 15;
+    pub(crate) const CAP: usize = 16;
+    pub(crate) const SOFT_MARK: usize = 17;
+    pub(crate) const LIVE: usize = 32;
+    pub(crate) const PEAK: usize = 48;
+}
+
+/// Where a journal's bytes are.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub(crate) dir: Option<SafeDir>,
+    pub(crate) name: String,
+    /// Kept open for its lock. Never closed by dropping: the job may have closed the number and got it again.
+    file: ManuallyDrop<Option<File>>,
+    identity: (u64, u64),
+    reason: Option<String>,
+}
+
+impl Backing {
+    pub(crate) fn file(dir: SafeDir, name: String, file: File) -> Self {
+        let identity = file
+            .metadata()
+            .map_or((0, 0), |meta| (meta.dev(), meta.ino()));
+        Self {
+            dir: Some(dir),
+            name,
+            file: ManuallyDrop::new(Some(file)),
+            identity,
+            reason: None,
+        }
+    }
+
+    pub(crate) fn memory(reason: String) -> Self {
+        Self {
+            dir: None,
+            name: String::new(),
+            file: ManuallyDrop::new(None),
+            identity: (0, 0),
+            reason: Some(reason),
+        }
+    }
+}
+
+/// A process's journal, for writing.
+#[derive(Debug)]
+pub struct Journal {
+    pub(crate) words: &'static [AtomicU64],
+    mapping: Mapping,
+    pub(crate) clock: Clock,
+    ring: &'static [[AtomicU64; RECORD_WORDS]],
+    live: LiveTable,
+    flights: Flights,
+    pub(crate) names: Arena,
+    pub(crate) stacks: Arena,
+    pub(crate) modules: &'static [[AtomicU64; RECORD_WORDS]],
+    pub(crate) oom: &'static [AtomicU64],
+    pub(crate) causes: &'static [AtomicU64],
+    devices: &'static [[AtomicU64; DEVICE_WORDS]],
+    config: &'static [AtomicU64],
+    pub(crate) backing: Backing,
+    pub(crate) statm: ManuallyDrop<Option<File>>,
+    pub(crate) busy: AtomicBool,
+    detached: AtomicBool,
+}
+
+/// What is known about an allocation when it has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    /// Address or handle.
+    pub address: u64,
+    /// Bytes given.
+    pub given: u64,
+}
+
+impl Journal {
+    pub(crate) fn on(
+        mapping: Mapping,
+        table: &[(u64, u64); SECTIONS.len()],
+        clock: Clock,
+        backing: Backing,
+    ) -> Self {
+        let words = mapping.words();
+        let part = |which| named(words, table, which);
+        Self {
+            words,
+            mapping,
+            clock,
+            ring: part(Section::Ring).as_chunks().0,
+            live: LiveTable::new(part(Section::Live)),
+            flights: Flights::new(part(Section::Flight)),
+            names: Arena::new(part(Section::Names), part(Section::NamesIndex)),
+            stacks: Arena::new(part(Section::Stacks), part(Section::StacksIndex)),
+            modules: part(Section::Modules).as_chunks().0,
+            oom: part(Section::Oom),
+            causes: part(Section::Causes),
+            devices: part(Section::Devices).as_chunks().0,
+            config: part(Section::Config),
+            backing,
+            statm: ManuallyDrop::new(File::open("/proc/self/statm").ok()),
+            busy: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+        }
+    }
+
+    /// The journal's path; `None` when it is only in memory.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.backing
+            .dir
+            .as_ref()
+            .map(|dir| dir.path().join(&self.backing.name))
+    }
+
+    /// Why there is no file, if there is none.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.backing.reason.as_deref()
+    }
+
+    /// Now, in ticks.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, counter: usize) {
+        if let Some(place) = self.words.get(counter) {
+            place.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn claim(&self) -> u64 {
+        self.words
+            .get(word::HEAD)
+            .map_or(0, |head| head.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Writes a record into the slot that `event.seq` was claimed for.
+    #[inline]
+    fn write(&self, event: &Event) {
+        let Some(slot) = self
+            .ring
+            .get(event.seq as usize & self.ring.len().wrapping_sub(1))
+        else {
+            return;
+        };
+        let packed = event.pack();
+        for (place, value) in slot.iter().zip(packed).skip(1) {
+            place.store(value, Ordering::Relaxed);
+        }
+        slot[0].store(packed[0], Ordering::Release);
+    }
+
+    /// Records an event that has no effect on the live table. Time and thread are filled in unless they are set.
+    /// Returns its number.
+    #[inline]
+    pub fn record(&self, mut event: Event) -> u64 {
+        if event.time == 0 {
+            event.time = self.now();
+        }
+        if event.thread == 0 {
+            event.thread = clock::thread_id();
+        }
+        event.seq = self.claim();
+        self.write(&event);
+        event.seq
+    }
+
+    /// A request is about to be made. The ticket must be told the outcome; until then the request counts as in flight.
+    #[inline]
+    pub fn begin(&self, intent: Intent) -> Ticket<'_> {
+        let since = self.now();
+        let thread = clock::thread_id();
+        let slot = if off(Guard::Pending) {
+            None
+        } else {
+            self.flights.begin(&InFlight {
+                intent,
+                since,
+                thread,
+                seq: None,
+            })
+        };
+        if slot.is_none() {
+            self.count(word::FLIGHT_OVERFLOW);
+        }
+        Ticket {
+            journal: self,
+            intent,
+            since,
+            thread,
+            slot,
+        }
+    }
+
+    /// An allocation that needed no driver call: recorded in one go. Returns its number.
+    #[inline]
+    pub fn pool_hit(&self, intent: &Intent, granted: Granted) -> u64 {
+        let now = self.now();
+        self.granted(
+            intent,
+            granted,
+            now,
+            0,
+            clock::thread_id(),
+            None,
+            FLAG_POOL_HIT,
+        )
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn granted(
+        &self,
+        intent: &Intent,
+        granted: Granted,
+        now: u64,
+        latency: u64,
+        thread: u32,
+        slot: Option<usize>,
+        mut flags: u8,
+    ) -> u64 {
+        let seq = self.claim();
+        if let Some(slot) = slot {
+            self.flights.becomes(slot, seq);
+        }
+        let live_after = self.add_live(intent.device, intent.class, granted.given);
+        let entry = LiveEntry {
+            address: granted.address,
+            given: granted.given,
+            asked: intent.asked,
+            class: intent.class,
+            device: intent.device,
+            stream: intent.stream,
+            birth: seq,
+            time: now,
+            thread,
+            by: intent.by,
+        };
+        if self.live.insert(&entry).is_none() {
+            self.count(word::LIVE_OVERFLOW);
+            flags |= FLAG_NOT_IN_TABLE;
+        }
+        self.write(&Event {
+            seq,
+            time: now,
+            kind: Kind::Alloc,
+            class: intent.class,
+            device: intent.device,
+            stream: intent.stream,
+            address: granted.address,
+            asked: intent.asked,
+            given: granted.given,
+            live_after,
+            result: 0,
+            latency,
+            thread,
+            by: intent.by,
+            aux: 0,
+            flags,
+        });
+        seq
+    }
+
+    /// A free is about to be made. The ticket must be told the outcome; dropping it says that nothing happened.
+    #[inline]
+    pub fn begin_free(&self, address: u64, class: Class) -> FreeTicket<'_> {
+        let since = self.now();
+        let thread = clock::thread_id();
+        let found = self.live.begin_free(address, class, thread);
+        FreeTicket {
+            journal: self,
+            address,
+            class,
+            since,
+            thread,
+            found,
+        }
+    }
+
+    /// A free that needs no driver call: recorded in one go.
+    #[inline]
+    pub fn free(&self, address: u64, class: Class, stream: u16) -> Option<LiveEntry> {
+        self.begin_free(address, class).freed(stream)
+    }
+
+    fn add_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
+        let Some(entry) = self.devices.get(usize::from(device) % DEVICES) else {
+            return 0;
+        };
+        let class = class as usize & 15;
+        let (Some(live), Some(peak)) = (
+            entry.get(device_word::LIVE + class),
+            entry.get(device_word::PEAK + class),
+        ) else {
+            return 0;
+        };
+        let after = live.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+        if after > peak.load(Ordering::Relaxed) {
+            peak.fetch_max(after, Ordering::Relaxed);
+        }
+        after
+    }
+
+    fn sub_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
+        let live = self
+            .devices
+            .get(usize::from(device) % DEVICES)
+            .and_then(|entry| entry.get(device_word::LIVE + (class as usize & 15)));
+        live.map_or(0, |live| {
+            live.fetch_sub(bytes, Ordering::Relaxed).wrapping_sub(bytes)
+        })
+    }
+
+    /// Bytes of a class that are live on a device.
+    pub fn live_bytes(&self, device: u8, class: Class) -> u64 {
+        self.device_word(device, device_word::LIVE + (class as usize & 15))
+    }
+
+    /// The most bytes of a class that ever were live on a device.
+    pub fn peak_bytes(&self, device: u8, class: Class) -> u64 {
+        self.device_word(device, device_word::PEAK + (class as usize & 15))
+    }
+
+    fn device_word(&self, device: u8, index: usize) -> u64 {
+        let entry = self.devices.get(usize::from(device) % DEVICES);
+        entry
+            .and_then(|entry| entry.get(index))
+            .map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Visits every live allocation. Takes as long as the table is large: not for the hot path.
+    pub fn for_each_live(&self, visit: impl FnMut(&LiveEntry)) {
+        self.live.for_each(visit);
+    }
+
+    /// Describes a device. Not for the hot path.
+    pub fn set_device(&self, device: u8, uuid: [u8; 16], total: u64, name: &str) {
+        let Some(entry) = self.devices.get(usize::from(device) % DEVICES) else {
+            return;
+        };
+        crate::create::store_bytes(entry, device_word::UUID, &uuid);
+        if let Some(word) = entry.get(device_word::TOTAL) {
+            word.store(total, Ordering::Relaxed);
+        }
+        store_text(
+            entry,
+            device_word::NAME,
+            name.as_bytes(),
+            device_word::NAME_BYTES,
+        );
+        let mut fixed = [0; device_word::CRC];
+        for (to, from) in fixed.iter_mut().zip(entry).skip(1) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        if let (Some(crc), Some(used)) = (entry.get(device_word::CRC), entry.get(device_word::USED))
+        {
+            crc.store(u64::from(crc_words(&fixed)), Ordering::Relaxed);
+            used.store(1, Ordering::Release);
+        }
+    }
+
+    /// The cap of a device changed. Records it.
+    pub fn set_cap(&self, device: u8, cap: u64) {
+        let Some(word) = self
+            .devices
+            .get(usize::from(device) % DEVICES)
+            .and_then(|entry| entry.get(device_word::CAP))
+        else {
+            return;
+        };
+        let before = word.swap(cap, Ordering::Relaxed);
+        self.record(Event {
+            asked: before,
+            given: cap,
+            ..Event::new(Kind::CapChange, Class::Other, device)
+        });
+    }
+
+    /// The soft mark of a device was set to this many bytes and has been crossed. Records it.
+    pub fn crossed_soft_mark(&self, device: u8, mark: u64, live: u64) {
+        let entry = self.devices.get(usize::from(device) % DEVICES);
+        if let Some(word) = entry.and_then(|entry| entry.get(device_word::SOFT_MARK)) {
+            word.store(mark, Ordering::Relaxed);
+        }
+        self.record(Event {
+            given: mark,
+            live_after: live,
+            ..Event::new(Kind::SoftMark, Class::Other, device)
+        });
+    }
+
+    /// Stores the configuration text, cut to what fits.
+    pub fn set_config(&self, text: &str) {
+        let text = text.as_bytes();
+        store_text(self.config, 1, text, CONFIG_BYTES - 16);
+        if let Some(crc) = self.config.first() {
+            let kept = text.get(..CONFIG_BYTES - 16).unwrap_or(text);
+            crc.store(u64::from(crc32c::crc32c(kept)), Ordering::Release);
+        }
+    }
+
+    /// The library turned itself off; the first reason stays. `code` must not be 0.
+    pub fn turned_off(&self, code: u32, reason: &str) {
+        let Some(place) = self.words.get(word::OFF_CODE) else {
+            return;
+        };
+        if place
+            .compare_exchange(
+                0,
+                u64::from(code.max(1)),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+        {
+            store_text(
+                self.words,
+                word::OFF_TEXT,
+                reason.as_bytes(),
+                word::OFF_TEXT_BYTES,
+            );
+            self.record(Event {
+                address: code.into(),
+                ..Event::new(Kind::TurnedOff, Class::Other, HOST_DEVICE)
+            });
+        }
+    }
+
+    /// The process exits in order.
+    pub fn exiting(&self) {
+        self.refresh_anchor();
+        self.record(Event::new(Kind::Exit, Class::Other, HOST_DEVICE));
+        if let Some(clean) = self.words.get(word::CLEAN_EXIT) {
+            clean.store(1, Ordering::Release);
+        }
+    }
+
+    /// The process has forked; to be called in the parent.
+    pub fn forked(&self, child: u32) {
+        self.record(Event {
+            address: child.into(),
+            ..Event::new(Kind::Fork, Class::Other, HOST_DEVICE)
+        });
+    }
+
+    /// To be called in the child after a fork, before anything else of this crate. The parent's file is left alone:
+    /// the mapping becomes private memory at the same address, so even a stale reference does no harm, and the
+    /// inherited descriptor is closed. The child then creates its own journal at its first use. Makes system calls.
+    pub fn detach_in_child(&self) {
+        if self.detached.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        clock::forget_threads();
+        // If this fails the child keeps the parent's mapping; it must then not be written to, which `is_detached` says.
+        let _ = self.mapping.abandon();
+        if let Some(file) = self.backing.file.as_ref()
+            && files::is_same(file, self.backing.identity.0, self.backing.identity.1)
+        {
+            files::close_inherited(file);
+        }
+    }
+
+    /// Whether this is a child's view of its parent's journal, which must not be used any more.
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+}
+
+/// A request in flight. Tell it the outcome.
+#[derive(Debug)]
+#[must_use = "the request counts as in flight until the ticket is told the outcome"]
+pub struct Ticket<'journal> {
+    journal: &'journal Journal,
+    intent: Intent,
+    since: u64,
+    thread: u32,
+    slot: Option<usize>,
+}
+
+impl Ticket<'_> {
+    /// Who asks was found out only now, for example because the request turned out to need a native stack.
+    pub fn attribute(&mut self, by: Attribution) {
+        self.intent.by = by;
+    }
+
+    /// It succeeded: the memory is live from now on. Returns the event's number.
+    #[inline]
+    pub fn granted(self, granted: Granted) -> u64 {
+        let now = self.journal.now();
+        let latency = now.saturating_sub(self.since);
+        self.journal.granted(
+            &self.intent,
+            granted,
+            now,
+            latency,
+            self.thread,
+            self.slot,
+            0,
+        )
+    }
+
+    /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
+    /// (`Kind::Map`, `Kind::Sync`, …). Returns the event's number.
+    #[inline]
+    pub fn ended(self, kind: Kind, given: u64, result: u16) -> u64 {
+        let journal = self.journal;
+        let now = journal.now();
+        let intent = &self.intent;
+        let seq = journal.claim();
+        if let Some(slot) = self.slot {
+            journal.flights.becomes(slot, seq);
+        }
+        journal.write(&Event {
+            seq,
+            time: now,
+            address: intent.address,
+            stream: intent.stream,
+            asked: intent.asked,
+            given,
+            live_after: journal.live_bytes(intent.device, intent.class),
+            result,
+            latency: now.saturating_sub(self.since),
+            thread: self.thread,
+            by: intent.by,
+            ..Event::new(kind, intent.class, intent.device)
+        });
+        seq
+    }
+}
+
+impl Drop for Ticket<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.journal.flights.end(slot);
+        }
+    }
+}
+
+/// A free in flight. Tell it the outcome.
+#[derive(Debug)]
+#[must_use = "the free counts as in flight until the ticket is told the outcome"]
+pub struct FreeTicket<'journal> {
+    journal: &'journal Journal,
+    address: u64,
+    class: Class,
+    since: u64,
+    thread: u32,
+    found: Option<(Place, LiveEntry)>,
+}
+
+impl FreeTicket<'_> {
+    /// The allocation that is being freed, if the live table knows it.
+    pub fn entry(&self) -> Option<&LiveEntry> {
+        self.found.as_ref().map(|(_, entry)| entry)
+    }
+
+    /// It succeeded: the memory is gone. Returns what was freed.
+    #[inline]
+    pub fn freed(mut self, stream: u16) -> Option<LiveEntry> {
+        let journal = self.journal;
+        let now = journal.now();
+        let found = self.found.take();
+        let seq = journal.claim();
+        let mut event = Event {
+            seq,
+            time: now,
+            stream,
+            address: self.address,
+            latency: now.saturating_sub(self.since),
+            thread: self.thread,
+            ..Event::new(Kind::Free, self.class, HOST_DEVICE)
+        };
+        let Some((place, entry)) = found else {
+            journal.count(word::UNKNOWN_FREES);
+            event.flags = FLAG_UNKNOWN_ADDRESS;
+            journal.write(&event);
+            return None;
+        };
+        journal.live.commit_free(place, seq);
+        event.device = entry.device;
+        event.asked = entry.asked;
+        event.given = entry.given;
+        event.by = entry.by;
+        event.aux = short_from_long(now.saturating_sub(entry.time));
+        event.live_after = journal.sub_live(entry.device, entry.class, entry.given);
+        journal.write(&event);
+        journal.live.remove(place);
+        Some(entry)
+    }
+
+    /// It failed: the memory is still there.
+    pub fn failed(self, result: u16) {
+        let entry = self.found.as_ref().map(|(_, entry)| *entry);
+        let device = entry.map_or(HOST_DEVICE, |entry| entry.device);
+        self.journal.record(Event {
+            address: self.address,
+            given: entry.map_or(0, |entry| entry.given),
+            asked: entry.map_or(0, |entry| entry.asked),
+            latency: self.journal.now().saturating_sub(self.since),
+            result,
+            flags: if entry.is_some() {
+                0
+            } else {
+                FLAG_UNKNOWN_ADDRESS
+            },
+            ..Event::new(Kind::FreeFailed, self.class, device)
+        });
+    }
+}
+
+impl Drop for FreeTicket<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((place, _)) = self.found.take() {
+            self.journal.live.cancel_free(place);
+        }
+    }
+}
