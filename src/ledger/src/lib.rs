@@ -1,1 +1,45 @@
-//! To be filled.
+//! What may be taken: caps for each device, kept by one process or shared exactly by the processes of a group.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`size`] | sizes, shares and durations as people write them; used by the whole project |
+//! | [`settings`] | WEIR_CAP, WEIR_ON_CAP, WEIR_WARN, WEIR_GROUP |
+//! | [`place`] | where ledger files are |
+//! | [`ledger`] | what a job's process uses: reserve, commit, give back, one view for all queries |
+//! | [`control`] | what the command uses: find ledgers, show them, change a live cap |
+//! | [`admission`], [`queue`] | the lock-free protocol, generic over its words so that a model checker can run it |
+//! | [`table`], [`word`] | the layout of the shared words |
+//!
+//! **The rules of a cap**
+//! - Amounts are rounded up to 512 bytes and caps down: the sum of what all members hold never passes the cap.
+//! - A group's cap is the smallest that any living member was given. A cap ordered while the group lives (`weir cap`)
+//!   replaces it, until no process is left that lived under the order. A member without a cap takes the group's.
+//! - Lowering a cap below what is used takes nothing away: nothing is admitted until the use is below it, and every
+//!   member sees at its next request that trimming is wanted.
+//! - Each process sets a little aside on each device for tiny requests. It is charged from the beginning, so these
+//!   requests are answered at the cap without passing it.
+//! - Deleting the ledger file of a living group splits it: those who join later do not see those inside.
+
+#![deny(unsafe_code)]
+
+pub mod admission;
+pub mod control;
+pub mod faults;
+mod file;
+pub mod ledger;
+#[allow(unsafe_code, reason = "the crate's one mapping module")]
+mod map;
+mod members;
+pub mod place;
+pub mod queue;
+pub mod settings;
+pub mod size;
+pub mod table;
+pub mod word;
+
+pub use file::LedgerError;
+pub use ledger::{
+    Category, Crossing, DeviceId, DeviceTerms, Grant, Ledger, News, Refusal, Reservation, Urgency,
+    Usage, View,
+};
+pub use place::Place;

@@ -1,0 +1,89 @@
+//! Faults that tests inject: a death or a halt at the n-th step of the shared protocol, and deliberate defects.
+//!
+//! Without the feature `faults` everything here is a constant `false` or nothing, and costs nothing. It touches only
+//! its own thread's variables.
+
+/// A deliberate defect. Each one removes one guard of the protocol; the tests must notice every one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Defect {
+    /// Members are taken for dead without asking the kernel.
+    NoLivenessCheck = 1,
+    /// The sum is read, compared and written in separate steps.
+    SplitAdmission = 2,
+    /// Those who wait are served in any order.
+    NoTicketOrder = 3,
+    /// A reservation that is given back stays charged.
+    KeepOnGiveBack = 4,
+    /// A change that its owner did not live to note is not finished by the next one.
+    NoHelp = 5,
+    /// A changed cap does not overtake the requests that are under way.
+    NoCapFence = 6,
+}
+
+impl Defect {
+    /// All of them, for tests that go through the list.
+    pub const ALL: [Self; 6] = [
+        Self::NoLivenessCheck,
+        Self::SplitAdmission,
+        Self::NoTicketOrder,
+        Self::KeepOnGiveBack,
+        Self::NoHelp,
+        Self::NoCapFence,
+    ];
+}
+
+#[cfg(feature = "faults")]
+mod switched {
+    use super::Defect;
+    use std::cell::Cell;
+
+    thread_local! {
+        static DEFECT: Cell<u8> = const { Cell::new(0) };
+        static COUNTDOWN: Cell<u64> = const { Cell::new(0) };
+        static ACTION: Cell<Option<fn()>> = const { Cell::new(None) };
+    }
+
+    /// Switches one defect on for this thread, or all off.
+    pub fn plant(defect: Option<Defect>) {
+        DEFECT.set(defect.map_or(0, |d| d as u8));
+    }
+
+    /// Runs `action` (a kill, a stop) just before the `steps`-th shared access of this thread from now on; 0 disarms.
+    pub fn arm(steps: u64, action: fn()) {
+        COUNTDOWN.set(steps);
+        ACTION.set(Some(action));
+    }
+
+    pub(crate) fn planted(defect: Defect) -> bool {
+        DEFECT.get() == defect as u8
+    }
+
+    pub(crate) fn step() {
+        let left = COUNTDOWN.get();
+        if left == 0 {
+            return;
+        }
+        COUNTDOWN.set(left - 1);
+        if left == 1 {
+            if let Some(action) = ACTION.get() {
+                action();
+            }
+        }
+    }
+}
+
+#[cfg(feature = "faults")]
+pub use switched::{arm, plant};
+#[cfg(feature = "faults")]
+pub(crate) use switched::{planted, step};
+
+#[cfg(not(feature = "faults"))]
+#[inline]
+pub(crate) const fn planted(_: Defect) -> bool {
+    false
+}
+
+#[cfg(not(feature = "faults"))]
+#[inline]
+pub(crate) const fn step() {}

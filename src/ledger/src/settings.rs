@@ -1,0 +1,432 @@
+//! What the variables WEIR_CAP, WEIR_ON_CAP, WEIR_WARN and WEIR_GROUP say. Pure functions from strings.
+//!
+//! `WEIR_CAP` is a list, separated by commas: `AMOUNT` for every device not named, `INDEX=AMOUNT` or
+//! `GPU-UUID=AMOUNT` for one.
+//!
+//! - An **index** is the physical one, in the order `nvidia-smi` shows (PCI bus order). CUDA_VISIBLE_DEVICES renumbers
+//!   what the job sees; it never shifts a cap.
+//! - A **UUID** may be shortened to its beginning as long as only one device begins so. `MIG-UUID` names a MIG device.
+//! - A share is one of the device's physical memory. A cap larger than the device means the whole device.
+//! - A cap of 0, more than 100 %, a device named twice, two amounts without a device, and a device that the machine
+//!   does not have are errors: a typing mistake must not silently remove a cap.
+
+use std::time::Duration;
+
+use crate::size::{Amount, BadValue, parse_amount, parse_duration};
+
+const CAP_HELP: &str = "8GiB, 80%, or a list like 8GiB,1=50%,GPU-<uuid>=4GiB";
+
+/// Which device an entry of WEIR_CAP names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// The physical index, as `nvidia-smi` shows it.
+    Index(u32),
+    /// The beginning of a UUID: lower-case hex digits without dashes.
+    Uuid(String),
+}
+
+/// WEIR_CAP, read.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct CapSetting {
+    /// For devices that are not named.
+    pub default: Option<Amount>,
+    /// For one device each.
+    pub named: Vec<(Selector, Amount)>,
+}
+
+/// A device of the machine, as far as caps are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// The UUID that the driver gives.
+    pub uuid: [u8; 16],
+    /// The physical index, if it is known (NVML is there).
+    pub index: Option<u32>,
+    /// Physical bytes.
+    pub physical: u64,
+}
+
+/// A UUID as `nvidia-smi` writes it.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex = hex_of(uuid);
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+fn hex_of(uuid: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(uuid))
+}
+
+impl Selector {
+    /// Reads what stands before the `=`.
+    pub fn parse(text: &str) -> Result<Self, BadValue> {
+        let text = text.trim();
+        let upper = text.to_ascii_uppercase();
+        if let Some(rest) = upper
+            .strip_prefix("GPU-")
+            .or_else(|| upper.strip_prefix("MIG-"))
+        {
+            let digits: String = rest
+                .chars()
+                .filter(|c| *c != '-')
+                .collect::<String>()
+                .to_ascii_lowercase();
+            if digits.is_empty()
+                || digits.len() > 32
+                || !digits.bytes().all(|b| b.is_ascii_hexdigit())
+            {
+                return Err(BadValue::new(
+                    text,
+                    "it is no UUID nor the beginning of one",
+                    "GPU- and up to 32 hex digits",
+                ));
+            }
+            return Ok(Self::Uuid(digits));
+        }
+        if !text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit()) {
+            if let Ok(index) = text.parse() {
+                return Ok(Self::Index(index));
+            }
+        }
+        Err(BadValue::new(
+            text,
+            "it names no device",
+            "an index like 0 or a UUID like GPU-5f1c…",
+        ))
+    }
+
+    fn matches(&self, device: &DeviceFacts) -> bool {
+        match self {
+            Self::Index(index) => device.index == Some(*index),
+            Self::Uuid(start) => hex_of(device.uuid).starts_with(start.as_str()),
+        }
+    }
+
+    /// The one device this names.
+    pub fn find<'d>(&self, devices: &'d [DeviceFacts]) -> Result<&'d DeviceFacts, BadValue> {
+        let shown = match self {
+            Self::Index(index) => index.to_string(),
+            Self::Uuid(start) => format!("GPU-{start}"),
+        };
+        let mut found = devices.iter().filter(|d| self.matches(d));
+        match (found.next(), found.next()) {
+            (Some(device), None) => Ok(device),
+            (Some(_), Some(_)) => Err(BadValue::new(
+                &shown,
+                "more than one device begins so",
+                "more digits of the UUID",
+            )),
+            (None, _) => {
+                let problem = if matches!(self, Self::Index(_))
+                    && devices.iter().any(|d| d.index.is_none())
+                {
+                    "physical indices cannot be told here (NVML is missing)"
+                } else {
+                    "there is no such device"
+                };
+                let known: Vec<_> = devices
+                    .iter()
+                    .map(|d| {
+                        d.index.map_or_else(
+                            || uuid_text(d.uuid),
+                            |i| format!("{i} ({})", uuid_text(d.uuid)),
+                        )
+                    })
+                    .collect();
+                Err(BadValue::new(
+                    &shown,
+                    problem,
+                    format!("one of {}", known.join(", ")),
+                ))
+            }
+        }
+    }
+}
+
+impl CapSetting {
+    /// Reads WEIR_CAP.
+    pub fn parse(text: &str) -> Result<Self, BadValue> {
+        let bad = |problem: String| BadValue::new(text, problem, CAP_HELP);
+        let inside = |entry: &str, e: &BadValue| {
+            bad(format!(
+                "in \"{}\": {}",
+                BadValue::new(entry.trim(), "", "").value,
+                e.problem
+            ))
+        };
+        let mut setting = Self::default();
+        if text.trim().is_empty() {
+            return Err(bad("it is empty".into()));
+        }
+        for entry in text.split(',') {
+            let (selector, amount) = match entry.split_once('=') {
+                None => (None, entry),
+                Some((selector, amount)) => (
+                    Some(Selector::parse(selector).map_err(|e| inside(entry, &e))?),
+                    amount,
+                ),
+            };
+            let amount = parse_amount(amount).map_err(|e| inside(entry, &e))?;
+            if matches!(amount, Amount::Bytes(0) | Amount::Share(0)) {
+                return Err(bad(
+                    "a cap of 0 leaves the job nothing; leave WEIR_CAP out for no cap".into(),
+                ));
+            }
+            match selector {
+                None if setting.default.is_some() => {
+                    return Err(bad("it has two amounts without a device".into()));
+                }
+                None => setting.default = Some(amount),
+                Some(selector) if setting.named.iter().any(|(s, _)| *s == selector) => {
+                    return Err(bad(format!(
+                        "a device is named twice, the second time in \"{}\"",
+                        entry.trim()
+                    )));
+                }
+                Some(selector) => setting.named.push((selector, amount)),
+            }
+        }
+        Ok(setting)
+    }
+
+    /// The cap in bytes for each device of the machine, in their order; `None` is no cap.
+    ///
+    /// `devices` are all devices of the machine, visible to the job or not: a cap for a hidden device is no mistake.
+    pub fn resolve(&self, devices: &[DeviceFacts]) -> Result<Vec<Option<u64>>, BadValue> {
+        let mut caps: Vec<_> = devices
+            .iter()
+            .map(|d| self.default.map(|a| a.of(d.physical).min(d.physical)))
+            .collect();
+        let mut taken = vec![false; devices.len()];
+        for (selector, amount) in &self.named {
+            let device = selector.find(devices)?;
+            let Some(at) = devices.iter().position(|d| d.uuid == device.uuid) else {
+                continue;
+            };
+            if std::mem::replace(&mut taken[at], true) {
+                return Err(BadValue::new(
+                    &uuid_text(device.uuid),
+                    "this device is named twice",
+                    CAP_HELP,
+                ));
+            }
+            caps[at] = Some(amount.of(device.physical).min(device.physical));
+        }
+        Ok(caps)
+    }
+}
+
+/// What happens to a request that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnCap {
+    /// It fails with the driver's own out-of-memory code.
+    #[default]
+    Fail,
+    /// It waits for its turn, at most so long.
+    Wait(Duration),
+    /// It gets host memory behind the same pointer.
+    Spill,
+}
+
+impl OnCap {
+    /// Reads WEIR_ON_CAP.
+    pub fn parse(text: &str) -> Result<Self, BadValue> {
+        let help = "fail, wait:<duration> (like wait:30s) or spill";
+        match text.trim().to_ascii_lowercase().as_str() {
+            "fail" => Ok(Self::Fail),
+            "spill" => Ok(Self::Spill),
+            "wait" => Err(BadValue::new(text, "it does not say how long", help)),
+            other => match other.strip_prefix("wait:") {
+                Some(duration) => parse_duration(duration)
+                    .map(Self::Wait)
+                    .map_err(|e| BadValue::new(text, e.problem, help)),
+                None => Err(BadValue::new(text, "it is not known", help)),
+            },
+        }
+    }
+}
+
+/// Reads WEIR_WARN: the soft mark, as a share of the cap or a size; 0 is no mark.
+pub fn parse_warn(text: &str) -> Result<Amount, BadValue> {
+    parse_amount(text)
+}
+
+/// Reads WEIR_GROUP: 1 to 64 letters, digits, `_`, `-` or `.`, beginning with a letter or digit.
+pub fn parse_group(text: &str) -> Result<String, BadValue> {
+    let bad = |problem: &str| {
+        Err(BadValue::new(
+            text,
+            problem,
+            "1 to 64 letters, digits, '_', '-' or '.', the first a letter or a digit",
+        ))
+    };
+    if text.is_empty() {
+        return bad("it is empty");
+    }
+    if text.len() > 64 {
+        return bad("it is longer than 64 characters");
+    }
+    if !text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+    {
+        return bad("it has a character that a group's name cannot have");
+    }
+    if !text.as_bytes()[0].is_ascii_alphanumeric() {
+        return bad("it does not begin with a letter or a digit");
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn machine() -> Vec<DeviceFacts> {
+        let mut first = [0xA1; 16];
+        first[0] = 0x5f;
+        let mut second = [0xA1; 16];
+        second[0] = 0x5e;
+        vec![
+            DeviceFacts {
+                uuid: first,
+                index: Some(0),
+                physical: 24 * GIB,
+            },
+            DeviceFacts {
+                uuid: second,
+                index: Some(1),
+                physical: 80 * GIB,
+            },
+        ]
+    }
+
+    fn caps(text: &str) -> Result<Vec<Option<u64>>, BadValue> {
+        CapSetting::parse(text)?.resolve(&machine())
+    }
+
+    #[test]
+    fn caps_that_are_right() {
+        assert_eq!(caps("8GiB"), Ok(vec![Some(8 * GIB), Some(8 * GIB)]));
+        assert_eq!(caps("50%"), Ok(vec![Some(12 * GIB), Some(40 * GIB)]));
+        assert_eq!(
+            caps("0=8GiB,1=50%"),
+            Ok(vec![Some(8 * GIB), Some(40 * GIB)])
+        );
+        assert_eq!(caps("1=50%"), Ok(vec![None, Some(40 * GIB)]));
+        assert_eq!(
+            caps("4GiB, 1 = 50%"),
+            Ok(vec![Some(4 * GIB), Some(40 * GIB)])
+        );
+        assert_eq!(caps("gpu-5F=1GiB"), Ok(vec![Some(GIB), None]));
+        assert_eq!(
+            caps(&format!("{}=1GiB", uuid_text(machine()[1].uuid))),
+            Ok(vec![None, Some(GIB)])
+        );
+        assert_eq!(
+            caps("30GiB"),
+            Ok(vec![Some(24 * GIB), Some(30 * GIB)]),
+            "a cap is clipped to the device"
+        );
+    }
+
+    #[test]
+    fn caps_that_are_wrong_say_what() {
+        for (text, part) in [
+            ("", "empty"),
+            ("8GiB,", "empty"),
+            ("0", "cap of 0"),
+            ("0%", "cap of 0"),
+            ("101%", "more than 100%"),
+            ("8GiB,9GiB", "two amounts"),
+            ("0=1GiB,0=2GiB", "twice"),
+            ("0=1GiB,GPU-5f=2GiB", "twice"),
+            ("7=1GiB", "no such device"),
+            ("GPU-00=1GiB", "no such device"),
+            ("GPU-5=1GiB", "more than one"),
+            ("GPU-=1GiB", "no UUID"),
+            ("GPU-xyz=1GiB", "no UUID"),
+            ("abc=1GiB", "names no device"),
+            ("=1GiB", "names no device"),
+            ("99999=1GiB", "names no device"),
+            ("0=-1GiB", "negative"),
+        ] {
+            let error = caps(text).unwrap_err();
+            assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_refused_when_physical_indices_are_unknown() {
+        let devices: Vec<_> = machine()
+            .into_iter()
+            .map(|d| DeviceFacts { index: None, ..d })
+            .collect();
+        let error = CapSetting::parse("0=1GiB")
+            .unwrap()
+            .resolve(&devices)
+            .unwrap_err();
+        assert!(error.to_string().contains("NVML"), "{error}");
+        assert!(error.to_string().contains("GPU-5f"), "{error}");
+    }
+
+    #[test]
+    fn policies_and_groups() {
+        assert_eq!(OnCap::parse("fail"), Ok(OnCap::Fail));
+        assert_eq!(
+            OnCap::parse("Wait:30s"),
+            Ok(OnCap::Wait(Duration::from_secs(30)))
+        );
+        assert_eq!(OnCap::parse("spill"), Ok(OnCap::Spill));
+        for bad in [
+            "",
+            "wait",
+            "wait:",
+            "wait:0s",
+            "wait:30",
+            "retry",
+            "fail,spill",
+        ] {
+            assert!(OnCap::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_group("team-a.1"), Ok("team-a.1".into()));
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "-x",
+            "a b",
+            "ä",
+            &"x".repeat(65),
+            "a\0b",
+        ] {
+            assert!(parse_group(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*", near in "[0-9GPU=,%.KMiB-]{0,40}") {
+            for t in [text.as_str(), near.as_str()] {
+                let _ = (caps(t), OnCap::parse(t), parse_group(t), parse_warn(t));
+            }
+        }
+        #[test]
+        fn a_resolved_cap_is_never_more_than_the_device(n in 1u64..1 << 20, unit in "(GiB|TB|K|%)") {
+            if let Ok(caps) = caps(&format!("{n}{unit}")) {
+                for (cap, device) in caps.iter().zip(machine()) {
+                    prop_assert!(cap.unwrap() <= device.physical);
+                }
+            }
+        }
+    }
+}
