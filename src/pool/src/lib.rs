@@ -1,1 +1,153 @@
-//! To be filled.
+//! Where a request for device memory goes: arenas, bins, lazy reuse, compaction.
+//!
+//! A [`Pool`] serves one device. It decides, and reaches the driver only through a [`Backing`], never
+//! while it holds its lock: a hit is one short lock and no driver call; a miss plans under the lock,
+//! acts without it, and commits or undoes under it again.
+//!
+//! **The reuse rule.** Bytes are never handed out, unmapped or remapped while earlier device work may
+//! still touch them. Frees are kept apart by who may reuse them:
+//! - *everybody*: no device work can touch them any more;
+//! - *one stream*: a stream-ordered free; its own stream reuses it at once, others when an event, a
+//!   finished fence or an inserted wait orders them behind it;
+//! - *nobody yet*: a synchronous free waits for a synchronisation that began after it.
+//!
+//! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
+//! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
+//!
+//! Nothing in this crate is shared between threads without the lock, nothing panics on any input, and
+//! no cost of a hit grows with the number of live blocks.
+#![forbid(unsafe_code)]
+
+mod backing;
+mod bins;
+mod block;
+mod check;
+mod config;
+mod core;
+mod growth;
+mod mesh;
+mod mutation;
+mod order;
+mod owners;
+mod pool;
+mod search;
+pub mod sim;
+mod stats;
+mod zone;
+
+pub use backing::{Backing, BackingError, Fence, Grant, Handle};
+pub use config::{Config, UNIT};
+pub use mutation::Mutation;
+#[cfg(feature = "mutations")]
+pub use mutation::set as set_mutation;
+pub use order::Proof;
+pub use owners::{Mempool, MempoolBytes, Reuse};
+pub use pool::Pool;
+pub use stats::{DriverCalls, Hole, HoleKind, Stats};
+
+/// A request for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Request {
+    /// How much; at least 1.
+    pub bytes: u64,
+    /// The stream of a stream-ordered allocation (an identity that is unique among live streams, so the
+    /// per-thread default streams differ); `None` for a synchronous one.
+    pub stream: Option<u64>,
+    /// The context that asks.
+    pub context: u64,
+    /// The mempool that owns the block.
+    pub mempool: Mempool,
+    /// The caller's own word, kept with the block.
+    pub tag: u64,
+}
+
+/// Memory handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Where it starts; a multiple of [`UNIT`].
+    pub addr: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes given.
+    pub given: u64,
+    /// Unique for ever.
+    pub buffer: u64,
+}
+
+/// Memory taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// Bytes that had been asked for.
+    pub bytes: u64,
+    /// Bytes that had been given.
+    pub given: u64,
+    /// Which block it was.
+    pub buffer: u64,
+    /// The caller's own word.
+    pub tag: u64,
+}
+
+/// A live block, found by any address in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Where it starts.
+    pub addr: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes given.
+    pub given: u64,
+    /// Unique for ever.
+    pub buffer: u64,
+    /// The context that asked.
+    pub context: u64,
+    /// The mempool that owns it.
+    pub mempool: Mempool,
+    /// The caller's own word.
+    pub tag: u64,
+    /// Is it exported?
+    pub pinned: bool,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocError {
+    /// No bytes were asked for, or the mempool does not exist.
+    Invalid,
+    /// More than any device has.
+    TooLarge,
+    /// The cap is reached and nothing could be compacted.
+    OverCap,
+    /// The device is full and nothing could be compacted.
+    OutOfMemory,
+    /// The driver failed with this code.
+    Driver(i32),
+}
+
+/// Why a block could not be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// No live block starts there: the caller's pointer belongs to somebody else.
+    Unknown,
+}
+
+impl std::fmt::Display for AllocError {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Invalid => write!(to, "the request is for 0 bytes or names a mempool that does not exist"),
+            Self::TooLarge => write!(to, "the request is larger than the pool's address space"),
+            Self::OverCap => write!(to, "the cap is reached and nothing could be compacted"),
+            Self::OutOfMemory => write!(to, "the device is full and nothing could be compacted"),
+            Self::Driver(code) => write!(to, "the driver failed with code {code}"),
+        }
+    }
+}
+
+impl std::error::Error for AllocError {}
+
+impl std::fmt::Display for FreeError {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "no live block starts at this address")
+    }
+}
+
+impl std::error::Error for FreeError {}

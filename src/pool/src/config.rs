@@ -1,0 +1,78 @@
+//! Sizes, thresholds and switches of the pool, all in one place. Touches nothing.
+
+/// Every block starts at, and is a multiple of, this many bytes.
+///
+/// The driver promises 256; its own allocators hand out 512, and some kernels lean on that.
+pub const UNIT: u64 = 1 << UNIT_SHIFT;
+pub(crate) const UNIT_SHIFT: u32 = 9;
+
+/// How many holes a miss looks at before it settles for the best place seen so far.
+pub(crate) const SCAN_LIMIT: usize = 4096;
+
+/// How many neighbours of one run of free blocks are weighed as places for a request.
+pub(crate) const RUN_LIMIT: usize = 64;
+
+/// Unmapped granules between two plain segments, so that they never coalesce.
+pub(crate) const WALL_GRANULES: u32 = 1;
+
+/// What one pool is allowed to do, and in which portions.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Physical size of the device; address space is reserved as a multiple of it.
+    pub device_bytes: u64,
+    /// Bytes of one physical handle behind blocks up to `small_limit`. A power of two.
+    pub small_handle: u64,
+    /// Bytes of one physical handle behind larger blocks. A power of two.
+    pub large_handle: u64,
+    /// Blocks below this size live apart, because granules full of them never mesh. A power of two.
+    pub tiny_limit: u64,
+    /// Blocks up to this size live in the small arena. A power of two.
+    pub small_limit: u64,
+    /// New handles are created freely up to `peak of given bytes × (1 + slack)`; above, stealing comes first.
+    pub slack: f64,
+    /// Move wholly free granules to where they are needed.
+    pub steal: bool,
+    /// Let two sparse granules share one handle as the last step before giving up.
+    pub mesh: bool,
+    /// Make `cuMemFree` lazy. Off: every such free synchronises the device before its bytes are reused.
+    pub lazy: bool,
+    /// The device has virtual memory management. Off: plain segments, no stealing, no meshing.
+    pub vmm: bool,
+    /// Bytes of the smallest plain segment.
+    pub segment: u64,
+}
+
+impl Config {
+    /// The defaults for a device of `device_bytes` bytes.
+    pub fn new(device_bytes: u64) -> Self {
+        Self {
+            device_bytes,
+            small_handle: 2 << 20,
+            large_handle: 8 << 20,
+            tiny_limit: 64 << 10,
+            small_limit: 1 << 20,
+            slack: 0.03,
+            steal: true,
+            mesh: true,
+            lazy: true,
+            vmm: true,
+            segment: 32 << 20,
+        }
+    }
+
+    /// The same with every size forced into what the pool can work with.
+    ///
+    /// Sizes are powers of two, at least one unit, in the order tiny ≤ small ≤ handles.
+    pub(crate) fn sound(mut self) -> Self {
+        let pow2 = |bytes: u64| bytes.clamp(UNIT, 1 << 32).next_power_of_two();
+        self.tiny_limit = pow2(self.tiny_limit).max(2 * UNIT);
+        self.small_limit = pow2(self.small_limit).max(2 * self.tiny_limit);
+        self.small_handle = pow2(self.small_handle).max(self.small_limit);
+        self.large_handle = pow2(self.large_handle).max(self.small_handle);
+        self.segment = pow2(self.segment).max(self.large_handle);
+        if !self.slack.is_finite() || self.slack < 0.0 {
+            self.slack = 0.0;
+        }
+        self
+    }
+}

@@ -1,0 +1,438 @@
+//! The core: all state of a pool, and the moves that need no driver: hand out, take back, coalesce.
+//! Touches host memory only; every function runs under the pool's one lock.
+
+use crate::backing::{Grant, Handle};
+use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
+use crate::config::{Config, UNIT, UNIT_SHIFT};
+use crate::mesh::Mesh;
+use crate::mutation::on;
+use crate::order::Order;
+use crate::owners::{Mempool, Owners};
+use crate::stats::Counters;
+use crate::zone::Zone;
+use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
+
+/// Zone of blocks below `tiny_limit`.
+pub(crate) const TINY: usize = 0;
+/// Zone of blocks up to `small_limit`: the one that meshes.
+pub(crate) const SMALL: usize = 1;
+/// Zone of all larger blocks.
+pub(crate) const LARGE: usize = 2;
+
+/// A granule whose mapping was lost by a failed undo.
+pub(crate) const LOST: Handle = Handle::MAX;
+
+/// A request, translated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) units: u32,
+    pub(crate) slack: u16,
+    pub(crate) zone: usize,
+    pub(crate) domain: u16,
+    pub(crate) stream: u64,
+    pub(crate) context: u32,
+    pub(crate) mempool: u16,
+    pub(crate) tag: u64,
+}
+
+/// Deferred blocks, oldest first.
+#[derive(Default)]
+pub(crate) struct Queue {
+    head: Id,
+    tail: Id,
+    pub(crate) units: u64,
+    pub(crate) count: usize,
+}
+
+/// See the file's first comment.
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    pub(crate) blocks: Slab,
+    pub(crate) zones: [Zone; 3],
+    pub(crate) order: Order,
+    pub(crate) owners: Owners,
+    pub(crate) deferred: Queue,
+    pub(crate) counters: Counters,
+    buffers: u64,
+    /// Handles that are mapped nowhere, by size class.
+    pub(crate) spare: [Vec<Handle>; 2],
+    pub(crate) grants: Vec<Grant>,
+    pub(crate) meshes: Vec<Mesh>,
+    /// A growth is under way.
+    pub(crate) turn: bool,
+}
+
+impl Core {
+    pub(crate) fn new(config: Config, small: u64, small_bytes: u64, large: u64, large_bytes: u64) -> Self {
+        let half = small_bytes / 2 / config.small_handle * config.small_handle;
+        let large_class = usize::from(config.large_handle != config.small_handle);
+        let mut core = Self {
+            blocks: Slab::new(),
+            zones: [
+                Zone::new(small, half, config.small_handle, UNIT, 4, 0),
+                Zone::new(small + half, half, config.small_handle, config.tiny_limit, 8, 0),
+                Zone::new(large, large_bytes, config.large_handle, config.small_limit, 32, large_class),
+            ],
+            order: Order::new(),
+            owners: Owners::new(config.large_handle),
+            deferred: Queue::default(),
+            counters: Counters::default(),
+            buffers: 0,
+            spare: [Vec::new(), Vec::new()],
+            grants: Vec::new(),
+            meshes: Vec::new(),
+            turn: false,
+            config,
+        };
+        for (index, zone) in core.zones.iter_mut().enumerate() {
+            if zone.units > 0 {
+                let all = Block { len: zone.units, state: State::Void, zone: index as u8, ..Block::default() };
+                let id = core.blocks.add(all);
+                zone.push_void(&mut core.blocks, id);
+            }
+        }
+        core
+    }
+
+    /// Check and translate a request.
+    #[inline]
+    pub(crate) fn want(&mut self, request: &Request) -> Result<Want, AllocError> {
+        if request.bytes == 0 {
+            return Err(AllocError::Invalid);
+        }
+        let Some(given) = request.bytes.checked_add(UNIT - 1) else { return Err(AllocError::TooLarge) };
+        let units = given >> UNIT_SHIFT;
+        let zone = if request.bytes < self.config.tiny_limit {
+            TINY
+        } else if request.bytes <= self.config.small_limit {
+            SMALL
+        } else {
+            LARGE
+        };
+        if units > u64::from(self.zones[zone].units) {
+            return Err(AllocError::TooLarge);
+        }
+        if self.owners.get(request.mempool).is_none_or(|owner| !owner.alive) {
+            return Err(AllocError::Invalid);
+        }
+        let context = self.order.context(request.context);
+        let domain = request.stream.map_or(DEVICE, |stream| self.order.stream(stream, context));
+        Ok(Want {
+            units: units as u32,
+            slack: ((units << UNIT_SHIFT) - request.bytes) as u16,
+            zone,
+            domain,
+            stream: request.stream.unwrap_or(0),
+            context,
+            mempool: request.mempool.0,
+            tag: request.tag,
+        })
+    }
+
+    /// Serve a request from what the requester may reuse at once.
+    #[inline]
+    pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
+        let scan = self.zones[want.zone].scan;
+        let mut found =
+            self.order.domain(want.domain).bins[want.zone].find(&self.blocks, want.units, scan, |_| true);
+        if found.is_none() && want.domain != DEVICE {
+            found = self.order.domain(DEVICE).bins[want.zone].find(&self.blocks, want.units, scan, |_| true);
+        }
+        let allocation = self.take_hole(found?, want);
+        self.counters.hits += 1;
+        Some(allocation)
+    }
+
+    /// Hand out the low end of a free block.
+    #[inline]
+    pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
+        let Block { domain, len, .. } = *self.blocks.get(id);
+        self.order.domain_at(domain).bins[want.zone].remove(&mut self.blocks, id);
+        if len > want.units {
+            let rest = self.blocks.split(id, want.units);
+            self.order.domain_at(domain).bins[want.zone].insert(&mut self.blocks, rest);
+        }
+        self.make_live(id, want)
+    }
+
+    #[inline]
+    pub(crate) fn make_live(&mut self, id: Id, want: &Want) -> Allocation {
+        self.buffers += 1;
+        let buffer = self.buffers;
+        let block = self.blocks.at(id);
+        block.state = State::Live;
+        block.tag = want.tag;
+        block.buffer = buffer;
+        block.context = want.context;
+        block.mempool = want.mempool;
+        block.slack = want.slack;
+        block.pins = 0;
+        let (start, len) = (block.start, block.len);
+        let zone = &mut self.zones[want.zone];
+        zone.set_live(start, id);
+        self.owners.took(want.mempool, len);
+        self.counters.took(len, want.slack);
+        let given = u64::from(len) << UNIT_SHIFT;
+        Allocation { addr: zone.addr_of(start), bytes: given - u64::from(want.slack), given, buffer }
+    }
+
+    /// The zone and unit that hold an address.
+    #[inline]
+    fn locate(&self, addr: u64) -> Option<(usize, u32)> {
+        self.zones.iter().enumerate().find_map(|(index, zone)| Some((index, zone.unit_of(addr)?)))
+    }
+
+    /// The live block that starts at `addr`.
+    #[inline]
+    pub(crate) fn live_at(&self, addr: u64) -> Option<Id> {
+        let (zone, unit) = self.locate(addr)?;
+        let zone = &self.zones[zone];
+        let id = zone.live_at(&self.blocks, unit)?;
+        (zone.addr_of(unit) == addr).then_some(id)
+    }
+
+    /// What is known about the live block that holds `addr`, be it inside the block or at its start.
+    pub(crate) fn lookup(&self, addr: u64) -> Option<BlockInfo> {
+        let (zone, unit) = self.locate(addr)?;
+        let info = self.info(self.zones[zone].live_over(&self.blocks, unit)?);
+        // The last unit is given in whole, but the job's block ends where the job asked it to.
+        (addr < info.addr + info.bytes).then_some(info)
+    }
+
+    pub(crate) fn info(&self, id: Id) -> BlockInfo {
+        let block = self.blocks.get(id);
+        let given = u64::from(block.len) << UNIT_SHIFT;
+        BlockInfo {
+            addr: self.zones[usize::from(block.zone).min(LARGE)].addr_of(block.start),
+            bytes: given - u64::from(block.slack),
+            given,
+            buffer: block.buffer,
+            context: self.order.context_id(block.context),
+            mempool: Mempool(block.mempool),
+            tag: block.tag,
+            pinned: block.pins > 0,
+        }
+    }
+
+    /// Take back a block: `stream` for a stream-ordered free, `None` for a synchronous one.
+    #[inline]
+    pub(crate) fn free(&mut self, addr: u64, stream: Option<(u64, u64)>) -> Result<Freed, FreeError> {
+        let id = self.live_at(addr).ok_or(FreeError::Unknown)?;
+        let domain = stream.map_or(DEVICE, |(stream, context)| {
+            let context = self.order.context(context);
+            self.order.stream(stream, context)
+        });
+        Ok(self.give_back(id, domain, false))
+    }
+
+    /// Take back a live block into `domain`; with domain 0 it is deferred unless `safe`.
+    #[inline]
+    pub(crate) fn give_back(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
+        let stamp = self.order.tick();
+        let block = *self.blocks.get(id);
+        let zone = usize::from(block.zone).min(LARGE);
+        self.zones[zone].set_live(block.start, NIL);
+        self.zones[zone].touch(block.start, block.end(), stamp);
+        self.owners.gave(block.mempool, block.len);
+        self.counters.gave(block.len, block.slack);
+        let given = u64::from(block.len) << UNIT_SHIFT;
+        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, tag: block.tag };
+        if block.pins > 0 && !on(Mutation::PinIgnored) {
+            self.blocks.at(id).state = State::Limbo;
+            return freed;
+        }
+        if self.zones[zone].meshed > 0 {
+            self.free_among_meshed(id, domain, safe, stamp);
+        } else {
+            self.retire(id, domain, safe, stamp);
+        }
+        freed
+    }
+
+    /// Bytes that are no longer live go where their domain wants them.
+    #[inline]
+    pub(crate) fn retire(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
+        if domain != DEVICE {
+            self.put_free(id, domain, stamp);
+        } else if safe || on(Mutation::EpochsIgnored) {
+            self.put_free(id, DEVICE, 0);
+        } else {
+            self.defer(id, stamp);
+        }
+    }
+
+    /// Queue a block until a synchronisation that began after `stamp`.
+    pub(crate) fn defer(&mut self, id: Id, stamp: u64) {
+        let tail = self.deferred.tail;
+        let block = self.blocks.at(id);
+        (block.state, block.stamp, block.domain) = (State::Deferred, stamp, DEVICE);
+        (block.before, block.after) = (tail, NIL);
+        self.deferred.units += u64::from(block.len);
+        self.deferred.count += 1;
+        if tail == NIL {
+            self.deferred.head = id;
+        } else {
+            self.blocks.at(tail).after = id;
+        }
+        self.deferred.tail = id;
+    }
+
+    /// Free what the device is known to be through with.
+    pub(crate) fn settle(&mut self) {
+        while self.deferred.head != NIL {
+            let id = self.deferred.head;
+            let block = *self.blocks.get(id);
+            if block.stamp > self.order.device_done {
+                return;
+            }
+            self.deferred.head = block.after;
+            if block.after == NIL {
+                self.deferred.tail = NIL;
+            } else {
+                self.blocks.at(block.after).before = NIL;
+            }
+            self.deferred.units = self.deferred.units.saturating_sub(u64::from(block.len));
+            self.deferred.count = self.deferred.count.saturating_sub(1);
+            self.put_free(id, DEVICE, 0);
+        }
+    }
+
+    /// Put bytes into the bins of a domain, joined with free neighbours of the same domain.
+    #[inline]
+    pub(crate) fn put_free(&mut self, id: Id, domain: u16, stamp: u64) {
+        let mut id = id;
+        let block = self.blocks.at(id);
+        (block.state, block.domain, block.stamp) = (State::Free, domain, stamp);
+        let Block { prev, next, zone, .. } = *block;
+        let zone = usize::from(zone).min(LARGE);
+        let mut oldest = stamp;
+        if prev != NIL {
+            let other = *self.blocks.get(prev);
+            if other.state == State::Free && other.domain == domain {
+                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, prev);
+                oldest = oldest.min(other.stamp);
+                self.blocks.join(prev, id);
+                id = prev;
+            }
+        }
+        if next != NIL {
+            let other = *self.blocks.get(next);
+            if other.state == State::Free && other.domain == domain {
+                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, next);
+                oldest = oldest.min(other.stamp);
+                self.blocks.join(id, next);
+            }
+        }
+        if on(Mutation::OlderStampKept) {
+            self.blocks.at(id).stamp = oldest;
+        }
+        self.order.domain_at(domain).bins[zone].insert(&mut self.blocks, id);
+    }
+
+    /// Address space without memory, joined with its like.
+    pub(crate) fn put_void(&mut self, id: Id) {
+        let mut id = id;
+        let Block { prev, next, zone, .. } = *self.blocks.get(id);
+        let zone = &mut self.zones[usize::from(zone).min(LARGE)];
+        if prev != NIL && self.blocks.get(prev).state == State::Void {
+            zone.drop_void(&mut self.blocks, prev);
+            self.blocks.join(prev, id);
+            id = prev;
+        }
+        if next != NIL && self.blocks.get(next).state == State::Void {
+            zone.drop_void(&mut self.blocks, next);
+            self.blocks.join(id, next);
+        }
+        let block = self.blocks.at(id);
+        (block.domain, block.stamp) = (DEVICE, 0);
+        zone.push_void(&mut self.blocks, id);
+    }
+
+    /// Export a block: its granules stay where they are until it is unpinned.
+    pub(crate) fn pin(&mut self, addr: u64, pinned: bool) -> Result<(), FreeError> {
+        let id = if pinned { self.live_at(addr) } else { self.live_at(addr).or_else(|| self.limbo_at(addr)) };
+        let id = id.ok_or(FreeError::Unknown)?;
+        let block = *self.blocks.get(id);
+        let pins = if pinned { block.pins.checked_add(1) } else { block.pins.checked_sub(1) };
+        self.blocks.at(id).pins = pins.ok_or(FreeError::Unknown)?;
+        let zone = &mut self.zones[usize::from(block.zone).min(LARGE)];
+        for index in zone.touched(block.start, block.end()) {
+            if let Some(granule) = zone.granule_at(index) {
+                granule.pins = if pinned { granule.pins + 1 } else { granule.pins.saturating_sub(1) };
+            }
+        }
+        if block.state == State::Limbo && pins == Some(0) {
+            let stamp = self.order.tick();
+            let index = usize::from(block.zone).min(LARGE);
+            self.zones[index].touch(block.start, block.end(), stamp);
+            if self.zones[index].meshed > 0 {
+                self.free_among_meshed(id, DEVICE, false, stamp);
+            } else {
+                self.retire(id, DEVICE, false, stamp);
+            }
+        }
+        Ok(())
+    }
+
+    /// A block that was freed while exported; rare, so it is looked for.
+    fn limbo_at(&self, addr: u64) -> Option<Id> {
+        let (zone, unit) = self.locate(addr)?;
+        (1..self.blocks.len()).find(|id| {
+            let block = self.blocks.get(*id);
+            block.state == State::Limbo && usize::from(block.zone) == zone && block.start == unit
+        })
+    }
+
+    /// A stream is gone: its handle may come again, its queued work may still run.
+    pub(crate) fn stream_destroyed(&mut self, stream: u64, safe: bool) -> Vec<crate::backing::Fence> {
+        let Some(domain) = self.order.drop_stream(stream) else { return Vec::new() };
+        let done = self.order.domain(domain).done;
+        for zone in 0..self.zones.len() {
+            let holes: Vec<Id> = self.order.domain(domain).bins[zone].iter(&self.blocks).collect();
+            for id in holes {
+                let block = *self.blocks.get(id);
+                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, id);
+                if safe || block.stamp <= done || on(Mutation::DestroyedStreamForgotten) {
+                    self.put_free(id, DEVICE, 0);
+                } else {
+                    // The queue is in order of time, and granules remember the newest: both take "now".
+                    let stamp = self.order.tick();
+                    self.zones[zone].touch(block.start, block.end(), stamp);
+                    self.defer(id, stamp);
+                }
+            }
+        }
+        std::mem::take(&mut self.order.domain_at(domain).fences).into_iter().map(|(fence, _)| fence).collect()
+    }
+
+    /// A context is gone and all its work with it: its blocks come back at once.
+    pub(crate) fn context_destroyed(&mut self, context: u64) -> (Vec<BlockInfo>, Vec<crate::backing::Fence>) {
+        let index = self.order.context(context);
+        let mut fences = Vec::new();
+        for stream in self.order.drop_context(index) {
+            fences.extend(self.stream_destroyed(stream, true));
+        }
+        let lost: Vec<Id> = (1..self.blocks.len())
+            .filter(|id| {
+                let block = self.blocks.get(*id);
+                block.context == index && matches!(block.state, State::Live | State::Limbo)
+            })
+            .collect();
+        let mut infos = Vec::with_capacity(lost.len());
+        for id in lost {
+            let block = *self.blocks.get(id);
+            let addr = self.zones[usize::from(block.zone).min(LARGE)].addr_of(block.start);
+            if block.state == State::Live {
+                infos.push(self.info(id));
+                // Another context may have been given access; only its own synchronisation proves it done.
+                self.give_back(id, DEVICE, false);
+            }
+            for _ in 0..block.pins {
+                let _ = self.pin(addr, false);
+            }
+        }
+        self.order.advance_device();
+        self.settle();
+        (infos, fences)
+    }
+}

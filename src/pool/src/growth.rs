@@ -1,0 +1,681 @@
+//! Growth: what happens when no hole serves a request. A step is planned under the lock, run against
+//! the driver without it, and committed or undone under it again.
+//!
+//! The ladder, cheapest first: map (create, or move free granules), look at fences, insert a wait,
+//! turn free handles of the other size into what is needed, synchronise once, mesh, refuse.
+
+use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
+use crate::block::{DEVICE, Id, NIL, State};
+use crate::config::UNIT_SHIFT;
+use crate::core::{Core, LARGE, LOST, Want};
+use crate::mutation::on;
+use crate::search::{Place, Victim};
+use crate::stats::DriverCalls;
+use crate::zone::Segment;
+use crate::{AllocError, Allocation, Mutation};
+
+/// How far up the ladder one request has come.
+#[derive(Default)]
+pub(crate) struct Ladder {
+    refused: Option<BackingError>,
+    exact_segment: bool,
+    fences: bool,
+    waited: bool,
+    converted: bool,
+    synced: bool,
+    meshed: bool,
+}
+
+impl Ladder {
+    /// Memory came free: what was tried in vain may work now.
+    pub(crate) fn retry(&mut self) {
+        (self.refused, self.converted, self.exact_segment) = (None, false, false);
+    }
+}
+
+/// The next thing to do for a request.
+pub(crate) enum Step {
+    Done(Allocation),
+    Map(MapPlan),
+    Segment(SegmentPlan),
+    Fences(Vec<FencePlan>),
+    Wait(WaitPlan),
+    Release(ReleasePlan),
+    Sync(u64),
+    Mesh(usize),
+    Unmesh(Vec<crate::mesh::Leave>),
+    Fail(AllocError),
+}
+
+/// Map memory behind a claimed place.
+pub(crate) struct MapPlan {
+    busy: Id,
+    live: u32,
+    zone: usize,
+    size_class: usize,
+    bytes: u64,
+    base: u64,
+    missing: Vec<u32>,
+    spare: Vec<Handle>,
+    create: usize,
+    victims: Vec<(Victim, u64, Vec<Handle>)>,
+    grants: Vec<Grant>,
+}
+
+/// What became of a `MapPlan`.
+#[derive(Default)]
+pub(crate) struct MapReport {
+    created: u64,
+    unmapped: usize,
+    mapped: Vec<(u32, Handle)>,
+    lost: Vec<u32>,
+    left: Vec<Handle>,
+    refused: Option<BackingError>,
+    error: Option<BackingError>,
+    calls: DriverCalls,
+}
+
+impl MapPlan {
+    pub(crate) fn run(&self, backing: &impl Backing) -> MapReport {
+        let mut report = MapReport { left: self.spare.clone(), ..MapReport::default() };
+        for _ in 0..self.create {
+            report.calls.create += 1;
+            match backing.create(self.bytes) {
+                Ok(handle) => {
+                    report.created += 1;
+                    report.left.push(handle);
+                }
+                Err(error) => {
+                    report.refused = Some(error);
+                    return report;
+                }
+            }
+        }
+        for (victim, addr, handles) in &self.victims {
+            report.calls.unmap += 1;
+            if let Err(error) = backing.unmap(*addr, u64::from(victim.count) * self.bytes) {
+                report.error = Some(error);
+                return report;
+            }
+            report.unmapped += 1;
+            report.left.extend(handles);
+        }
+        for run in self.missing.chunk_by(|left, right| left + 1 == *right) {
+            if !self.run_run(backing, run, &mut report) {
+                break;
+            }
+        }
+        report
+    }
+
+    /// Map one run of granules and make it accessible; on failure undo it.
+    fn run_run(&self, backing: &impl Backing, run: &[u32], report: &mut MapReport) -> bool {
+        let addr = |index: u32| self.base + u64::from(index) * self.bytes;
+        let first = run.first().copied().unwrap_or(0);
+        let mut mapped = Vec::with_capacity(run.len());
+        let mut failure = None;
+        for index in run {
+            let Some(handle) = report.left.pop() else {
+                failure = Some(BackingError::OutOfMemory);
+                break;
+            };
+            report.calls.map += 1;
+            if let Err(error) = backing.map(addr(*index), self.bytes, handle)
+                && !on(Mutation::MapFailureIgnored)
+            {
+                report.left.push(handle);
+                failure = Some(error);
+                break;
+            }
+            mapped.push((*index, handle));
+        }
+        if failure.is_none() {
+            report.calls.set_access += 1;
+            match backing.set_access(addr(first), run.len() as u64 * self.bytes, &self.grants) {
+                Ok(()) => {
+                    report.mapped.extend(mapped);
+                    return true;
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if !mapped.is_empty() {
+            report.calls.unmap += 1;
+            if backing.unmap(addr(first), mapped.len() as u64 * self.bytes).is_ok() {
+                report.left.extend(mapped.iter().map(|(_, handle)| handle));
+            } else {
+                report.lost.extend(mapped.iter().map(|(index, _)| index));
+            }
+        }
+        report.error = failure;
+        false
+    }
+}
+
+/// Allocate a plain segment for a claimed stretch of the zone's numbering.
+pub(crate) struct SegmentPlan {
+    busy: Id,
+    start: u32,
+    len: u32,
+}
+
+impl SegmentPlan {
+    pub(crate) fn run(&self, backing: &impl Backing) -> Result<u64, BackingError> {
+        backing.segment_alloc(u64::from(self.len) << UNIT_SHIFT)
+    }
+}
+
+/// Look at a stream's progress: older fences, and a new one.
+pub(crate) struct FencePlan {
+    domain: u16,
+    serial: u64,
+    stream: u64,
+    open: Vec<(Fence, u64)>,
+    time: u64,
+}
+
+/// What was seen of a stream's progress.
+pub(crate) struct FenceReport {
+    done: u64,
+    open: Vec<(Fence, u64)>,
+    calls: u64,
+}
+
+impl FencePlan {
+    pub(crate) fn run(&self, backing: &impl Backing) -> FenceReport {
+        let mut report = FenceReport { done: 0, open: Vec::new(), calls: 0 };
+        let mut fences = self.open.clone();
+        report.calls += 1;
+        if let Ok(fence) = backing.fence_record(self.stream) {
+            fences.push((fence, self.time));
+        }
+        for (fence, time) in fences {
+            report.calls += 1;
+            match backing.fence_query(fence) {
+                Ok(true) => {
+                    report.done = report.done.max(time);
+                    backing.fence_drop(fence);
+                }
+                Ok(false) => report.open.push((fence, time)),
+                Err(_) => backing.fence_drop(fence),
+            }
+        }
+        report
+    }
+}
+
+/// Let the requester's stream wait for the stream that freed a claimed hole.
+pub(crate) struct WaitPlan {
+    hole: Id,
+    owner: u16,
+    serial: u64,
+    stamp: u64,
+    time: u64,
+    from: u64,
+    to: u64,
+}
+
+impl WaitPlan {
+    pub(crate) fn run(&self, backing: &impl Backing) -> Result<(), BackingError> {
+        if on(Mutation::WaitNotInserted) {
+            return Ok(());
+        }
+        let fence = backing.fence_record(self.from)?;
+        let result = backing.fence_wait(self.to, fence);
+        backing.fence_drop(fence);
+        result
+    }
+}
+
+/// Give granules back to the driver.
+pub(crate) struct ReleasePlan {
+    victims: Vec<(Victim, u64, Vec<Handle>)>,
+    spare: Vec<Handle>,
+    segments: Vec<(Id, Segment)>,
+    size_class: usize,
+    bytes: u64,
+}
+
+/// What was given back.
+#[derive(Default)]
+pub(crate) struct ReleaseReport {
+    unmapped: usize,
+    kept: Vec<Handle>,
+    freed: Vec<bool>,
+    pub(crate) released: u64,
+    pub(crate) error: Option<BackingError>,
+    calls: DriverCalls,
+}
+
+impl ReleasePlan {
+    pub(crate) fn run(&self, backing: &impl Backing) -> ReleaseReport {
+        let mut report = ReleaseReport::default();
+        let mut handles = self.spare.clone();
+        for (victim, addr, mapped) in &self.victims {
+            report.calls.unmap += 1;
+            if let Err(error) = backing.unmap(*addr, u64::from(victim.count) * self.bytes) {
+                report.error = Some(error);
+                break;
+            }
+            report.unmapped += 1;
+            handles.extend(mapped);
+        }
+        for handle in handles {
+            report.calls.release += 1;
+            match backing.release(handle, self.bytes) {
+                Ok(()) => report.released += self.bytes,
+                Err(error) => {
+                    report.error = Some(error);
+                    report.kept.push(handle);
+                }
+            }
+        }
+        for (_, segment) in &self.segments {
+            report.calls.segment += 1;
+            let bytes = u64::from(segment.len) << UNIT_SHIFT;
+            let result = backing.segment_free(segment.addr, bytes);
+            report.freed.push(result.is_ok());
+            match result {
+                Ok(()) => report.released += bytes,
+                Err(error) => report.error = Some(error),
+            }
+        }
+        report
+    }
+}
+
+impl Core {
+    /// The next step for a request that no single hole served.
+    pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
+        if let Some(allocation) = self.hit(want) {
+            return Step::Done(allocation);
+        }
+        if self.promote(want.domain)
+            && let Some(allocation) = self.hit(want)
+        {
+            return Step::Done(allocation);
+        }
+        if let Some(allocation) = self.ordered_hole(want) {
+            return Step::Done(allocation);
+        }
+        if let Some(leaves) = self.plan_unmesh() {
+            return Step::Unmesh(leaves);
+        }
+        let place = if self.config.vmm { self.search(want) } else { self.search(want).filter(|place| place.missing == 0) };
+        let mut need = 0;
+        if let Some(place) = place {
+            if place.missing == 0 {
+                let busy = self.claim(place.first, place.start, place.start + want.units, want);
+                if let Some(allocation) = self.unclaim(busy, want, Some(place.start)) {
+                    return Step::Done(allocation);
+                }
+            } else {
+                match self.plan_map(want, place, ladder) {
+                    Ok(plan) => return Step::Map(plan),
+                    Err(missing) => need = missing,
+                }
+            }
+        } else if !self.config.vmm
+            && let Some(plan) = self.plan_segment(want, ladder)
+        {
+            return Step::Segment(plan);
+        }
+        self.climb(want, ladder, need, place.is_some() || !self.config.vmm)
+    }
+
+    /// The steps that make something reusable; `need` handles are lacking.
+    fn climb(&mut self, want: &Want, ladder: &mut Ladder, need: usize, place: bool) -> Step {
+        let reuse = self.reuse(want);
+        let quiet = self.order.captures == 0;
+        if quiet && !ladder.fences && reuse.opportunistic {
+            ladder.fences = true;
+            let plans = self.plan_fences();
+            if !plans.is_empty() {
+                return Step::Fences(plans);
+            }
+        }
+        if quiet && !ladder.waited && reuse.internal_waits && want.domain != DEVICE {
+            ladder.waited = true;
+            if let Some(plan) = self.plan_wait(want) {
+                return Step::Wait(plan);
+            }
+        }
+        if place && !ladder.converted {
+            ladder.converted = true;
+            if let Some(plan) = self.plan_convert(want, need) {
+                ladder.retry();
+                ladder.converted = true;
+                return Step::Release(plan);
+            }
+        }
+        if quiet && !ladder.synced {
+            ladder.synced = true;
+            ladder.converted = false;
+            if self.has_unproven() {
+                return Step::Sync(self.order.now);
+            }
+            return self.climb(want, ladder, need, place);
+        }
+        if quiet && place && !ladder.meshed && self.config.mesh && self.config.vmm {
+            ladder.meshed = true;
+            return Step::Mesh(need);
+        }
+        self.counters.refusals += 1;
+        Step::Fail(match ladder.refused {
+            Some(BackingError::Driver(code)) => AllocError::Driver(code),
+            Some(BackingError::OverCap) => AllocError::OverCap,
+            _ => AllocError::OutOfMemory,
+        })
+    }
+
+    /// Is anything free but not yet proven so?
+    fn has_unproven(&self) -> bool {
+        let streams = self.order.domains.iter().skip(1);
+        self.deferred.count > 0 || !self.meshes.is_empty() || streams.into_iter().any(|domain| !domain.is_empty())
+    }
+
+    fn plan_map(&mut self, want: &Want, place: Place, ladder: &Ladder) -> Result<MapPlan, usize> {
+        let zone = &self.zones[want.zone];
+        let (shift, class, bytes) = (zone.granule_shift, zone.size_class, zone.granule_bytes());
+        let end = place.start + want.units;
+        let touched = zone.touched(place.start, end);
+        let missing: Vec<u32> = touched.filter(|index| zone.granule(*index).handle == 0).collect();
+        // Whole granules are mapped, so whole granules are claimed.
+        let low = missing.first().map_or(place.start, |index| place.start.min(index << shift));
+        let high = missing.last().map_or(end, |index| end.max((index + 1) << shift));
+        let base = zone.base;
+        let need = missing.len();
+        let spare = need.min(self.spare[class].len());
+        let rest = need - spare;
+        let first = if low < place.start { self.block_over(place.first, low) } else { place.first };
+        let busy = self.claim(first, low, high, want);
+        let counters = &self.counters;
+        let limit = ((counters.peak_units << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
+        let may_create = ladder.refused.is_none();
+        let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);
+        let loose = if rest == 0 || (may_create && below) || !self.config.steal { Vec::new() } else { self.loose(class) };
+        let movable = loose.iter().map(|run| run.count as usize).sum::<usize>();
+        let steal = rest.min(movable);
+        let create = rest - steal;
+        if create > 0 && !may_create {
+            self.unclaim(busy, want, None);
+            return Err(create);
+        }
+        let victims = self.claim_victims(&loose, steal);
+        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
+        let at = self.spare[class].len() - spare;
+        let spare = self.spare[class].split_off(at);
+        let grants = self.grants.clone();
+        Ok(MapPlan { busy, live: place.start, zone: want.zone, size_class: class, bytes, base, missing, spare, create, victims, grants })
+    }
+
+    /// The block that covers `unit`, at or before `id`.
+    fn block_over(&self, id: Id, unit: u32) -> Id {
+        let mut id = id;
+        while id != NIL && self.blocks.get(id).start > unit {
+            id = self.blocks.get(id).prev;
+        }
+        id
+    }
+
+    fn with_handles(&self, victim: Victim) -> (Victim, u64, Vec<Handle>) {
+        let zone = &self.zones[victim.zone];
+        let handles = (victim.first..victim.first + victim.count).map(|index| zone.granule(index).handle).collect();
+        let addr = zone.addr_of(victim.first << zone.granule_shift);
+        (victim, addr, handles)
+    }
+
+    /// Commit a map plan: the allocation if all went well, else everything as it really is now.
+    pub(crate) fn finish_map(
+        &mut self,
+        want: &Want,
+        ladder: &mut Ladder,
+        plan: &MapPlan,
+        report: MapReport,
+    ) -> Result<Option<Allocation>, AllocError> {
+        self.counters.calls.add(&report.calls);
+        self.counters.mapped(report.created * plan.bytes);
+        for (nth, (victim, _, _)) in plan.victims.iter().enumerate() {
+            let unmapped = nth < report.unmapped;
+            self.release_victim(victim, unmapped);
+            self.counters.steals += if unmapped { u64::from(victim.count) } else { 0 };
+        }
+        let zone = &mut self.zones[plan.zone];
+        let highest = plan.missing.last().map_or(0, |index| (index + 1) << zone.granule_shift);
+        let lowest = plan.missing.first().map_or(0, |index| index << zone.granule_shift);
+        zone.prepare(lowest, highest);
+        for (index, handle) in &report.mapped {
+            if let Some(granule) = zone.granule_at(*index) {
+                (granule.handle, granule.stamp) = (*handle, 0);
+            }
+        }
+        for index in &report.lost {
+            if let Some(granule) = zone.granule_at(*index) {
+                granule.handle = LOST;
+            }
+        }
+        self.counters.lost_bytes += report.lost.len() as u64 * plan.bytes;
+        self.spare[plan.size_class].extend(report.left);
+        ladder.refused = ladder.refused.or(report.refused);
+        let complete = report.mapped.len() == plan.missing.len();
+        let allocation = self.unclaim(plan.busy, want, complete.then_some(plan.live));
+        match report.error {
+            Some(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
+            Some(_) => Err(AllocError::OutOfMemory),
+            None => Ok(allocation),
+        }
+    }
+
+    fn plan_segment(&mut self, want: &Want, ladder: &mut Ladder) -> Option<SegmentPlan> {
+        if ladder.refused.is_some() && ladder.exact_segment {
+            return None;
+        }
+        ladder.exact_segment = ladder.refused.is_some();
+        let zone = &self.zones[want.zone];
+        let portion = if ladder.exact_segment { zone.granule_bytes() } else { self.config.segment };
+        let portion = (portion >> UNIT_SHIFT) as u32;
+        let len = want.units.checked_next_multiple_of(portion)?;
+        let room = zone.walled(len);
+        let voids = std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
+        let void = voids.filter(|id| self.blocks.get(*id).len >= room).min_by_key(|id| self.blocks.get(*id).start)?;
+        let start = self.blocks.get(void).start;
+        let busy = self.cut_out(void, start, start + room);
+        self.blocks.at(busy).state = State::Busy;
+        Some(SegmentPlan { busy, start, len })
+    }
+
+    /// Commit a segment plan.
+    pub(crate) fn finish_segment(
+        &mut self,
+        want: &Want,
+        ladder: &mut Ladder,
+        plan: &SegmentPlan,
+        result: Result<u64, BackingError>,
+    ) -> Option<Allocation> {
+        self.counters.calls.segment += 1;
+        let addr = match result {
+            Ok(addr) => addr,
+            Err(error) => {
+                ladder.refused = Some(error);
+                self.put_void(plan.busy);
+                return None;
+            }
+        };
+        let wall = self.blocks.split(plan.busy, plan.len);
+        self.blocks.at(wall).state = State::Wall;
+        let zone = &mut self.zones[want.zone];
+        zone.prepare(plan.start, plan.start + plan.len);
+        zone.add_segment(Segment { addr, start: plan.start, len: plan.len });
+        for index in zone.touched(plan.start, plan.start + plan.len) {
+            if let Some(granule) = zone.granule_at(index) {
+                (granule.handle, granule.stamp) = (1, 0);
+            }
+        }
+        self.counters.mapped(u64::from(plan.len) << UNIT_SHIFT);
+        self.blocks.at(plan.busy).stamp = 0;
+        self.unclaim(plan.busy, want, Some(plan.start))
+    }
+
+    fn plan_fences(&mut self) -> Vec<FencePlan> {
+        let now = self.order.now;
+        let mut plans = Vec::new();
+        for (index, domain) in self.order.domains.iter_mut().enumerate().skip(1) {
+            if let Some(stream) = domain.stream
+                && !domain.is_empty()
+                && !domain.capturing
+            {
+                let open = std::mem::take(&mut domain.fences);
+                plans.push(FencePlan { domain: index as u16, serial: domain.serial, stream, open, time: now });
+            }
+        }
+        plans
+    }
+
+    /// Take note of a stream's progress. Fences of a stream that is gone are returned, to be dropped.
+    pub(crate) fn finish_fences(&mut self, plan: &FencePlan, report: FenceReport) -> Vec<Fence> {
+        self.counters.calls.fence += report.calls;
+        self.order.finished(plan.serial, report.done);
+        let domain = self.order.domain_at(plan.domain);
+        if domain.serial != plan.serial || domain.stream.is_none() {
+            return report.open.into_iter().map(|(fence, _)| fence).collect();
+        }
+        domain.fences.extend(report.open);
+        // Two are enough: one that may finish soon and one that covers all.
+        let surplus = domain.fences.len().saturating_sub(2);
+        domain.fences.drain(..surplus).map(|(fence, _)| fence).collect()
+    }
+
+    fn plan_wait(&mut self, want: &Want) -> Option<WaitPlan> {
+        if self.order.domain(want.domain).capturing {
+            return None;
+        }
+        let (hole, owner) = self.waitable_hole(want)?;
+        let time = self.order.now;
+        let (serial, from) = (self.order.domain(owner).serial, self.order.domain(owner).stream?);
+        let start = self.blocks.get(hole).start;
+        let stamp = self.blocks.get(hole).stamp;
+        let hole = self.cut_out(hole, start, start + want.units);
+        self.blocks.at(hole).state = State::Busy;
+        Some(WaitPlan { hole, owner, serial, stamp, time, from, to: want.stream })
+    }
+
+    /// Commit an inserted wait.
+    pub(crate) fn finish_wait(&mut self, want: &Want, plan: &WaitPlan, result: Result<(), BackingError>) -> Option<Allocation> {
+        self.counters.calls.fence += 2;
+        let reader = self.order.domain(want.domain);
+        if result.is_ok() && reader.stream == Some(want.stream) {
+            self.order.ordered(want.domain, plan.serial, plan.time);
+            self.counters.inserted_waits += 1;
+            return Some(self.make_live(plan.hole, want));
+        }
+        let owner = self.order.domain(plan.owner);
+        if owner.serial == plan.serial && owner.stream.is_some() {
+            self.put_free(plan.hole, plan.owner, plan.stamp);
+        } else {
+            // The stream was destroyed meanwhile.
+            let stamp = self.order.tick();
+            let block = *self.blocks.get(plan.hole);
+            self.zones[want.zone].touch(block.start, block.end(), stamp);
+            self.defer(plan.hole, stamp);
+        }
+        None
+    }
+
+    /// Free handles of the other size, as many as would make room for what is lacking.
+    fn plan_convert(&mut self, want: &Want, need: usize) -> Option<ReleasePlan> {
+        if !self.config.vmm {
+            return self.plan_release_segments(u64::MAX);
+        }
+        let zone = &self.zones[want.zone];
+        let (class, lacking) = (1 - zone.size_class.min(1), need as u64 * zone.granule_bytes());
+        let headroom = zone.granule_bytes();
+        let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
+        let loose: u64 = self.loose(class).iter().map(|run| u64::from(run.count)).sum();
+        let available = (loose + self.spare[class].len() as u64) * bytes;
+        if available == 0 || lacking == 0 || available + headroom <= lacking {
+            return None;
+        }
+        Some(self.plan_release(class, lacking.div_ceil(bytes) as usize))
+    }
+
+    /// Release up to `count` handles of a size class: spare ones first.
+    pub(crate) fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
+        let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
+        let spare = count.min(self.spare[class].len());
+        let at = self.spare[class].len() - spare;
+        let spare: Vec<Handle> = self.spare[class].split_off(at);
+        let loose = if count > spare.len() { self.loose(class) } else { Vec::new() };
+        let victims = self.claim_victims(&loose, count - spare.len());
+        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
+        ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
+    }
+
+    /// Plain segments that are wholly free, up to `bytes` of them.
+    pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
+        let mut segments = Vec::new();
+        let mut left = bytes;
+        for index in 0..self.zones.len() {
+            let holes: Vec<Id> = self.order.domain(DEVICE).bins[index].iter(&self.blocks).collect();
+            for id in holes {
+                let block = *self.blocks.get(id);
+                let whole = self.zones[index].segment_exactly(block.start, block.end());
+                if left > 0
+                    && let Some(segment) = whole
+                {
+                    let id = self.cut_out(id, block.start, block.end());
+                    self.blocks.at(id).state = State::Busy;
+                    left = left.saturating_sub(u64::from(segment.len) << UNIT_SHIFT);
+                    segments.push((id, segment));
+                }
+            }
+        }
+        let plan = ReleasePlan { victims: Vec::new(), spare: Vec::new(), segments, size_class: 0, bytes: 0 };
+        (!plan.segments.is_empty()).then_some(plan)
+    }
+
+    /// Commit a release.
+    pub(crate) fn finish_release(&mut self, plan: &ReleasePlan, report: &ReleaseReport) {
+        self.counters.calls.add(&report.calls);
+        self.counters.unmapped(report.released);
+        for (nth, (victim, _, _)) in plan.victims.iter().enumerate() {
+            self.release_victim(victim, nth < report.unmapped);
+        }
+        self.counters.trims += report.calls.release - report.kept.len() as u64;
+        self.spare[plan.size_class].extend(&report.kept);
+        for ((id, segment), freed) in plan.segments.iter().zip(&report.freed) {
+            let block = *self.blocks.get(*id);
+            if !freed {
+                self.put_free(*id, DEVICE, 0);
+                continue;
+            }
+            self.counters.trims += 1;
+            let zone = &mut self.zones[usize::from(block.zone).min(LARGE)];
+            zone.remove_segment(segment.addr);
+            for index in zone.touched(block.start, block.end()) {
+                if let Some(granule) = zone.granule_at(index) {
+                    granule.handle = 0;
+                }
+            }
+            // The wall behind the segment goes with it.
+            if self.blocks.get(block.next).state == State::Wall {
+                self.blocks.join(*id, block.next);
+            }
+            self.put_void(*id);
+        }
+    }
+
+    /// Commit the pool's own synchronisation, which began at `time`.
+    pub(crate) fn finish_sync(&mut self, time: u64, result: Result<(), BackingError>) -> Result<(), AllocError> {
+        self.counters.calls.sync += 1;
+        self.counters.self_syncs += 1;
+        match result {
+            Ok(()) => {
+                self.order.all_done(time);
+                self.settle();
+                Ok(())
+            }
+            Err(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
+            Err(_) => Err(AllocError::OutOfMemory),
+        }
+    }
+}

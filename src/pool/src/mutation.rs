@@ -1,0 +1,83 @@
+//! Deliberate defects, compiled in only with the feature `mutations`: each must be caught by the
+//! property test, which proves that the test can see. Touches one process-wide switch.
+
+/// A defect that can be switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mutation {
+    /// No defect.
+    None,
+    /// A synchronous free is reusable at once.
+    EpochsIgnored,
+    /// A synchronisation proves frees that came after it began.
+    EpochTakenAtTheEnd,
+    /// Another stream's frees are reused without an event between them.
+    EventsIgnored,
+    /// A wait for an event that was recorded anew meanwhile counts for the old record.
+    StaleEventTrusted,
+    /// A destroyed stream's frees count as finished.
+    DestroyedStreamForgotten,
+    /// Granules are unmapped without proof that work on them has finished.
+    StealWithoutProof,
+    /// Joining two free blocks keeps the older stamp.
+    OlderStampKept,
+    /// Granules whose live bytes collide are meshed.
+    MeshWithCollision,
+    /// A mesh moves bytes without stopping the device.
+    MeshWithoutQuiesce,
+    /// Exported blocks are treated as any other.
+    PinIgnored,
+    /// A split leaves both parts with one unit in common.
+    SplitOffByOne,
+    /// A failed map is taken for a success.
+    MapFailureIgnored,
+    /// An inserted wait is not inserted.
+    WaitNotInserted,
+}
+
+impl Mutation {
+    /// All defects.
+    pub const ALL: [Self; 13] = [
+        Self::EpochsIgnored,
+        Self::EpochTakenAtTheEnd,
+        Self::EventsIgnored,
+        Self::StaleEventTrusted,
+        Self::DestroyedStreamForgotten,
+        Self::StealWithoutProof,
+        Self::OlderStampKept,
+        Self::MeshWithCollision,
+        Self::MeshWithoutQuiesce,
+        Self::PinIgnored,
+        Self::SplitOffByOne,
+        Self::MapFailureIgnored,
+        Self::WaitNotInserted,
+    ];
+}
+
+#[cfg(feature = "mutations")]
+mod switch {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+    /// Switch one defect on, for the whole process.
+    pub fn set(mutation: super::Mutation) {
+        ACTIVE.store(mutation as u8, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn on(mutation: super::Mutation) -> bool {
+        ACTIVE.load(Ordering::Relaxed) == mutation as u8
+    }
+}
+
+#[cfg(not(feature = "mutations"))]
+mod switch {
+    #[inline]
+    pub(crate) const fn on(_: super::Mutation) -> bool {
+        false
+    }
+}
+
+pub(crate) use switch::on;
+#[cfg(feature = "mutations")]
+pub use switch::set;

@@ -1,0 +1,472 @@
+//! The pool as its users see it: one lock around the core, and the driver calls of a growth made
+//! without it. Touches the driver only through the `Backing` that is passed in.
+
+use crate::backing::{Backing, BackingError, Grant};
+use crate::config::Config;
+use crate::core::{Core, Want};
+use crate::growth::{Ladder, Step};
+use crate::mesh::Moved;
+use crate::mutation::on;
+use crate::order::Proof;
+use crate::owners::{Mempool, MempoolBytes, Reuse};
+use crate::stats::{DriverCalls, Hole, Stats};
+use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Address space per byte of device memory, for the small and the large arena.
+const SMALL_SPACE: u64 = 2;
+const LARGE_SPACE: u64 = 4;
+
+/// The memory of one device. All methods may be called from any thread.
+pub struct Pool {
+    core: Mutex<Core>,
+    turn: Condvar,
+    arenas: [(u64, u64); 2],
+}
+
+/// The right to grow; given back when dropped, also if a backing panics.
+struct Turn<'a>(&'a Pool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().turn = false;
+        self.0.turn.notify_all();
+    }
+}
+
+impl Pool {
+    /// A pool for one device. Reserves address space, nothing else.
+    pub fn new(config: Config, backing: &impl Backing) -> Result<Self, BackingError> {
+        let config = config.sound();
+        let portion = config.large_handle.max(config.small_handle);
+        let space = |factor: u64| {
+            let bytes = config.device_bytes.saturating_mul(factor).clamp(portion * 64, 1 << 40);
+            bytes.next_multiple_of(2 * portion)
+        };
+        let (small, large) = (space(SMALL_SPACE), space(LARGE_SPACE));
+        let mut arenas = [(0, small), (0, large)];
+        if config.vmm {
+            arenas[0].0 = backing.reserve(small, portion)?;
+            match backing.reserve(large, portion) {
+                Ok(addr) => arenas[1].0 = addr,
+                Err(error) => {
+                    let _ = backing.unreserve(arenas[0].0, small);
+                    return Err(error);
+                }
+            }
+        } else {
+            // No address space of its own: the numbering of units only has to be large enough.
+            arenas = [(0, 1 << 40), (0, 1 << 40)];
+        }
+        let core = Core::new(config, arenas[0].0, arenas[0].1, arenas[1].0, arenas[1].1);
+        Ok(Self { core: Mutex::new(core), turn: Condvar::new(), arenas })
+    }
+
+    /// The address ranges the pool hands out from; empty without virtual memory management.
+    pub fn arenas(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.arenas.into_iter().filter(|(addr, _)| *addr != 0).map(|(addr, bytes)| addr..addr + bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // The core is consistent between any two statements that can panic, and none can.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wait until no other growth is under way.
+    fn take_turn<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> (Turn<'a>, MutexGuard<'a, Core>) {
+        while core.turn {
+            core = self.turn.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+        core.turn = true;
+        (Turn(self), core)
+    }
+
+    /// Serve a request.
+    #[inline]
+    pub fn allocate(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        if let Some(allocation) = core.hit(&want) {
+            return Ok(allocation);
+        }
+        self.grow(backing, core, &want)
+    }
+
+    /// Serve a request from what is there, or not at all.
+    pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        Ok(core.hit(&want))
+    }
+
+    #[cold]
+    fn grow(&self, backing: &impl Backing, core: MutexGuard<'_, Core>, want: &Want) -> Result<Allocation, AllocError> {
+        let (_turn, mut core) = self.take_turn(core);
+        let mut ladder = Ladder::default();
+        loop {
+            let step = core.step(want, &mut ladder);
+            drop(core);
+            match step {
+                Step::Done(allocation) => return Ok(allocation),
+                Step::Fail(error) => return Err(error),
+                Step::Map(plan) => {
+                    let report = plan.run(backing);
+                    core = self.lock();
+                    if let Some(allocation) = core.finish_map(want, &mut ladder, &plan, report)? {
+                        return Ok(allocation);
+                    }
+                }
+                Step::Segment(plan) => {
+                    let result = plan.run(backing);
+                    core = self.lock();
+                    if let Some(allocation) = core.finish_segment(want, &mut ladder, &plan, result) {
+                        return Ok(allocation);
+                    }
+                }
+                Step::Fences(plans) => {
+                    let mut surplus = Vec::new();
+                    for plan in &plans {
+                        let report = plan.run(backing);
+                        surplus.extend(self.lock().finish_fences(plan, report));
+                    }
+                    surplus.into_iter().for_each(|fence| backing.fence_drop(fence));
+                    core = self.lock();
+                }
+                Step::Wait(plan) => {
+                    let result = plan.run(backing);
+                    core = self.lock();
+                    if let Some(allocation) = core.finish_wait(want, &plan, result) {
+                        return Ok(allocation);
+                    }
+                }
+                Step::Release(plan) => {
+                    let report = plan.run(backing);
+                    core = self.lock();
+                    core.finish_release(&plan, &report);
+                }
+                Step::Sync(time) => {
+                    let result = backing.synchronise();
+                    core = self.lock();
+                    core.finish_sync(time, result)?;
+                }
+                Step::Unmesh(leaves) => {
+                    for leave in &leaves {
+                        let result = leave.run(backing);
+                        self.lock().finish_leave(leave, result);
+                    }
+                    core = self.lock();
+                    core.finish_mesh();
+                }
+                Step::Mesh(need) => {
+                    self.mesh(backing, need)?;
+                    core = self.lock();
+                    ladder.retry();
+                }
+            }
+        }
+    }
+
+    /// Stop the device, share handles between sparse granules, let it go on.
+    fn mesh(&self, backing: &impl Backing, need: usize) -> Result<(), AllocError> {
+        let began = self.lock().order.now;
+        let stopped = on(Mutation::MeshWithoutQuiesce) || backing.quiesce() == Ok(true);
+        if !stopped {
+            return Ok(());
+        }
+        let mut core = self.lock();
+        if core.order.captures > 0 {
+            drop(core);
+            backing.resume();
+            return Ok(());
+        }
+        core.counters.calls.sync += 1;
+        core.order.all_done(began);
+        core.settle();
+        let (small, large) = (core.config.small_handle, core.config.large_handle);
+        // What is lacking counts in the larger handles; mesh a few more, for the stop is what is dear.
+        let moves = core.plan_mesh(need.max(1).saturating_mul((large / small) as usize).max(32));
+        drop(core);
+        let mut calls = DriverCalls::default();
+        let mut lost = None;
+        for plan in &moves {
+            let moved = plan.run(backing, &mut calls);
+            if let Moved::Lost(error) = &moved {
+                lost = Some(*error);
+            }
+            self.lock().finish_move(plan, &moved);
+        }
+        let mut core = self.lock();
+        core.counters.calls.add(&calls);
+        core.finish_mesh();
+        drop(core);
+        backing.resume();
+        match lost {
+            None => Ok(()),
+            Some(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
+            Some(_) => Err(AllocError::OutOfMemory),
+        }
+    }
+
+    /// Take back a block synchronously (`cuMemFree`): lazily, its bytes wait for a synchronisation.
+    #[inline]
+    pub fn free(&self, backing: &impl Backing, addr: u64) -> Result<Freed, FreeError> {
+        let mut core = self.lock();
+        let freed = core.free(addr, None);
+        if core.config.lazy || core.order.captures > 0 || freed.is_err() {
+            return freed;
+        }
+        let time = core.order.now;
+        drop(core);
+        let result = backing.synchronise();
+        let _ = self.lock().finish_sync(time, result);
+        freed
+    }
+
+    /// Take back a block in the order of a stream (`cuMemFreeAsync`).
+    #[inline]
+    pub fn free_async(&self, addr: u64, stream: u64, context: u64) -> Result<Freed, FreeError> {
+        self.lock().free(addr, Some((stream, context)))
+    }
+
+    /// The live block that holds `addr`.
+    #[inline]
+    pub fn lookup(&self, addr: u64) -> Option<BlockInfo> {
+        self.lock().lookup(addr)
+    }
+
+    /// Change the caller's word of the live block that starts at `addr`.
+    pub fn set_tag(&self, addr: u64, tag: u64) -> Result<(), FreeError> {
+        let mut core = self.lock();
+        let id = core.live_at(addr).ok_or(FreeError::Unknown)?;
+        core.blocks.at(id).tag = tag;
+        Ok(())
+    }
+
+    /// All live blocks, in no particular order.
+    pub fn live(&self) -> Vec<BlockInfo> {
+        let core = self.lock();
+        (1..core.blocks.len())
+            .filter(|id| core.blocks.get(*id).state == crate::block::State::Live)
+            .map(|id| core.info(id))
+            .collect()
+    }
+
+    /// The block that starts at `addr` is exported: it stays where it is, and its bytes are not reused,
+    /// until it is unpinned as often as it was pinned.
+    pub fn pin(&self, addr: u64) -> Result<(), FreeError> {
+        self.lock().pin(addr, true)
+    }
+
+    /// Undo one `pin`.
+    pub fn unpin(&self, addr: u64) -> Result<(), FreeError> {
+        self.lock().pin(addr, false)
+    }
+
+    /// A context was created.
+    pub fn context_created(&self, context: u64) {
+        self.lock().order.context_created(context);
+    }
+
+    /// A context was destroyed or reset, and its work with it. Returns the blocks it had not freed.
+    pub fn context_destroyed(&self, backing: &impl Backing, context: u64) -> Vec<BlockInfo> {
+        let (blocks, fences) = self.lock().context_destroyed(context);
+        fences.into_iter().for_each(|fence| backing.fence_drop(fence));
+        blocks
+    }
+
+    /// A synchronisation of a whole context is about to be called.
+    pub fn sync_began(&self, context: u64) -> Proof {
+        self.lock().order.begin_context(context)
+    }
+
+    /// It has returned.
+    pub fn sync_ended(&self, proof: Proof, ok: bool) {
+        let mut core = self.lock();
+        if core.order.end_proof(proof, ok) {
+            core.settle();
+            core.owners.synchronised();
+        }
+    }
+
+    /// A stream exists.
+    pub fn stream_created(&self, stream: u64, context: u64) {
+        let mut core = self.lock();
+        let context = core.order.context(context);
+        core.order.stream(stream, context);
+    }
+
+    /// A stream was destroyed; its queued work may still run.
+    pub fn stream_destroyed(&self, backing: &impl Backing, stream: u64) {
+        let fences = self.lock().stream_destroyed(stream, false);
+        fences.into_iter().for_each(|fence| backing.fence_drop(fence));
+    }
+
+    /// A stream is about to be synchronised with, or asked whether it is idle.
+    pub fn stream_sync_began(&self, stream: u64) -> Proof {
+        self.lock().order.begin_stream(stream)
+    }
+
+    /// The call has returned: `idle` if everything queued before it has finished.
+    pub fn stream_sync_ended(&self, proof: Proof, idle: bool) {
+        self.lock().order.end_proof(proof, idle);
+    }
+
+    /// An event is about to be recorded on a stream.
+    pub fn event_record_began(&self, event: u64, stream: u64) -> Proof {
+        self.lock().order.begin_record(event, stream)
+    }
+
+    /// It was recorded, or not.
+    pub fn event_recorded(&self, proof: Proof, ok: bool) {
+        self.lock().order.end_record(proof, ok);
+    }
+
+    /// A stream is about to be made to wait for an event, or the host is about to wait for it or to query it.
+    pub fn event_use_began(&self, event: u64) -> Proof {
+        self.lock().order.begin_event(event)
+    }
+
+    /// The stream waits for the event now.
+    pub fn event_waited(&self, proof: Proof, stream: u64, context: u64, ok: bool) {
+        self.lock().order.end_wait(proof, stream, context, ok);
+    }
+
+    /// The host has seen the event finished (`done`), or not.
+    pub fn event_synced(&self, proof: Proof, done: bool) {
+        self.lock().order.end_proof(proof, done);
+    }
+
+    /// An event was destroyed.
+    pub fn event_destroyed(&self, event: u64) {
+        self.lock().order.event_destroyed(event);
+    }
+
+    /// A stream began to be captured: no synchronisation, fence or mesh until no capture is under way.
+    pub fn capture_began(&self, stream: u64, context: u64) {
+        self.lock().order.capture(stream, context, true);
+    }
+
+    /// The capture ended.
+    pub fn capture_ended(&self, stream: u64, context: u64) {
+        self.lock().order.capture(stream, context, false);
+    }
+
+    /// Another device may reach this memory from now on: what is mapped and what will be.
+    pub fn grant(&self, backing: &impl Backing, grant: Grant) -> Result<(), BackingError> {
+        let (_turn, mut core) = self.take_turn(self.lock());
+        core.grants.retain(|known| known.device != grant.device);
+        core.grants.push(grant);
+        let (runs, grants) = (core.mapped_runs(), core.grants.clone());
+        drop(core);
+        for (addr, bytes) in runs {
+            let result = backing.set_access(addr, bytes, &grants);
+            self.lock().counters.calls.set_access += 1;
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Another device may no longer reach memory that is mapped from now on.
+    pub fn revoke(&self, device: i32) {
+        self.lock().grants.retain(|known| known.device != device);
+    }
+
+    /// A mempool of the job's own. `None`: there are too many.
+    pub fn mempool_created(&self) -> Option<Mempool> {
+        self.lock().owners.create()
+    }
+
+    /// The job destroyed a mempool; its blocks live on until they are freed.
+    pub fn mempool_destroyed(&self, mempool: Mempool) {
+        if let Some(owner) = self.lock().owners.at(mempool) {
+            owner.alive = false;
+        }
+    }
+
+    /// Set the reuse attributes of a mempool.
+    pub fn set_reuse(&self, mempool: Mempool, reuse: Reuse) {
+        if let Some(owner) = self.lock().owners.at(mempool) {
+            owner.reuse = reuse;
+        }
+    }
+
+    /// The reuse attributes of a mempool.
+    pub fn reuse(&self, mempool: Mempool) -> Reuse {
+        self.lock().owners.get(mempool).map_or(Reuse::default(), |owner| owner.reuse)
+    }
+
+    /// Bytes that a mempool keeps at a synchronisation.
+    pub fn set_release_threshold(&self, mempool: Mempool, bytes: u64) {
+        if let Some(owner) = self.lock().owners.at(mempool) {
+            owner.threshold = bytes;
+        }
+    }
+
+    /// Bytes that a mempool keeps at a synchronisation.
+    pub fn release_threshold(&self, mempool: Mempool) -> u64 {
+        self.lock().owners.get(mempool).map_or(0, |owner| owner.threshold)
+    }
+
+    /// Bytes of a mempool.
+    pub fn mempool_bytes(&self, mempool: Mempool) -> MempoolBytes {
+        self.lock().owners.get(mempool).map_or(MempoolBytes::default(), |owner| owner.bytes)
+    }
+
+    /// Start the high marks of a mempool anew.
+    pub fn reset_high_marks(&self, mempool: Mempool) {
+        if let Some(owner) = self.lock().owners.at(mempool) {
+            owner.bytes.used_high = owner.bytes.used;
+            owner.bytes.reserved_high = owner.bytes.reserved;
+        }
+    }
+
+    /// A mempool shall keep at most `keep` bytes beyond need; free memory goes back to the driver accordingly.
+    pub fn trim_mempool(&self, backing: &impl Backing, mempool: Mempool, keep: u64) -> u64 {
+        let mut core = self.lock();
+        let before = core.owners.get(mempool).map_or(0, |owner| owner.bytes.reserved);
+        if let Some(owner) = core.owners.at(mempool) {
+            owner.shrink(keep);
+        }
+        let after = core.owners.get(mempool).map_or(0, |owner| owner.bytes.reserved);
+        let target = core.counters.mapped_bytes.saturating_sub(before.saturating_sub(after));
+        drop(core);
+        self.trim_to(backing, target)
+    }
+
+    /// Give proven free memory back to the driver until at most `keep` bytes are held. Returns the bytes given back.
+    pub fn trim_to(&self, backing: &impl Backing, keep: u64) -> u64 {
+        let (_turn, mut core) = self.take_turn(self.lock());
+        let mut given_back = 0;
+        for class in [1, 0] {
+            let surplus = core.counters.mapped_bytes.saturating_sub(keep);
+            let handle = if class == 0 { core.config.small_handle } else { core.config.large_handle };
+            let plan = if core.config.vmm {
+                Some(core.plan_release(class, usize::try_from(surplus / handle).unwrap_or(usize::MAX)))
+            } else {
+                core.plan_release_segments(surplus)
+            };
+            let Some(plan) = plan else { continue };
+            drop(core);
+            let report = plan.run(backing);
+            core = self.lock();
+            core.finish_release(&plan, &report);
+            given_back += report.released;
+        }
+        given_back
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Stats {
+        self.lock().stats()
+    }
+
+    /// Holes, for the report about an allocation that failed; at most `limit`.
+    pub fn holes(&self, limit: usize) -> Vec<Hole> {
+        self.lock().holes(limit)
+    }
+
+    /// Check every invariant that can be checked from inside; the message names the first that is broken.
+    pub fn check(&self) -> Result<(), String> {
+        self.lock().check()
+    }
+}

@@ -1,0 +1,233 @@
+//! Figures of a pool: counted where things happen, read at the cost of a copy. Touches host memory only.
+
+use crate::config::UNIT_SHIFT;
+
+/// Calls into the driver, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCalls {
+    /// Handles created.
+    pub create: u64,
+    /// Handles released.
+    pub release: u64,
+    /// Handles mapped.
+    pub map: u64,
+    /// Runs unmapped.
+    pub unmap: u64,
+    /// Runs made accessible.
+    pub set_access: u64,
+    /// Plain segments allocated and freed.
+    pub segment: u64,
+    /// Fences recorded, queried, waited for.
+    pub fence: u64,
+    /// Device synchronisations by the pool itself.
+    pub sync: u64,
+    /// Copies for meshing.
+    pub copy: u64,
+}
+
+impl DriverCalls {
+    /// Calls that take, move or give memory.
+    pub fn memory(&self) -> u64 {
+        self.create + self.release + self.map + self.unmap + self.set_access + self.segment
+    }
+
+    /// All calls.
+    pub fn total(&self) -> u64 {
+        self.memory() + self.fence + self.sync + self.copy
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.create += other.create;
+        self.release += other.release;
+        self.map += other.map;
+        self.unmap += other.unmap;
+        self.set_access += other.set_access;
+        self.segment += other.segment;
+        self.fence += other.fence;
+        self.sync += other.sync;
+        self.copy += other.copy;
+    }
+}
+
+/// What a pool holds and what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Blocks handed out now.
+    pub live_blocks: u64,
+    /// Bytes the job asked for and holds.
+    pub live_bytes: u64,
+    /// Bytes handed out for them.
+    pub given_bytes: u64,
+    /// Most bytes ever handed out at the same time.
+    pub peak_given_bytes: u64,
+    /// Physical bytes held, spare handles included.
+    pub mapped_bytes: u64,
+    /// Most physical bytes ever held.
+    pub peak_mapped_bytes: u64,
+    /// Free bytes that anybody may reuse at once.
+    pub free_bytes: u64,
+    /// Free bytes that their own stream may reuse at once.
+    pub stream_free_bytes: u64,
+    /// Free bytes that wait for a synchronisation.
+    pub deferred_bytes: u64,
+    /// Handles that are mapped nowhere at the moment, in bytes.
+    pub spare_bytes: u64,
+    /// Physical bytes that a failed undo made unusable.
+    pub lost_bytes: u64,
+    /// Largest hole.
+    pub largest_hole: u64,
+    /// Requests served.
+    pub allocations: u64,
+    /// Requests served without a growth.
+    pub hits: u64,
+    /// Requests served from another stream's frees by an event's order.
+    pub ordered_reuses: u64,
+    /// Requests served from another stream's frees by an inserted wait.
+    pub inserted_waits: u64,
+    /// Granules moved from where they lay free to where they were needed.
+    pub steals: u64,
+    /// Granules given back to the driver.
+    pub trims: u64,
+    /// Granules freed by sharing.
+    pub meshes: u64,
+    /// Synchronisations that the pool made by itself.
+    pub self_syncs: u64,
+    /// Requests refused.
+    pub refusals: u64,
+    /// Calls into the driver.
+    pub calls: DriverCalls,
+}
+
+/// The part of `Stats` that is counted as it happens.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) live_blocks: u64,
+    pub(crate) given_units: u64,
+    pub(crate) peak_units: u64,
+    pub(crate) slack_bytes: u64,
+    pub(crate) mapped_bytes: u64,
+    pub(crate) peak_mapped: u64,
+    pub(crate) lost_bytes: u64,
+    pub(crate) allocations: u64,
+    pub(crate) hits: u64,
+    pub(crate) ordered_reuses: u64,
+    pub(crate) inserted_waits: u64,
+    pub(crate) steals: u64,
+    pub(crate) trims: u64,
+    pub(crate) meshes: u64,
+    pub(crate) self_syncs: u64,
+    pub(crate) refusals: u64,
+    pub(crate) calls: DriverCalls,
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn took(&mut self, units: u32, slack: u16) {
+        self.allocations += 1;
+        self.live_blocks += 1;
+        self.given_units += u64::from(units);
+        self.peak_units = self.peak_units.max(self.given_units);
+        self.slack_bytes += u64::from(slack);
+    }
+
+    #[inline]
+    pub(crate) fn gave(&mut self, units: u32, slack: u16) {
+        self.live_blocks = self.live_blocks.saturating_sub(1);
+        self.given_units = self.given_units.saturating_sub(u64::from(units));
+        self.slack_bytes = self.slack_bytes.saturating_sub(u64::from(slack));
+    }
+
+    pub(crate) fn mapped(&mut self, bytes: u64) {
+        self.mapped_bytes += bytes;
+        self.peak_mapped = self.peak_mapped.max(self.mapped_bytes);
+    }
+
+    pub(crate) fn unmapped(&mut self, bytes: u64) {
+        self.mapped_bytes = self.mapped_bytes.saturating_sub(bytes);
+    }
+}
+
+/// A hole, for a report about an allocation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// First address.
+    pub addr: u64,
+    /// Length.
+    pub bytes: u64,
+    /// Why it could not serve everybody, if it could not.
+    pub kind: HoleKind,
+}
+
+/// Who may reuse a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoleKind {
+    /// Everybody.
+    Free,
+    /// One stream, until it is synchronised or waited for.
+    Stream(u64),
+    /// Nobody before a synchronisation.
+    Deferred,
+    /// Nobody: it shares its memory with live bytes, or is exported.
+    Held,
+}
+
+impl crate::core::Core {
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        let bytes = |units: u64| units << UNIT_SHIFT;
+        let free = |domain: usize| {
+            self.order.domains.get(domain).map_or(0, |domain| domain.bins.iter().map(|bins| bins.units).sum::<u64>())
+        };
+        let largest = self.order.domains.iter().flat_map(|domain| &domain.bins).map(|bins| {
+            bins.iter(&self.blocks).take(64).map(|id| self.blocks.get(id).len).max().unwrap_or(0)
+        });
+        let spare = |class: usize, handle: u64| self.spare.get(class).map_or(0, |spare| spare.len() as u64 * handle);
+        Stats {
+            live_blocks: counters.live_blocks,
+            live_bytes: bytes(counters.given_units) - counters.slack_bytes.min(bytes(counters.given_units)),
+            given_bytes: bytes(counters.given_units),
+            peak_given_bytes: bytes(counters.peak_units),
+            mapped_bytes: counters.mapped_bytes,
+            peak_mapped_bytes: counters.peak_mapped,
+            free_bytes: bytes(free(0)),
+            stream_free_bytes: bytes((1..self.order.domains.len()).map(free).sum()),
+            deferred_bytes: bytes(self.deferred.units),
+            spare_bytes: spare(0, self.config.small_handle) + spare(1, self.config.large_handle),
+            lost_bytes: counters.lost_bytes,
+            largest_hole: bytes(u64::from(largest.max().unwrap_or(0))),
+            allocations: counters.allocations,
+            hits: counters.hits,
+            ordered_reuses: counters.ordered_reuses,
+            inserted_waits: counters.inserted_waits,
+            steals: counters.steals,
+            trims: counters.trims,
+            meshes: counters.meshes,
+            self_syncs: counters.self_syncs,
+            refusals: counters.refusals,
+            calls: counters.calls,
+        }
+    }
+
+    /// All holes, by address; at most `limit` of them.
+    pub(crate) fn holes(&self, limit: usize) -> Vec<Hole> {
+        use crate::block::State;
+        let mut holes: Vec<Hole> = (1..self.blocks.len())
+            .filter_map(|id| {
+                let block = self.blocks.get(id);
+                let kind = match block.state {
+                    State::Free => {
+                        self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream)
+                    }
+                    State::Deferred => HoleKind::Deferred,
+                    State::Dead | State::Limbo | State::Busy => HoleKind::Held,
+                    _ => return None,
+                };
+                let zone = self.zones.get(usize::from(block.zone))?;
+                Some(Hole { addr: zone.addr_of(block.start), bytes: u64::from(block.len) << UNIT_SHIFT, kind })
+            })
+            .take(limit)
+            .collect();
+        holes.sort_by_key(|hole| hole.addr);
+        holes
+    }
+}
