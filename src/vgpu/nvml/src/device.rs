@@ -1,0 +1,506 @@
+//! Devices: how they are found, what they are, their memory, and who holds it.
+
+use crate::driver::{Driver, VgpuInfo};
+use crate::session::{Outcome, answer};
+use crate::system::{put, text};
+use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::fmt::Write as _;
+use weir_cuda::nvml::{
+    NVML_MEMORY_V2, NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlPciInfo, NvmlProcessInfo,
+    NvmlProcessInfoV1, NvmlReturn,
+};
+
+/// Handles are this and the index: never NULL, and no index by itself.
+const HANDLE: usize = 0x5647_5055_0000;
+
+fn handle(index: u32) -> NvmlDevice {
+    (HANDLE + index as usize) as NvmlDevice
+}
+
+/// The index of a device; an error for what is no handle.
+fn index_of(driver: &Driver, device: NvmlDevice) -> Result<u32, NvmlReturn> {
+    let index = (device as usize)
+        .checked_sub(HANDLE)
+        .and_then(|i| u32::try_from(i).ok());
+    let known = index.filter(|index| *index < driver.device_count());
+    known.ok_or(NvmlReturn::INVALID_ARGUMENT)
+}
+
+fn info(driver: &Driver, device: NvmlDevice) -> Result<VgpuInfo, NvmlReturn> {
+    let index = index_of(driver, device)?;
+    driver.device(index).ok_or(NvmlReturn::UNKNOWN)
+}
+
+/// Hands out the first device of which this holds.
+unsafe fn find(
+    driver: &Driver,
+    out: *mut NvmlDevice,
+    wanted: impl Fn(&VgpuInfo) -> bool,
+) -> Outcome {
+    let mut devices = 0..driver.device_count();
+    let found = devices.find(|index| driver.device(*index).is_some_and(|info| wanted(&info)));
+    let found = found.ok_or(NvmlReturn::NOT_FOUND)?;
+    // SAFETY: the caller vouches for `out`.
+    unsafe { put(out, handle(found)) }
+}
+
+/// A C string from libcuda's struct.
+fn string(chars: &[c_char]) -> String {
+    let bytes = chars.iter().take_while(|c| **c != 0).map(|c| *c as u8);
+    String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = "GPU-".to_owned();
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Domain, bus, device and function of `domain:bus:device.function`, `domain:bus:device` or
+/// `bus:device.function`, all in hexadecimal digits.
+fn pci_place(text: &str) -> Option<[u32; 4]> {
+    let (place, function) = match text.split_once('.') {
+        Some((place, function)) => (place, Some(function)),
+        None => (text, None),
+    };
+    let parts: Vec<_> = place.split(':').collect();
+    let (domain, bus, device) = match (parts.as_slice(), function) {
+        ([domain, bus, device], _) => (*domain, *bus, *device),
+        ([bus, device], Some(_)) => ("0", *bus, *device),
+        _ => return None,
+    };
+    let hex = |digits: &str| {
+        let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        u32::from_str_radix(digits, 16).ok().filter(|_| plain)
+    };
+    Some([
+        hex(domain)?,
+        hex(bus)?,
+        hex(device)?,
+        hex(function.unwrap_or("0"))?,
+    ])
+}
+
+/// A C string from the caller.
+unsafe fn given<'a>(text: *const c_char) -> Result<&'a str, NvmlReturn> {
+    if text.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    // SAFETY: not NULL, and the caller passes a C string.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| NvmlReturn::INVALID_ARGUMENT)
+}
+
+/// How many devices there are.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> NvmlReturn {
+    // SAFETY: the caller passes a number to write to, or NULL.
+    answer(|driver| unsafe { put(count, driver.device_count()) })
+}
+
+/// How many devices there are.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetCount(count: *mut c_uint) -> NvmlReturn {
+    // SAFETY: the same contract.
+    unsafe { nvmlDeviceGetCount_v2(count) }
+}
+
+/// The device with this index.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
+    index: c_uint,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    answer(|driver| {
+        if index >= driver.device_count() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller passes a handle to write to, or NULL.
+        unsafe { put(device, handle(index)) }
+    })
+}
+
+/// The device with this index.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex(
+    index: c_uint,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    // SAFETY: the same contract.
+    unsafe { nvmlDeviceGetHandleByIndex_v2(index, device) }
+}
+
+/// The device with this uuid.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
+    uuid: *const c_char,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    answer(|driver| {
+        // SAFETY: the caller passes a C string or NULL.
+        let uuid = unsafe { given(uuid) }?;
+        // SAFETY: the caller passes a handle to write to, or NULL.
+        unsafe {
+            find(driver, device, |info| {
+                uuid.eq_ignore_ascii_case(&uuid_text(&info.uuid))
+            })
+        }
+    })
+}
+
+/// The device at this place.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
+    bus_id: *const c_char,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    answer(|driver| {
+        // SAFETY: the caller passes a C string or NULL.
+        let place = pci_place(unsafe { given(bus_id) }?).ok_or(NvmlReturn::INVALID_ARGUMENT)?;
+        let there = |info: &VgpuInfo| pci_place(&string(&info.pci)) == Some(place);
+        // SAFETY: the caller passes a handle to write to, or NULL.
+        unsafe { find(driver, device, there) }
+    })
+}
+
+/// The device at this place.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId(
+    bus_id: *const c_char,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    // SAFETY: the same contract.
+    unsafe { nvmlDeviceGetHandleByPciBusId_v2(bus_id, device) }
+}
+
+/// No virtual device has a serial number.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleBySerial(
+    serial: *const c_char,
+    device: *mut NvmlDevice,
+) -> NvmlReturn {
+    answer(|_| {
+        let complete = !serial.is_null() && !device.is_null();
+        Err(if complete {
+            NvmlReturn::NOT_FOUND
+        } else {
+            NvmlReturn::INVALID_ARGUMENT
+        })
+    })
+}
+
+/// The uuid of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetUUID(
+    device: NvmlDevice,
+    uuid: *mut c_char,
+    length: c_uint,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        // SAFETY: the caller's buffer has `length` bytes.
+        unsafe { text(uuid, length, &uuid_text(&info.uuid)) }
+    })
+}
+
+/// The name of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetName(
+    device: NvmlDevice,
+    name: *mut c_char,
+    length: c_uint,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        // SAFETY: the caller's buffer has `length` bytes.
+        unsafe { text(name, length, &string(&info.name)) }
+    })
+}
+
+/// The index of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetIndex(
+    device: NvmlDevice,
+    index: *mut c_uint,
+) -> NvmlReturn {
+    // SAFETY: the caller passes a number to write to, or NULL.
+    answer(|driver| unsafe { put(index, index_of(driver, device)?) })
+}
+
+/// The minor number of a device, which is its index here: there is no device file.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetMinorNumber(
+    device: NvmlDevice,
+    minor: *mut c_uint,
+) -> NvmlReturn {
+    // SAFETY: the same contract.
+    unsafe { nvmlDeviceGetIndex(device, minor) }
+}
+
+/// Where a device sits.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
+    device: NvmlDevice,
+    pci: *mut NvmlPciInfo,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        let place = pci_place(&string(&info.pci)).ok_or(NvmlReturn::UNKNOWN)?;
+        let [domain, bus, slot, function] = place;
+        let mut found = NvmlPciInfo {
+            bus_id_legacy: [0; 16],
+            domain,
+            bus,
+            device: slot,
+            // A vendor id that no vendor has.
+            pci_device_id: 0x0001_fff0,
+            pci_subsystem_id: 0,
+            bus_id: [0; 32],
+        };
+        let write = |to: &mut [c_char], from: &str| {
+            for (to, from) in to.iter_mut().zip(from.bytes()) {
+                *to = from as c_char;
+            }
+        };
+        write(
+            &mut found.bus_id_legacy,
+            &format!("{domain:04X}:{bus:02X}:{slot:02X}.{function}"),
+        );
+        write(
+            &mut found.bus_id,
+            &format!("{domain:08X}:{bus:02X}:{slot:02X}.{function}"),
+        );
+        // SAFETY: the caller passes a struct to write to, or NULL.
+        unsafe { put(pci, found) }
+    })
+}
+
+/// Where a device sits, in the struct of the second version: callers from that time have no room for
+/// the longer bus id, so only what all versions share is written.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(
+    device: NvmlDevice,
+    pci: *mut NvmlPciInfo,
+) -> NvmlReturn {
+    if pci.is_null() {
+        return answer(|_| Err(NvmlReturn::INVALID_ARGUMENT));
+    }
+    let mut whole = core::mem::MaybeUninit::<NvmlPciInfo>::uninit();
+    // SAFETY: a struct of our own.
+    let result = unsafe { nvmlDeviceGetPciInfo_v3(device, whole.as_mut_ptr()) };
+    if result == NvmlReturn::SUCCESS {
+        let shared = core::mem::offset_of!(NvmlPciInfo, bus_id);
+        let out = pci.cast::<u8>();
+        // SAFETY: the whole struct was written, and every version of it begins with these bytes.
+        unsafe { out.copy_from_nonoverlapping(whole.as_ptr().cast(), shared) };
+    }
+    result
+}
+
+/// Where a device sits, in the struct of the first version.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo(
+    device: NvmlDevice,
+    pci: *mut NvmlPciInfo,
+) -> NvmlReturn {
+    // SAFETY: the same contract: both versions begin alike.
+    unsafe { nvmlDeviceGetPciInfo_v2(device, pci) }
+}
+
+/// The compute capability of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
+    device: NvmlDevice,
+    major: *mut c_int,
+    minor: *mut c_int,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        if minor.is_null() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller passes numbers to write to, or NULL.
+        unsafe { put(major, info.compute_major).and_then(|()| put(minor, info.compute_minor)) }
+    })
+}
+
+/// The memory of a device; what the driver keeps for itself counts as used.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
+    device: NvmlDevice,
+    memory: *mut NvmlMemory,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        let used = info.used.saturating_add(info.reserved).min(info.total);
+        let found = NvmlMemory {
+            total: info.total,
+            free: info.total - used,
+            used,
+        };
+        // SAFETY: the caller passes a struct to write to, or NULL.
+        unsafe { put(memory, found) }
+    })
+}
+
+/// The memory of a device; what the driver keeps for itself is told apart.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
+    device: NvmlDevice,
+    memory: *mut NvmlMemoryV2,
+) -> NvmlReturn {
+    answer(|driver| {
+        let info = info(driver, device)?;
+        if memory.is_null() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        // SAFETY: not NULL, and the caller has set the version.
+        if unsafe { (*memory).version } != NVML_MEMORY_V2 {
+            return Err(NvmlReturn::ARGUMENT_VERSION_MISMATCH);
+        }
+        let taken = info.used.saturating_add(info.reserved).min(info.total);
+        let found = NvmlMemoryV2 {
+            version: NVML_MEMORY_V2,
+            total: info.total,
+            reserved: info.reserved,
+            free: info.total - taken,
+            used: info.used,
+        };
+        // SAFETY: as above.
+        unsafe { put(memory, found) }
+    })
+}
+
+/// Whether two devices reach each other's memory: reading, writing and atomics (0, 1, 3) do, NVLink
+/// and properties do not exist here.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetP2PStatus(
+    one: NvmlDevice,
+    other: NvmlDevice,
+    capability: c_uint,
+    status: *mut c_uint,
+) -> NvmlReturn {
+    const OK: c_uint = 0;
+    const NOT_SUPPORTED: c_uint = 5;
+    answer(|driver| {
+        index_of(driver, one).and(index_of(driver, other))?;
+        let found = match capability {
+            0 | 1 | 3 => OK,
+            2 | 4 => NOT_SUPPORTED,
+            _ => return Err(NvmlReturn::INVALID_ARGUMENT),
+        };
+        // SAFETY: the caller passes a number to write to, or NULL.
+        unsafe { put(status, found) }
+    })
+}
+
+/// Hands out a list: the count says how much room there is, and afterwards how much there is to tell.
+unsafe fn list<T>(count: *mut c_uint, out: *mut T, found: Vec<T>) -> Outcome {
+    if count.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    // SAFETY: not NULL, and the caller passes a number.
+    let room = unsafe { count.replace(found.len() as c_uint) };
+    if (room as usize) < found.len() {
+        return Err(NvmlReturn::INSUFFICIENT_SIZE);
+    }
+    if out.is_null() && !found.is_empty() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    for (at, row) in found.into_iter().enumerate() {
+        // SAFETY: there is room for as many rows as the caller said, which is not less than these.
+        unsafe { out.add(at).write(row) };
+    }
+    Ok(())
+}
+
+/// The processes that hold memory of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    device: NvmlDevice,
+    count: *mut c_uint,
+    out: *mut NvmlProcessInfo,
+) -> NvmlReturn {
+    answer(|driver| {
+        let index = index_of(driver, device)?;
+        let rows = driver
+            .device_processes(index)
+            .into_iter()
+            .map(|process| NvmlProcessInfo {
+                pid: process.pid,
+                used_gpu_memory: process.bytes,
+                gpu_instance_id: u32::MAX,
+                compute_instance_id: u32::MAX,
+            });
+        // SAFETY: the caller's list has room for as many rows as it says.
+        unsafe { list(count, out, rows.collect()) }
+    })
+}
+
+/// The processes that hold memory of a device.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
+    device: NvmlDevice,
+    count: *mut c_uint,
+    out: *mut NvmlProcessInfo,
+) -> NvmlReturn {
+    // SAFETY: the same contract and the same struct.
+    unsafe { nvmlDeviceGetComputeRunningProcesses_v3(device, count, out) }
+}
+
+/// The processes that hold memory of a device, in the shorter struct of the first version.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
+    device: NvmlDevice,
+    count: *mut c_uint,
+    out: *mut NvmlProcessInfoV1,
+) -> NvmlReturn {
+    answer(|driver| {
+        let index = index_of(driver, device)?;
+        let rows = driver
+            .device_processes(index)
+            .into_iter()
+            .map(|process| NvmlProcessInfoV1 {
+                pid: process.pid,
+                used_gpu_memory: process.bytes,
+            });
+        // SAFETY: the caller's list has room for as many rows as it says.
+        unsafe { list(count, out, rows.collect()) }
+    })
+}
+
+/// Lists that are always empty: there are neither graphics nor MPS processes, in any version.
+macro_rules! nobody {
+    ($($name:ident)*) => {$(
+        /// Nobody.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(
+            device: NvmlDevice,
+            count: *mut c_uint,
+            out: *mut NvmlProcessInfo,
+        ) -> NvmlReturn {
+            answer(|driver| {
+                index_of(driver, device)?;
+                // SAFETY: no row is written.
+                unsafe { list(count, out, Vec::new()) }
+            })
+        }
+    )*};
+}
+nobody! {
+    nvmlDeviceGetGraphicsRunningProcesses
+    nvmlDeviceGetGraphicsRunningProcesses_v2
+    nvmlDeviceGetGraphicsRunningProcesses_v3
+    nvmlDeviceGetMPSComputeRunningProcesses
+    nvmlDeviceGetMPSComputeRunningProcesses_v2
+    nvmlDeviceGetMPSComputeRunningProcesses_v3
+}
+
+#[cfg(test)]
+mod tests;
