@@ -1,1 +1,38 @@
-//! To be filled.
+//! libweir.so: what is loaded into a job.
+//!
+//! It stands between a process and the CUDA driver on every road that leads there: link-time symbols,
+//! `dlsym`, `dlvsym` and `cuGetProcAddress`. It is inert until the first CUDA call, and whatever goes
+//! wrong in it, the call goes through to the real driver. How a call flows is told in
+//! docs/INTERPOSITION.md.
+//!
+//! Everything that is intercepted is in [`table`]; everything that depends on the processor is in
+//! [`arch`]. Nothing here may panic, start a thread, keep a thread-local with a destructor, or
+//! allocate on the way of a passed-through call.
+
+// Passing a call through is a handful of instructions; they belong into each exported function.
+#![allow(clippy::inline_always)]
+// A test binary exports nothing, and tests may panic.
+#![cfg_attr(test, allow(dead_code, clippy::panic, clippy::indexing_slicing))]
+
+#[macro_use]
+mod table;
+
+mod arch;
+mod config;
+#[cfg(test)]
+mod coverage;
+mod elf;
+mod entry;
+mod export;
+#[cfg(feature = "faults")]
+mod faults;
+mod gate;
+mod guard;
+mod hooks;
+mod job;
+mod library;
+mod linker;
+mod lookup;
+mod note;
+mod status;
+mod surroundings;

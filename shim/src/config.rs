@@ -1,0 +1,282 @@
+//! What the environment asks for: every variable that begins with WEIR_, checked once.
+//!
+//! A value that cannot be honoured is one line on standard error that names the variable, and the
+//! job then runs without weir's effect; with `WEIR_STRICT=1` its cuInit fails instead. That holds for
+//! a misspelt variable and for a feature that this build does not have, too: a cap that is silently
+//! not there would be worse than a failure.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Where a setting's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A variable of the environment.
+    Environment,
+    /// Nothing set it.
+    Default,
+}
+
+/// A setting with its value in effect.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The variable.
+    pub(crate) name: &'static str,
+    /// The value in effect.
+    pub(crate) value: String,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+/// What a job is to have.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// Fail at cuInit rather than run without effect.
+    pub(crate) strict: bool,
+    /// Where notes go: `WEIR_DIR`, or the user's state directory.
+    pub(crate) dir: Option<PathBuf>,
+    /// Every known setting, for `weir doctor`.
+    pub(crate) settings: Vec<Setting>,
+    /// What cannot be honoured, one line each.
+    pub(crate) problems: Vec<String>,
+}
+
+/// What a variable may say.
+enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// An absolute path.
+    Path,
+    /// Anything; only a build with faults reads it.
+    #[cfg(feature = "faults")]
+    Any,
+    /// Its feature is not in this build: only the values that ask for nothing are possible.
+    NotBuilt {
+        feature: &'static str,
+        nothing: &'static [&'static str],
+    },
+}
+
+struct Known {
+    name: &'static str,
+    default: &'static str,
+    values: Values,
+}
+
+const fn not_built(
+    name: &'static str,
+    default: &'static str,
+    feature: &'static str,
+    nothing: &'static [&'static str],
+) -> Known {
+    Known {
+        name,
+        default,
+        values: Values::NotBuilt { feature, nothing },
+    }
+}
+
+/// Every variable of the library.
+static KNOWN: &[Known] = &[
+    Known {
+        name: "WEIR_STRICT",
+        default: "0",
+        values: Values::Words(&["0", "1"]),
+    },
+    Known {
+        name: "WEIR_DIR",
+        default: "",
+        values: Values::Path,
+    },
+    not_built("WEIR_POOL", "off", "the pool", &["off"]),
+    not_built("WEIR_CAP", "", "the cap", &[]),
+    not_built("WEIR_GROUP", "", "the cap of a group", &[]),
+    not_built("WEIR_ON_CAP", "", "the cap", &[]),
+    not_built("WEIR_WARN", "", "the cap", &[]),
+    not_built("WEIR_KEEP", "", "the journal", &[]),
+    not_built("WEIR_STACKS", "off", "the journal", &["off"]),
+    not_built("WEIR_OOM_TEXT", "off", "the out-of-memory report", &["off"]),
+    not_built(
+        "WEIR_TF_ALLOCATOR",
+        "keep",
+        "the choice of TensorFlow's allocator",
+        &["keep"],
+    ),
+    #[cfg(feature = "faults")]
+    Known {
+        name: "WEIR_FAULT",
+        default: "",
+        values: Values::Any,
+    },
+];
+
+/// Variables of the project's tools that mean nothing to the library.
+const NOT_OURS: [&str; 1] = ["WEIR_CACHE"];
+
+impl Config {
+    /// Reads the process's environment.
+    pub(crate) fn from_environment() -> Self {
+        Self::read(std::env::vars_os())
+    }
+
+    /// Reads an environment given as pairs. An empty value is as good as none.
+    fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let (mut given, mut state, mut home) = (Vec::new(), None, None);
+        for (name, value) in variables.filter(|(_, value)| !value.is_empty()) {
+            match name.as_bytes() {
+                b"XDG_STATE_HOME" => state = Some(PathBuf::from(value)),
+                b"HOME" => home = Some(PathBuf::from(value).join(".local/state")),
+                n if n.starts_with(b"WEIR_") => given.push((name, value)),
+                _ => {}
+            }
+        }
+        let mut config = Self {
+            dir: state
+                .filter(|d| d.is_absolute())
+                .or(home)
+                .map(|d| d.join("weir")),
+            ..Self::default()
+        };
+        for known in KNOWN {
+            let value = given.iter().find(|(name, _)| name == known.name);
+            config.take(known, value.map(|(_, value)| value.as_os_str()));
+        }
+        for (name, value) in &given {
+            let name = name.to_string_lossy();
+            if !KNOWN.iter().any(|k| k.name == name) && !NOT_OURS.contains(&&*name) {
+                config.refuse(&name, value, "there is no such variable");
+            }
+        }
+        config
+    }
+
+    fn take(&mut self, known: &Known, given: Option<&OsStr>) {
+        if let Some(value) = given {
+            let text = value.to_string_lossy();
+            match known.values {
+                Values::Words(words) if !words.contains(&&*text) => {
+                    self.refuse(
+                        known.name,
+                        value,
+                        &format!("must be {}", words.join(" or ")),
+                    );
+                }
+                Values::Path if !value.as_bytes().starts_with(b"/") => {
+                    self.refuse(known.name, value, "must be an absolute path");
+                }
+                Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
+                    self.refuse(
+                        known.name,
+                        value,
+                        &format!("{feature} is not available in this build"),
+                    );
+                }
+                _ => match known.name {
+                    "WEIR_STRICT" => self.strict = text == "1",
+                    "WEIR_DIR" => self.dir = Some(PathBuf::from(value)),
+                    _ => {}
+                },
+            }
+        }
+        let default = if known.name == "WEIR_DIR" {
+            self.dir.as_deref().map(|d| d.display().to_string())
+        } else {
+            Some(known.default.to_owned())
+        };
+        self.settings.push(Setting {
+            name: known.name,
+            value: given.map_or(default.unwrap_or_default(), |v| {
+                v.to_string_lossy().into_owned()
+            }),
+            origin: if given.is_some() {
+                Origin::Environment
+            } else {
+                Origin::Default
+            },
+        });
+    }
+
+    fn refuse(&mut self, name: &str, value: &OsStr, why: &str) {
+        // One line, however long and strange the value is.
+        let shown: String = value
+            .to_string_lossy()
+            .chars()
+            .take(60)
+            .flat_map(char::escape_debug)
+            .collect();
+        self.problems.push(format!(
+            "{name}={shown}: {why}; the job runs without weir's effect"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Config {
+        Config::read(pairs.iter().map(|(n, v)| (n.into(), v.into())))
+    }
+
+    #[test]
+    fn an_empty_environment_asks_for_nothing() {
+        let config = read(&[("PATH", "/bin"), ("WEIR_CAP", ""), ("WEIR_CACHE", "/c")]);
+        assert!(config.problems.is_empty());
+        assert!(!config.strict && config.dir.is_none());
+        assert!(config.settings.iter().all(|s| s.origin == Origin::Default));
+    }
+
+    #[test]
+    fn the_directory_follows_the_variable_then_the_user() {
+        let dir = |pairs: &[_]| read(pairs).dir.map(|d| d.display().to_string());
+        let home = ("HOME", "/h");
+        assert_eq!(dir(&[home]).as_deref(), Some("/h/.local/state/weir"));
+        let state = ("XDG_STATE_HOME", "/s");
+        assert_eq!(dir(&[home, state]).as_deref(), Some("/s/weir"));
+        let own = ("WEIR_DIR", "/w");
+        assert_eq!(dir(&[own, home, state]).as_deref(), Some("/w"));
+    }
+
+    #[test]
+    fn a_feature_that_is_not_built_is_never_silently_accepted() {
+        for (name, value) in [
+            ("WEIR_CAP", "8GiB"),
+            ("WEIR_POOL", "on"),
+            ("WEIR_GROUP", "g"),
+            ("WEIR_ON_CAP", "wait:30s"),
+            ("WEIR_TF_ALLOCATOR", "pool"),
+            ("WEIR_STACKS", "all"),
+        ] {
+            let problems = read(&[(name, value)]).problems;
+            assert_eq!(problems.len(), 1, "{name}");
+            assert!(
+                problems
+                    .iter()
+                    .all(|p| p.starts_with(&format!("{name}={value}: "))
+                        && p.contains("not available in this build")),
+                "{problems:?}"
+            );
+        }
+        let nothing = [("WEIR_POOL", "off"), ("WEIR_TF_ALLOCATOR", "keep")];
+        assert!(read(&nothing).problems.is_empty());
+    }
+
+    #[test]
+    fn bad_values_and_misspelt_names_are_named_in_one_line() {
+        for (name, value, why) in [
+            ("WEIR_STRICT", "yes", "must be 0 or 1"),
+            ("WEIR_DIR", "here", "absolute path"),
+            ("WEIR_CPA", "8GiB", "no such variable"),
+            ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
+        ] {
+            let problems = read(&[(name, value)]).problems.join("\n");
+            assert!(
+                problems.contains(name) && problems.contains(why),
+                "{problems}"
+            );
+            assert!(!problems.contains('\n'), "{problems}");
+        }
+        assert!(read(&[("WEIR_STRICT", "1"), ("WEIR_CAP", "1")]).strict);
+    }
+}

@@ -1,0 +1,155 @@
+//! Makes, from the table, what the outside sees: the exported functions and the list of entries.
+
+use crate::entry::{Entry, Hook, symbol};
+use crate::guard::{self, Call};
+use crate::hooks;
+use crate::library::Library;
+use crate::table::Topic;
+use crate::{gate, linker};
+use core::mem::transmute;
+use weir_cuda::nvml::*;
+use weir_cuda::*;
+
+macro_rules! ids {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
+        /// Place of each driver function in [`weir_cuda::FUNCTIONS`] and in [`DRIVER`].
+        #[allow(non_camel_case_types, dead_code, missing_docs, clippy::enum_variant_names)]
+        #[repr(u16)]
+        pub(crate) enum Id { $($symbol),* }
+    };
+}
+driver_functions!(ids);
+
+/// An exported function. A plain one is a count and a jump; one with a body runs it under the guard.
+/// The calling convention lets a thread's cancellation unwind through it.
+macro_rules! export {
+    (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                // SAFETY: the address is that of the real function of this name, which the public
+                // headers declare with these types; the arguments are the caller's own.
+                Ok(real) => unsafe { transmute::<usize, Real>(real)($($arg),*) },
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked $topic:ident {$body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    // SAFETY: as for a plain export.
+                    let real = unsafe { transmute::<usize, Real>(real) };
+                    let call = Call::new(real);
+                    // SAFETY: the body gets the caller's own arguments and the real function.
+                    guard::run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
+                        .or_else(|| call.result())
+                        // SAFETY: as for a plain export; the body has not called it.
+                        .unwrap_or_else(|| unsafe { real($($arg),*) })
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (unhooked; $($rest:tt)*) => {};
+}
+
+macro_rules! entry {
+    (hooked $topic:ident $how:tt; $symbol:ident) => {
+        Entry {
+            symbol: const { symbol(concat!(stringify!($symbol), "\0")) },
+            hook: Some(Hook {
+                export: $symbol as *const core::ffi::c_void,
+                topic: Topic::$topic,
+            }),
+        }
+    };
+    (unhooked; $symbol:ident) => {
+        Entry {
+            symbol: const { symbol(concat!(stringify!($symbol), "\0")) },
+            hook: None,
+        }
+    };
+}
+
+macro_rules! driver {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
+        $(hooked_row! { export $name $base DRIVER Id CUresult $symbol ($($arg: $ty),*) })*
+        /// What weir knows of the driver.
+        pub(crate) static DRIVER_ENTRIES: [Entry; COUNT] = [$(hooked_row! { entry $name $base $symbol }),*];
+    };
+}
+driver_functions!(driver);
+
+/// libcuda.
+pub(crate) static DRIVER: Library<COUNT> =
+    Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
+
+macro_rules! nvml {
+    ($($symbol:ident ($($arg:ident : $ty:ty),*);)*) => {
+        #[allow(non_camel_case_types)]
+        #[repr(u16)]
+        enum NvmlId { $($symbol),* }
+        /// How many NVML functions are intercepted.
+        pub(crate) const NVML_COUNT: usize = [$(NvmlId::$symbol as u16),*].len();
+        $(export! { hooked nvml forward; NVML NvmlId NvmlReturn $symbol ($($arg: $ty),*) })*
+        /// What weir knows of NVML.
+        pub(crate) static NVML_ENTRIES: [Entry; NVML_COUNT] = [$(entry! { hooked nvml forward; $symbol }),*];
+    };
+}
+nvml_functions!(nvml);
+
+/// NVML.
+pub(crate) static NVML: Library<NVML_COUNT> =
+    Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_ENTRIES);
+
+/// The real driver's version, as `cuDriverGetVersion` writes it; it needs no initialised driver.
+pub(crate) fn driver_version() -> Option<i32> {
+    type Real = unsafe extern "C-unwind" fn(*mut c_int) -> CUresult;
+    let real = DRIVER.real(Id::cuDriverGetVersion as usize);
+    let mut version = 0;
+    // SAFETY: a non-zero address is that of the real cuDriverGetVersion.
+    let result = (real != 0).then(|| unsafe { transmute::<usize, Real>(real)(&raw mut version) });
+    (result == Some(CUresult::CUDA_SUCCESS)).then_some(version)
+}
+
+/// What a caller gets when the real function does not exist.
+#[derive(Clone, Copy)]
+pub(crate) enum Absent {
+    /// There is no such library on this machine.
+    Library,
+    /// The library is older than the function.
+    Function,
+}
+
+impl From<Absent> for CUresult {
+    fn from(absent: Absent) -> Self {
+        match absent {
+            Absent::Library => Self::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
+            Absent::Function => Self::CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+        }
+    }
+}
+
+impl From<Absent> for NvmlReturn {
+    fn from(absent: Absent) -> Self {
+        match absent {
+            Absent::Library => Self(12), // NVML_ERROR_LIBRARY_NOT_FOUND
+            Absent::Function => Self::FUNCTION_NOT_FOUND,
+        }
+    }
+}
+
+/// The next definition of a function after this library's, for a process without the real one: what
+/// it would call if weir were not there (TensorFlow brings such functions, which answer an error).
+pub(crate) fn next_definition(entry: &Entry) -> Option<usize> {
+    let address = linker::lookup(libc::RTLD_NEXT, entry.symbol);
+    linker::clear_error();
+    let own = entry.hook.is_some_and(|h| h.export as usize == address);
+    (address != 0 && !own).then_some(address)
+}
