@@ -161,7 +161,6 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         | A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS
         | A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS
         | A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED => 1,
@@ -169,8 +168,7 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         | A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => at_least((6, 0)),
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR => at_least((7, 0)),
-        A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
-        | A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED => at_least((9, 0)),
+        A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH => at_least((9, 0)),
         A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => if major >= 9 { 4 } else { 1 },
         A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
@@ -184,8 +182,8 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
 
         // What it does not do, and ids that are zero: no watchdog, not integrated, compute mode
         // default, PCI domain and device 0, no Windows, no graphics, no fabric, no multicast, no
-        // compression, no decompression, no sparse or deferred arrays, no dma-buf, no MPS, no
-        // coherent host page tables, one locality domain's worth of nothing special.
+        // compression, no decompression, no sparse or deferred arrays, no dma-buf, no events between
+        // processes, no tensor maps, no MPS, no coherent host page tables.
         A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT
         | A::CU_DEVICE_ATTRIBUTE_INTEGRATED
         | A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
@@ -209,6 +207,8 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         | A::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+        | A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED
+        | A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_NUMA_CONFIG
         | A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED

@@ -54,6 +54,9 @@ fn fail_rule(text: &str) -> Result<FailRule, String> {
         }
     };
     if let Some(limit) = rule.strip_prefix("oom>") {
+        if rule != text {
+            return Err("oom>SIZE without a code: such requests are out of memory".to_owned());
+        }
         let limit = size(limit).ok_or_else(|| format!("a size after 'oom>', not {limit}"))?;
         return Ok(FailRule {
             function: String::new(),

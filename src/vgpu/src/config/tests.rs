@@ -187,6 +187,7 @@ fn bad_fail_rules_say_what_is_wrong() {
     assert!(bad("VGPU_FAIL", "cuMemCreate:3=CUDA_OOPS").contains("CUDA_OOPS"));
     bad("VGPU_FAIL", "cuMemCreate:3=CUDA_SUCCESS");
     bad("VGPU_FAIL", "oom>big");
+    bad("VGPU_FAIL", "oom>1MiB=CUDA_ERROR_UNKNOWN");
 }
 
 #[test]
