@@ -1,6 +1,6 @@
 //! What weir says of itself: `weir_status`, for `weir doctor` and for tests.
 
-use crate::config::Origin;
+use crate::config::{Config, Origin};
 use crate::entry::Entry;
 use crate::export::{DRIVER, NVML, driver_version};
 use crate::hooks::proc_address;
@@ -28,6 +28,14 @@ pub(crate) unsafe extern "C" fn weir_status(buffer: *mut c_char, size: usize) ->
 
 fn status() -> Value {
     let (asked, unknown, wrapped, passed) = proc_address::seen();
+    // Before the first CUDA call there is no job yet: tell what it would find.
+    let future;
+    let config = if let Some(job) = job::get() {
+        &job.config
+    } else {
+        future = Config::from_environment();
+        &future
+    };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "architecture": std::env::consts::ARCH,
@@ -39,8 +47,8 @@ fn status() -> Value {
         "driver": library(&DRIVER, driver_version()),
         "nvml": library(&NVML, None),
         "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},
-        "settings": settings(),
-        "problems": job::get().map(|job| &job.config.problems),
+        "settings": settings(config),
+        "problems": config.problems,
         "unhooked": UNHOOKED
             .iter()
             .map(|u| json!({"reason": u.reason, "names": u.names}))
@@ -48,9 +56,9 @@ fn status() -> Value {
     })
 }
 
-fn settings() -> Vec<Value> {
-    let settings = job::get().map_or(&[][..], |job| &job.config.settings);
-    settings
+fn settings(config: &Config) -> Vec<Value> {
+    config
+        .settings
         .iter()
         .map(|s| {
             let origin = match s.origin {

@@ -1,2 +1,32 @@
-//! The weir command.
-fn main() {}
+//! The weir command: one subcommand a file.
+
+mod doctor;
+mod library;
+mod probe;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Caps, pools and records the GPU memory of an unmodified CUDA job.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
+    Doctor(doctor::Arguments),
+    /// What `doctor` runs in a child under the preload; prints JSON
+    #[command(hide = true)]
+    Probe,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Probe => probe::run(),
+    }
+}

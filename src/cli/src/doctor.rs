@@ -1,0 +1,349 @@
+//! `weir doctor`: whether weir works here, and if not, why.
+//!
+//! It starts a child under the preload, which takes every road to the driver, and judges what the
+//! child saw and what the library says of itself. The exit code is 0 if all is well, else 1.
+
+use crate::library;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a driver may take to initialise before the child is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many notes of earlier processes are shown.
+const NOTES: usize = 10;
+
+/// Arguments of `weir doctor`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// The libweir.so to examine, instead of the one beside this command
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+}
+
+/// One thing that was looked at.
+struct Check {
+    subject: &'static str,
+    /// `None`: worth knowing, neither good nor bad.
+    ok: Option<bool>,
+    finding: String,
+}
+
+#[derive(Default)]
+struct Findings(Vec<Check>);
+
+impl Findings {
+    fn check(&mut self, subject: &'static str, ok: bool, finding: impl Into<String>) {
+        self.add(subject, Some(ok), finding.into());
+    }
+
+    fn tell(&mut self, subject: &'static str, finding: impl Into<String>) {
+        self.add(subject, None, finding.into());
+    }
+
+    fn add(&mut self, subject: &'static str, ok: Option<bool>, finding: String) {
+        self.0.push(Check {
+            subject,
+            ok,
+            finding,
+        });
+    }
+
+    fn well(&self) -> bool {
+        self.0.iter().all(|c| c.ok != Some(false))
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let mut findings = Findings::default();
+    let seen = examine(arguments.library.as_deref(), &mut findings);
+    let well = findings.well();
+    if arguments.json {
+        let checks: Vec<_> = (findings.0.iter())
+            .map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding}))
+            .collect();
+        println!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
+    } else {
+        print!("{}", text(&findings, &seen));
+    }
+    if well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn text(findings: &Findings, seen: &Value) -> String {
+    let mut out = String::new();
+    for check in &findings.0 {
+        let mark = match check.ok {
+            Some(true) => "ok  ",
+            Some(false) => "FAIL",
+            None => "    ",
+        };
+        let _ = writeln!(out, "{mark}  {:<14} {}", check.subject, check.finding);
+    }
+    out.push_str("\nsettings\n");
+    for setting in list(&seen["status"]["settings"]) {
+        let value = match text_of(&setting["value"]) {
+            "" => "(none)",
+            value => value,
+        };
+        let (name, origin) = (text_of(&setting["name"]), text_of(&setting["origin"]));
+        let _ = writeln!(out, "      {name:<18} {value}  ({origin})");
+    }
+    out.push_str(if findings.well() {
+        "\nAll is well.\n"
+    } else {
+        "\nNot all is well: see the lines marked FAIL. A job still runs, without weir's effect.\n"
+    });
+    out
+}
+
+fn examine(given: Option<&Path>, findings: &mut Findings) -> Value {
+    let library = match library::find(given) {
+        Ok(path) => path,
+        Err(error) => {
+            findings.check("library", false, error);
+            return Value::Null;
+        }
+    };
+    let (seen, complaints, child) = match probe(&library) {
+        Ok(all) => all,
+        Err(error) => {
+            findings.check("library", true, library.display().to_string());
+            findings.check("child", false, error);
+            return Value::Null;
+        }
+    };
+    judge(&library, &seen, child, findings);
+    for line in complaints.lines().filter(|l| !l.starts_with("weir: ")) {
+        findings.tell("stderr", line);
+    }
+    seen
+}
+
+fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
+    let status = &seen["status"];
+    if status.is_null() {
+        findings.check(
+            "library",
+            false,
+            format!("{} was not loaded into the child", library.display()),
+        );
+        return;
+    }
+    let version = text_of(&status["version"]);
+    findings.check(
+        "library",
+        version == env!("CARGO_PKG_VERSION"),
+        format!("{} {version}", library.display()),
+    );
+    let early = seen["visible_before"].as_bool() == Some(true);
+    if early {
+        findings.tell("inert", "the driver was there before the child loaded it");
+    } else {
+        findings.check("inert", true, "a process without CUDA sees none");
+    }
+    judge_driver(seen, findings);
+    for road in list(&seen["roads"]) {
+        findings.check(
+            "road",
+            road["ok"] == true,
+            format!(
+                "{} leads to {}",
+                text_of(&road["road"]),
+                road["leads_to"].as_str().unwrap_or("nothing")
+            ),
+        );
+    }
+    for problem in list(&status["problems"]) {
+        findings.check("settings", false, text_of(problem));
+    }
+    if let (Some(off), true) = (status["off"].as_str(), list(&status["problems"]).is_empty()) {
+        findings.check(
+            "effect",
+            false,
+            format!("weir has turned itself off: {off}"),
+        );
+    }
+    let dir = (list(&status["settings"]).iter())
+        .find(|s| s["name"] == "WEIR_DIR")
+        .map(|s| text_of(&s["value"]));
+    if let Some(dir) = dir {
+        for note in notes(Path::new(dir), child) {
+            findings.tell("earlier", note);
+        }
+    }
+}
+
+fn judge_driver(seen: &Value, findings: &mut Findings) {
+    let driver = &seen["status"]["driver"];
+    if let Some(error) = seen["driver_error"].as_str() {
+        findings.check("driver", false, format!("there is none: {error}"));
+        return;
+    }
+    let path = driver["path"].as_str().unwrap_or("not found by weir");
+    match driver["version"].as_i64() {
+        Some(v) => {
+            let version = format!("CUDA {}.{}", v / 1000, v % 1000 / 10);
+            findings.check("driver", true, format!("{path}, {version}"));
+        }
+        None => findings.check("driver", false, format!("{path}, version unknown")),
+    }
+    if let Some(error) = seen["nvml_error"].as_str() {
+        findings.tell("nvml", format!("there is none: {error}"));
+    }
+    match seen["init"].as_i64() {
+        Some(0) => {
+            let devices = list(&seen["devices"]);
+            let sizes: Vec<_> = devices
+                .iter()
+                .map(|d| format!("{} MiB", d["bytes"].as_u64().unwrap_or(0) >> 20))
+                .collect();
+            findings.check(
+                "devices",
+                !devices.is_empty(),
+                format!("{} ({})", devices.len(), sizes.join(", ")),
+            );
+        }
+        Some(code) => findings.check("devices", false, format!("cuInit answers {code}")),
+        None => findings.check("devices", false, "cuInit could not be called"),
+    }
+    judge_hooks(driver, !list(&seen["devices"]).is_empty(), findings);
+}
+
+fn judge_hooks(driver: &Value, called: bool, findings: &mut Findings) {
+    let hooks = list(&driver["hooks"]);
+    let present = hooks.iter().filter(|h| h["present"] == true).count();
+    findings.check(
+        "hooks",
+        present > 0,
+        format!("{present} of the driver's functions are intercepted"),
+    );
+    let counted = (hooks.iter())
+        .any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
+    if called {
+        findings.check("calls", counted, "a call was made and weir has seen it");
+    }
+    let absent = hooks.len() - present;
+    if absent > 0 {
+        findings.tell(
+            "hooks",
+            format!("{absent} that weir knows are not in this driver"),
+        );
+    }
+    let unknown = list(&driver["unknown"]);
+    if !unknown.is_empty() {
+        let names: Vec<_> = unknown.iter().map(text_of).collect();
+        findings.tell(
+            "hooks",
+            format!(
+                "{} that this driver has and weir does not know are passed through: {}",
+                names.len(),
+                names.join(" ")
+            ),
+        );
+    }
+}
+
+/// Starts the child under the preload; what it printed, what it had on standard error, and its id.
+fn probe(library: &Path) -> Result<(Value, String, u32), String> {
+    let command = std::env::current_exe().map_err(|e| format!("cannot start myself: {e}"))?;
+    let mut child = Command::new(command)
+        .arg("probe")
+        .env("LD_PRELOAD", library::preload(library))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot start a child: {e}"))?;
+    let mut out = child.stdout.take();
+    let mut err = child.stderr.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = err.as_mut().map(|e| e.read_to_string(&mut text));
+        text
+    });
+    let printer = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = out.as_mut().map(|o| o.read_to_string(&mut text));
+        text
+    });
+    let how = wait(&mut child)?;
+    let printed = printer.join().unwrap_or_default();
+    let complaints = reader.join().unwrap_or_default();
+    serde_json::from_str(printed.trim())
+        .map(|seen| (seen, complaints.clone(), child.id()))
+        .map_err(|_| format!("the child ended without an answer ({how}): {complaints}"))
+}
+
+fn wait(child: &mut Child) -> Result<String, String> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status.to_string()),
+            Ok(None) if start.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("the child hung for {} s", PATIENCE.as_secs()));
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) => return Err(format!("the child is lost: {error}")),
+        }
+    }
+}
+
+/// Notes that earlier processes left when weir turned itself off in them, newest first. That of the
+/// child is taken away: what it says has been said.
+fn notes(dir: &Path, child: u32) -> Vec<String> {
+    let mut notes: Vec<_> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("note-") && name.ends_with(".json")
+        })
+        .filter_map(|entry| {
+            let mut text = String::new();
+            let file = std::fs::File::open(entry.path()).ok()?;
+            file.take(64 << 10).read_to_string(&mut text).ok()?;
+            let note: Value = serde_json::from_str(&text).ok()?;
+            if note["pid"] == child {
+                let _ = std::fs::remove_file(entry.path());
+                return None;
+            }
+            Some(note)
+        })
+        .collect();
+    notes.sort_by_key(|note| std::cmp::Reverse(note["time_ms"].as_u64()));
+    notes
+        .iter()
+        .take(NOTES)
+        .map(|note| {
+            format!(
+                "pid {} {}: {}",
+                note["pid"],
+                text_of(&note["program"]),
+                text_of(&note["reason"])
+            )
+        })
+        .collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,46 @@
+//! Where libweir.so is, and how a child gets it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The library beside this command: `../lib/libweir.so` as installed, or in the same directory.
+pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
+    let candidates = if let Some(path) = given {
+        vec![path.to_owned()]
+    } else {
+        let command = std::env::current_exe()
+            .map_err(|e| format!("this command's own path is not known: {e}"))?;
+        let home = command.parent().unwrap_or(Path::new("/"));
+        vec![home.join("../lib/libweir.so"), home.join("libweir.so")]
+    };
+    let found = candidates.iter().find_map(|path| path.canonicalize().ok());
+    let Some(path) = found else {
+        let tried: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!("no libweir.so (tried {})", tried.join(", ")));
+    };
+    // The dynamic linker splits LD_PRELOAD at both, and knows no quoting.
+    if path.to_string_lossy().contains([' ', ':']) {
+        return Err(format!(
+            "{}: LD_PRELOAD cannot name a path with a space or a colon",
+            path.display()
+        ));
+    }
+    Ok(path)
+}
+
+/// `LD_PRELOAD` for a child: weir behind what is there already, unless it is there already.
+pub(crate) fn preload(library: &Path) -> OsString {
+    let before = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty());
+    let Some(mut value) = before else {
+        return library.into();
+    };
+    let named = value
+        .to_string_lossy()
+        .split([' ', ':'])
+        .any(|one| Path::new(one).canonicalize().is_ok_and(|p| p == library));
+    if !named {
+        value.push(":");
+        value.push(library);
+    }
+    value
+}
