@@ -176,24 +176,31 @@ pub fn bury<W: Word>(
     table: Table<'_, W>,
     slot: usize,
     device: usize,
-    dead: impl FnOnce() -> bool,
+    dead: impl Fn() -> bool,
 ) -> u64 {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
-    note_last(table, device, Sum::unpack(shared.sum.load()));
-    let held_word = cell.held.load();
-    let announced = cell.announced.load();
-    let held = Amount::unpack(held_word);
-    if held.units == 0 || !dead() {
-        return 0;
-    }
-    let empty = held.next(0);
-    if announced != empty.pack()
-        && !cell.announced.replace(announced, empty.pack())
-        && cell.announced.load() != empty.pack()
-    {
-        return 0; // somebody else is at it, or the row has a new owner
-    }
+    let (held_word, held, empty) = loop {
+        note_last(table, device, Sum::unpack(shared.sum.load()));
+        let held_word = cell.held.load();
+        let announced = cell.announced.load();
+        let held = Amount::unpack(held_word);
+        if held.units == 0 || !dead() {
+            return 0;
+        }
+        // Its last change may have been decided after the row was read and before it died: then that one counts.
+        if !planted(Defect::NoSecondLook) {
+            note_last(table, device, Sum::unpack(shared.sum.load()));
+            if cell.held.load() != held_word {
+                continue;
+            }
+        }
+        let empty = held.next(0);
+        if announced == empty.pack() || cell.announced.replace(announced, empty.pack()) {
+            break (held_word, held, empty);
+        }
+        // Another buries it as well, or the row has a new owner: look again.
+    };
     loop {
         let word = shared.sum.load();
         let sum = Sum::unpack(word);

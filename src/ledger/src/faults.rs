@@ -19,17 +19,20 @@ pub enum Defect {
     NoHelp = 5,
     /// A changed cap does not overtake the requests that are under way.
     NoCapFence = 6,
+    /// A dead member's row is not read again after its death is certain.
+    NoSecondLook = 7,
 }
 
 impl Defect {
     /// All of them, for tests that go through the list.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NoLivenessCheck,
         Self::SplitAdmission,
         Self::NoTicketOrder,
         Self::KeepOnGiveBack,
         Self::NoHelp,
         Self::NoCapFence,
+        Self::NoSecondLook,
     ];
 }
 
