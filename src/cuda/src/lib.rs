@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod functions;
+mod location;
 pub mod nvml;
 #[allow(
     missing_docs,

@@ -60,7 +60,7 @@ impl Call {
             None => Ok(call),
             Some(code) => {
                 if watch.trace {
-                    trace::write(function, began, code, &[], Some("injected"));
+                    trace::write(function, began, code, &[], true);
                 }
                 Err(code)
             }
@@ -77,28 +77,19 @@ impl Call {
     #[inline]
     pub(crate) fn leave(self, result: CUresult, args: &[Arg]) -> CUresult {
         if let Some((function, began)) = self.traced {
-            trace::write(function, began, result, args, None);
+            trace::write(function, began, result, args, false);
         }
         result
     }
 }
 
-/// Answers a function that is not implemented, and remembers that somebody asked for it.
+/// Answers a function that is not implemented, inside its call, and remembers that somebody asked.
 #[cold]
 pub(crate) fn not_supported(index: usize) -> CUresult {
-    let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-    match Call::enter(index) {
-        Err(injected) => injected,
-        Ok(call) => {
-            if let Some(counter) = UNSUPPORTED.get(index) {
-                counter.0.fetch_add(1, Relaxed);
-            }
-            if let Some((function, began)) = call.traced {
-                trace::write(function, began, code, &[], Some("unsupported"));
-            }
-            code
-        }
+    if let Some(counter) = UNSUPPORTED.get(index) {
+        counter.0.fetch_add(1, Relaxed);
     }
+    CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
 
 /// Whether a rule lets every request for this many bytes fail.

@@ -1,1 +1,33 @@
-//! To be filled.
+//! A virtual GPU: `libcuda.so.1` on host memory, strict where the real driver is strict.
+//!
+//! Only what NVIDIA documents in public headers and manuals is implemented. `exports` makes one C
+//! function of each row of the ABI table; `api` holds the bodies, by topic; the other modules are
+//! what the bodies work on. `docs/VGPU.md` describes it from outside.
+#![allow(clippy::upper_case_acronyms)]
+
+mod api;
+mod array;
+mod attributes;
+mod call;
+mod config;
+mod crime;
+mod device;
+mod engine;
+mod error;
+#[cfg(not(test))]
+mod exports;
+mod graph;
+mod heap;
+mod kernel;
+mod memory;
+mod names;
+mod observe;
+mod pool;
+mod ranges;
+mod shared;
+mod space;
+mod sparse;
+mod state;
+mod store;
+mod stubs;
+mod vmm;

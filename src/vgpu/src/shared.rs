@@ -115,7 +115,7 @@ impl Shared {
         static SAID: AtomicBool = AtomicBool::new(false);
         self.locked(act).unwrap_or_else(|error| {
             if !SAID.swap(true, Ordering::Relaxed) {
-                eprintln!("vgpu: {error}");
+                eprintln!("vgpu: VGPU_SHARED={}: {error}", self.path.display());
             }
             R::default()
         })
@@ -458,8 +458,8 @@ fn word32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-fn refused(path: &Path, what: &str) -> io::Error {
-    io::Error::other(format!("VGPU_SHARED={} {what}", path.display()))
+fn refused(what: impl Into<String>) -> io::Error {
+    io::Error::other(what.into())
 }
 
 fn read_at(fd: RawFd, bytes: &mut [u8]) -> io::Result<()> {

@@ -1,0 +1,172 @@
+//! Events.
+
+use super::{need, put};
+use crate::engine::{Event, Op, Touches, wait_points};
+use crate::error::*;
+use crate::state::{State, driver};
+use weir_cuda::*;
+
+const DISABLE_TIMING: c_uint = 2;
+const INTERPROCESS: c_uint = 4;
+const EXTERNAL: c_uint = 1;
+
+impl State {
+    fn event(&self, event: CUevent) -> R<u64> {
+        let handle = event as u64;
+        let known = self.engine.events.get(&handle).ok_or(INVALID_HANDLE)?;
+        self.usable(known.ctx)?;
+        Ok(handle)
+    }
+}
+
+pub(crate) unsafe fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> R {
+    need(ph_event)?;
+    let mut s = driver()?;
+    let ctx = s.current()?;
+    let interprocess_with_timing = flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0;
+    if flags & !7 != 0 || interprocess_with_timing {
+        return Err(INVALID_VALUE);
+    }
+    let handle = s.fresh();
+    s.engine.events.insert(handle, Event { ctx, flags, ..Default::default() });
+    // SAFETY: checked above.
+    unsafe { put(ph_event, handle as CUevent) };
+    Ok(())
+}
+
+pub(crate) unsafe fn cuEventDestroy_v2(h_event: CUevent) -> R {
+    let mut s = driver()?;
+    let handle = s.event(h_event)?;
+    s.engine.events.remove(&handle);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuEventDestroy(h_event: CUevent) -> R {
+    // SAFETY: passed on as promised.
+    unsafe { cuEventDestroy_v2(h_event) }
+}
+
+pub(crate) unsafe fn cuEventRecordWithFlags(h_event: CUevent, h_stream: CUstream, flags: c_uint) -> R {
+    let mut s = driver()?;
+    let event = s.event(h_event)?;
+    if flags & !EXTERNAL != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let stream = s.stream(h_stream)?;
+    // Event and stream must be of one context.
+    if s.engine.context_of(stream) != s.engine.events.get(&event).map(|e| e.ctx) {
+        return Err(INVALID_HANDLE);
+    }
+    if s.capture_record(stream, event)? {
+        return Ok(());
+    }
+    let number = s.submit(stream, "cuEventRecord", Op::Record { event }, Touches::NONE)?;
+    let clock = s.engine.streams.get(&stream).map(|st| st.clock.clone()).unwrap_or_default();
+    if let Some(e) = s.engine.events.get_mut(&event) {
+        e.recorded = Some((stream, number));
+        e.clock = clock;
+        e.time = None;
+        e.captured = None;
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuEventRecord(h_event: CUevent, h_stream: CUstream) -> R {
+    // SAFETY: passed on as promised.
+    unsafe { cuEventRecordWithFlags(h_event, h_stream, 0) }
+}
+
+pub(crate) unsafe fn cuEventQuery(h_event: CUevent) -> R {
+    let mut s = driver()?;
+    let event = s.event(h_event)?;
+    if s.event_is_captured(event) {
+        return Err(CAPTURED_EVENT);
+    }
+    s.refuse_unsafe_call()?;
+    // An event that was never recorded is complete.
+    let Some(point) = s.engine.events.get(&event).and_then(|e| e.recorded) else { return Ok(()) };
+    if !s.engine.reached(point) {
+        s.advance();
+    }
+    if !s.engine.reached(point) {
+        return Err(NOT_READY);
+    }
+    saw(&mut s, event);
+    s.usable(s.engine.events.get(&event).map_or(0, |e| e.ctx)).map(|_| ())
+}
+
+/// The host knows that everything before an event is done.
+fn saw(s: &mut State, event: u64) {
+    if let Some(e) = s.engine.events.get(&event).cloned() {
+        s.engine.host.join(&e.clock);
+        s.engine.seen(e.recorded.as_slice());
+    }
+}
+
+pub(crate) unsafe fn cuEventSynchronize(h_event: CUevent) -> R {
+    let mut s = driver()?;
+    let event = s.event(h_event)?;
+    if s.event_is_captured(event) {
+        return Err(CAPTURED_EVENT);
+    }
+    s.refuse_unsafe_call()?;
+    let known = s.engine.events.get(&event).cloned().unwrap_or_default();
+    let Some(point) = known.recorded else { return Ok(()) };
+    let mut s = wait_points(s, vec![point]);
+    s.engine.host.join(&known.clock);
+    s.pools_synchronized();
+    s.usable(known.ctx).map(|_| ())
+}
+
+fn elapsed(p_milliseconds: *mut c_float, h_start: CUevent, h_end: CUevent) -> R {
+    need(p_milliseconds)?;
+    let mut s = driver()?;
+    let (start, end) = (s.event(h_start)?, s.event(h_end)?);
+    let mut times = Vec::new();
+    for event in [start, end] {
+        let e = s.engine.events.get(&event).cloned().unwrap_or_default();
+        if e.flags & DISABLE_TIMING != 0 || e.captured.is_some() {
+            return Err(INVALID_HANDLE);
+        }
+        let point = e.recorded.ok_or(INVALID_HANDLE)?;
+        if !s.engine.reached(point) {
+            s.advance();
+        }
+        let time = s.engine.events.get(&event).and_then(|e| e.time);
+        times.push(if s.engine.reached(point) { time } else { None });
+    }
+    let (Some(Some(a)), Some(Some(b))) = (times.first(), times.get(1)) else { return Err(NOT_READY) };
+    let nanoseconds = if b >= a { (*b - *a).as_nanos() as f64 } else { -((*a - *b).as_nanos() as f64) };
+    // The resolution of the clock: two events in one stream are never at the same time.
+    let milliseconds = (nanoseconds / 1e6) as f32;
+    let milliseconds = if milliseconds.abs() < 0.0005 { 0.0005 } else { milliseconds };
+    // SAFETY: checked above.
+    unsafe { put(p_milliseconds, milliseconds) };
+    Ok(())
+}
+
+pub(crate) unsafe fn cuEventElapsedTime(p_milliseconds: *mut c_float, h_start: CUevent, h_end: CUevent) -> R {
+    elapsed(p_milliseconds, h_start, h_end)
+}
+
+pub(crate) unsafe fn cuEventElapsedTime_v2(p_milliseconds: *mut c_float, h_start: CUevent, h_end: CUevent) -> R {
+    elapsed(p_milliseconds, h_start, h_end)
+}
+
+pub(crate) unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, flags: c_uint) -> R {
+    let mut s = driver()?;
+    let stream = s.stream(h_stream)?;
+    let event = s.event(h_event)?;
+    if flags & !EXTERNAL != 0 {
+        return Err(INVALID_VALUE);
+    }
+    if s.capture_wait(stream, event)? {
+        return Ok(());
+    }
+    let known = s.engine.events.get(&event).cloned().unwrap_or_default();
+    if let Some(point) = known.recorded {
+        s.wait_for(stream, point, &known.clock);
+        s.submit(stream, "cuStreamWaitEvent", Op::Nothing, Touches::NONE)?;
+    }
+    Ok(())
+}

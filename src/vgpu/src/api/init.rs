@@ -1,0 +1,103 @@
+//! Initialisation, versions, error texts, and the way to every function.
+
+use super::{given, need, put};
+use crate::config;
+use crate::error::*;
+use crate::{names, state};
+use std::ffi::CStr;
+use weir_cuda::*;
+
+pub(crate) unsafe fn cuInit(flags: c_uint) -> R {
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    state::initialize()
+}
+
+pub(crate) unsafe fn cuDriverGetVersion(driver_version: *mut c_int) -> R {
+    need(driver_version)?;
+    // SAFETY: checked above; the caller's place for the result.
+    unsafe { put(driver_version, config::get().driver_version) };
+    Ok(())
+}
+
+pub(crate) unsafe fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> R {
+    // SAFETY: passed on as promised.
+    unsafe { text(p_str, names::error_name(error)) }
+}
+
+pub(crate) unsafe fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> R {
+    // SAFETY: passed on as promised.
+    unsafe { text(p_str, names::error_string(error)) }
+}
+
+unsafe fn text(p_str: *mut *const c_char, found: Option<&'static CStr>) -> R {
+    need(p_str)?;
+    // SAFETY: checked above; the texts live for ever.
+    unsafe { put(p_str, found.map_or(std::ptr::null(), CStr::as_ptr)) };
+    found.map(|_| ()).ok_or(INVALID_VALUE)
+}
+
+/// Private tables exist in the real driver; this one has none, by intention.
+pub(crate) unsafe fn cuGetExportTable(pp_export_table: *mut *const c_void, p_export_table_id: *const CUuuid) -> R {
+    need(pp_export_table)?;
+    given(p_export_table_id)?;
+    // SAFETY: checked above.
+    unsafe { put(pp_export_table, std::ptr::null()) };
+    Err(NOT_FOUND)
+}
+
+pub(crate) unsafe fn cuGetProcAddress(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    driver_version: c_int,
+    flags: u64,
+) -> R {
+    // The first version of the function had no status and reported a missing symbol by its result.
+    let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS;
+    // SAFETY: passed on as promised.
+    unsafe { cuGetProcAddress_v2(symbol, pfn, driver_version, flags, &raw mut status)? };
+    if status == CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS { Ok(()) } else { Err(NOT_FOUND) }
+}
+
+pub(crate) unsafe fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    driver_version: c_int,
+    flags: u64,
+    symbol_found: *mut CUdriverProcAddressQueryResult,
+) -> R {
+    given(symbol)?;
+    need(pfn)?;
+    if flags > 2 || driver_version > config::get().driver_version {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: checked above; a C string by the function's contract.
+    let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| INVALID_VALUE)?;
+    let version = if config::lenient("getproc_version_ignored") { i32::MAX } else { driver_version };
+    let found = resolve(name, version, flags == 2);
+    let status = match found {
+        Some(_) => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS,
+        None if resolve(name, i32::MAX, false).is_some() => {
+            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+        }
+        None => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+    };
+    let address = found.map_or(std::ptr::null_mut(), address_of);
+    // SAFETY: places of the caller; NULL is left alone.
+    unsafe {
+        put(pfn, address);
+        put(symbol_found, status);
+    }
+    Ok(())
+}
+
+#[cfg(not(test))]
+fn address_of(function: &Function) -> *mut c_void {
+    crate::exports::address(function)
+}
+
+#[cfg(test)]
+fn address_of(_: &Function) -> *mut c_void {
+    std::ptr::null_mut()
+}

@@ -1,0 +1,15 @@
+//! Code and its launches: images (`image`, `ptx`), modules, libraries and what they define
+//! (`modules`), one launch with its arguments (`launch`), the kernels that really do something
+//! (`builtin`), and what a multiprocessor holds (`occupancy`).
+
+mod builtin;
+mod image;
+mod launch;
+mod modules;
+mod occupancy;
+mod ptx;
+
+pub(crate) use self::image::{Image, Linked};
+pub(crate) use self::launch::{Geometry, Launch};
+pub(crate) use self::modules::{Link, Modules, eager};
+pub(crate) use self::occupancy::{Limits, Needs};
