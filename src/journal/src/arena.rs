@@ -31,9 +31,14 @@ pub(crate) const LONGEST: usize = 512;
 pub(crate) const LONGEST_TEXT: usize = 128;
 const LONGEST_PROBE: usize = 64;
 
+/// Kind and length, as they stand in the upper half of the header word.
+fn meta(kind: Item, length: usize) -> u64 {
+    (kind as u64) << 56 | (length as u64 & 0xff_ffff) << 32
+}
+
 /// The header word of an item.
 pub(crate) fn header(kind: Item, length: usize, words: &[u64]) -> u64 {
-    let meta = (kind as u64) << 56 | (length as u64 & 0xff_ffff) << 32;
+    let meta = meta(kind, length);
     meta | u64::from(crc32c::crc32c_append(
         crc_words(words),
         &(meta >> 32).to_le_bytes(),
@@ -60,8 +65,8 @@ impl Arena {
     /// The id of this item, stored now if it was not there; 0 when there is no room.
     pub(crate) fn intern(&self, kind: Item, length: usize, words: &[u64]) -> u32 {
         let words = words.get(..LONGEST).unwrap_or(words);
-        let head = header(kind, length, words);
-        let hash = hash_of(kind, words);
+        let meta = meta(kind, length);
+        let hash = hash_of(meta, words);
         let mask = self.index.len().wrapping_sub(1);
         let mut stored = 0;
         for step in 0..LONGEST_PROBE {
@@ -71,7 +76,7 @@ impl Arena {
             let mut seen = slot.load(Ordering::Acquire);
             if seen == 0 {
                 if stored == 0 {
-                    stored = self.store(head, words);
+                    stored = self.store(header(kind, length, words), words);
                 }
                 if stored == 0 {
                     return 0;
@@ -82,7 +87,7 @@ impl Arena {
                     Err(other) => seen = other,
                 }
             }
-            if (seen ^ hash) >> 32 == 0 && self.holds(seen as u32, head, words) {
+            if (seen ^ hash) >> 32 == 0 && self.holds(seen as u32, meta, words) {
                 return seen as u32;
             }
         }
@@ -114,14 +119,14 @@ impl Arena {
         unit as u32
     }
 
-    fn holds(&self, id: u32, head: u64, words: &[u64]) -> bool {
+    fn holds(&self, id: u32, meta: u64, words: &[u64]) -> bool {
         let start = id as usize * UNIT_WORDS;
         let Some(place) = self.data.get(start..start + 1 + words.len()) else {
             return false;
         };
         place
             .first()
-            .is_some_and(|word| word.load(Ordering::Acquire) == head)
+            .is_some_and(|word| word.load(Ordering::Acquire) >> 32 == meta >> 32)
             && place
                 .iter()
                 .skip(1)
@@ -162,8 +167,8 @@ pub(crate) fn text_words(text: &[u8], words: &mut [u64; LONGEST_TEXT]) -> usize 
     text.len()
 }
 
-fn hash_of(kind: Item, words: &[u64]) -> u64 {
-    let mut hash = (kind as u64).wrapping_add(0x51_7C_C1_B7_27_22_0A_95);
+fn hash_of(meta: u64, words: &[u64]) -> u64 {
+    let mut hash = meta.wrapping_add(0x517C_C1B7_2722_0A95);
     for word in words {
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash ^= hash >> 29;

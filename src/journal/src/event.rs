@@ -1,7 +1,8 @@
 //! An event and its 64-byte record. Pure packing and unpacking; nothing here touches memory of a journal.
 
-use crate::layout::{RECORD_WORDS, crc_record};
+use crate::layout::RECORD_WORDS;
 use crate::sabotage::{Guard, off};
+use crate::sys::crc::crc_record;
 
 /// What happened. Numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{Attribution, Class, Kind, bits};
-use crate::layout::{RECORD_WORDS, crc_record};
+use crate::layout::RECORD_WORDS;
 use crate::sys::clock;
+use crate::sys::crc::crc_record;
 
 /// A request that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -250,16 +250,6 @@ pub fn crc_words(words: &[u64]) -> u32 {
     crc
 }
 
-/// CRC32C of eight words: the same as [`crc_words`], for the hot path.
-#[inline]
-pub fn crc_record(words: &[u64; RECORD_WORDS]) -> u32 {
-    let mut bytes = [0_u8; RECORD_BYTES as usize];
-    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    crc32c::crc32c(&bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +282,5 @@ mod tests {
             .collect();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(crc_words(&words), crc32c::crc32c(&bytes));
-        assert_eq!(crc_record(&[7; 8]), crc_words(&[7; 8]));
     }
 }

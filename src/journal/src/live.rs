@@ -10,8 +10,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{Attribution, Class, bits};
-use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS, crc_record};
+use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS};
 use crate::sabotage::{Guard, off};
+use crate::sys::crc::crc_record;
 
 /// Nothing there.
 pub(crate) const STATE_EMPTY: u64 = 0;
@@ -77,7 +78,11 @@ impl LiveEntry {
         if u64::from(crc_record(&covered)) != words[0] >> 32 && !off(Guard::EntryCrc) {
             return None;
         }
-        let entry = Self {
+        Some((Self::unpack_unchecked(words), words[0] & 0xff))
+    }
+
+    fn unpack_unchecked(words: &[u64; RECORD_WORDS]) -> Self {
+        Self {
             address: words[1],
             given: bits(words[2], 48),
             asked: bits(words[3], 48),
@@ -88,8 +93,7 @@ impl LiveEntry {
             time: words[5],
             thread: bits(words[0] >> 8, 24) as u32,
             by: Attribution::unpack(words[6]),
-        };
-        Some((entry, words[0] & 0xff))
+        }
     }
 }
 
@@ -223,8 +227,7 @@ impl LiveTable {
                         words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
                     }
                     let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
-                    let (entry, _) = LiveEntry::unpack(&snapshot)?;
-                    return Some((place, entry));
+                    return Some((place, LiveEntry::unpack_unchecked(&snapshot)));
                 }
             }
             if bucket.first()?.load(Ordering::Relaxed) == 0 {

@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::arena::{Item, LONGEST_TEXT, text_words};
-use crate::layout::{RECORD_WORDS, crc_record, word};
+use crate::layout::{RECORD_WORDS, word};
+use crate::sys::crc::crc_record;
 use crate::sys::modules;
 use crate::writer::Journal;
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use events::{Events, Loss, Slot, Why};
 pub use follow::Follower;
 pub use header::{Counters, Header, Range};
-pub use names::{Device, Line, ModuleEntry, OpName};
+pub use names::{CauseCount, Device, Line, ModuleEntry, OomSlot, OpName};
 pub use replay::Replay;
 pub use source::Source;
 pub use state::{FlightOf, State};

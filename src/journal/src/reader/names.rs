@@ -1,13 +1,15 @@
 //! Attribution, devices and configuration as the reader gives them. Ids come from events and may be anything.
 
 use crate::arena::{Item, LONGEST, claims, header};
-use crate::event::Class;
+use crate::event::{Attribution, Class};
 use crate::layout::{
-    CONFIG_BYTES, DEVICE_WORDS, MODULES, RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS,
-    crc_record, crc_words,
+    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, MODULES, OOM_KEPT, OOM_SLOT_BYTES,
+    RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS, crc_words,
 };
+use crate::oom::slot_crc;
 use crate::reader::source::read_words;
 use crate::reader::{Error, Reader};
+use crate::sys::crc::crc_record;
 use crate::writer::device_word;
 
 /// An operation.
@@ -261,5 +263,84 @@ impl Reader {
             .collect();
         let whole = words.first() == Some(&u64::from(crc32c::crc32c(&bytes)));
         Ok(whole.then(|| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+/// A dump of an out-of-memory failure, as it lies in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomSlot {
+    /// Its number among the dumps, from 1.
+    pub number: u64,
+    /// The report as JSON.
+    pub json: String,
+}
+
+/// A cause of out-of-memory failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct CauseCount {
+    /// How often it was seen.
+    pub times: u64,
+    /// First seen, in ticks.
+    pub first: u64,
+    /// Last seen, in ticks.
+    pub last: u64,
+    /// Most bytes asked for.
+    pub largest: u64,
+    /// Bytes asked for the last time.
+    pub latest: u64,
+    /// Who asked.
+    pub by: Attribution,
+    /// Device.
+    pub device: u8,
+    /// What sort of memory.
+    pub class: Class,
+}
+
+impl Reader {
+    /// The out-of-memory dumps that the journal holds, oldest first.
+    pub fn oom_dumps(&self) -> Result<Vec<OomSlot>, Error> {
+        let words = self.section_words(Section::Oom, (2 * OOM_KEPT * OOM_SLOT_BYTES) as u64)?;
+        let mut dumps = Vec::new();
+        for slot in words.chunks(OOM_SLOT_BYTES / 8) {
+            let [crc, number, length, text @ ..] = slot else {
+                continue;
+            };
+            let length = (*length).min(OOM_SLOT_BYTES as u64) as usize;
+            let text: Vec<u8> = text
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .take(length)
+                .collect();
+            if *number != 0 && slot_crc(*number, &text) == *crc {
+                dumps.push(OomSlot {
+                    number: *number,
+                    json: String::from_utf8_lossy(&text).into_owned(),
+                });
+            }
+        }
+        dumps.sort_by_key(|dump| dump.number);
+        Ok(dumps)
+    }
+
+    /// The causes of out-of-memory failures, in the order in which they were first seen.
+    pub fn causes(&self) -> Result<Vec<CauseCount>, Error> {
+        let words = self.section_words(Section::Causes, (CAUSES * CAUSE_WORDS * 8) as u64)?;
+        let used = words
+            .as_chunks::<CAUSE_WORDS>()
+            .0
+            .iter()
+            .filter(|entry| entry[0] != 0);
+        Ok(used
+            .map(|entry| CauseCount {
+                times: entry[1],
+                first: entry[2],
+                last: entry[3],
+                largest: entry[4],
+                latest: entry[5],
+                by: Attribution::unpack(entry[6]),
+                device: entry[7] as u8,
+                class: Class::from_number((entry[7] >> 8) as u8),
+            })
+            .collect())
     }
 }

@@ -1,6 +1,7 @@
 //! The state at every event that is still there: the last state, and the events undone one by one, newest first.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::event::{Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_ADDRESS, Kind};
 use crate::live::LiveEntry;
@@ -13,11 +14,37 @@ pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 
 type Key = (Class, u64);
 
+/// A hash for addresses: millions of them are looked up, and nobody gains from making them collide.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddressHash(u64);
+
+impl Hasher for AddressHash {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word as u64);
+    }
+}
+
+type Live = HashMap<Key, LiveEntry, BuildHasherDefault<AddressHash>>;
+
 /// Goes back through time.
 #[derive(Debug)]
 pub struct Replay<'reader> {
     reader: &'reader Reader,
-    live: HashMap<Key, LiveEntry>,
+    live: Live,
     /// Older owners of an address that has a newer one: the older free was not written down yet.
     shadowed: Vec<LiveEntry>,
     rebuilt: HashMap<u64, Event>,
@@ -56,7 +83,7 @@ impl<'reader> Replay<'reader> {
         let (first, end) = reader.range();
         let mut replay = Self {
             reader,
-            live: HashMap::with_capacity(state.live.len()),
+            live: Live::with_capacity_and_hasher(state.live.len(), BuildHasherDefault::default()),
             shadowed: Vec::new(),
             rebuilt: state.rebuilt,
             births: None,

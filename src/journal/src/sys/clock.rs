@@ -126,7 +126,7 @@ thread_local! {
 
 /// The calling thread's id.
 #[inline]
-pub fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     let forks = FORKS.load(Ordering::Relaxed);
     THREAD.with(|cached| match cached.get() {
         (id, seen) if seen == forks => id,
@@ -141,7 +141,7 @@ pub fn thread_id() -> u32 {
 
 /// A small number of the calling thread, to spread threads over tables.
 #[inline]
-pub fn thread_ordinal() -> u32 {
+pub(crate) fn thread_ordinal() -> u32 {
     ORDINAL.with(|cached| {
         if cached.get() == 0 {
             cached.set(THREADS.fetch_add(1, Ordering::Relaxed) as u32 | 1 << 31);
@@ -151,7 +151,7 @@ pub fn thread_ordinal() -> u32 {
 }
 
 /// To be called in the child after a fork: forgets cached thread ids.
-pub fn forget_threads() {
+pub(crate) fn forget_threads() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 

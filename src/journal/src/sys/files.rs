@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 /// An open directory that only this user (or root) can change.
 #[derive(Debug)]
-pub struct SafeDir {
+pub(crate) struct SafeDir {
     handle: File,
     path: PathBuf,
 }
 
 /// The effective user id.
-pub fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: geteuid takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
@@ -52,7 +52,7 @@ fn open_at(dir: i32, name: &CStr, flags: i32, mode: u32) -> io::Result<File> {
 impl SafeDir {
     /// Opens `path` for writing journals, creating it if it is missing. A directory that others may write to is not
     /// used itself: the files go to a sub-folder `weir-UID` that belongs to this user alone.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
             std::fs::DirBuilder::new()
                 .recursive(true)
@@ -99,7 +99,7 @@ impl SafeDir {
     }
 
     /// Opens an existing directory without asking who may write to it, for reading and clearing up.
-    pub fn open_plain(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open_plain(path: &Path) -> io::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
         let handle = open_at(libc::AT_FDCWD, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         Ok(Self {
@@ -109,12 +109,12 @@ impl SafeDir {
     }
 
     /// Where it is, for messages and for showing paths to the user.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Creates a file that did not exist, readable and writable by this user alone.
-    pub fn create(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let file = open_at(self.handle.as_raw_fd(), &name_of(name)?, flags, 0o600)?;
         // The umask may have taken more away than it should.
@@ -124,7 +124,7 @@ impl SafeDir {
     }
 
     /// Opens a file for reading if it is a plain file of this user, of which this is the only name.
-    pub fn open_own(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn open_own(&self, name: &str) -> io::Result<File> {
         let file = open_at(
             self.handle.as_raw_fd(),
             &name_of(name)?,
@@ -142,7 +142,7 @@ impl SafeDir {
     }
 
     /// Gives a file another name, replacing what had that name.
-    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to, dir) = (name_of(from)?, name_of(to)?, self.handle.as_raw_fd());
         // SAFETY: the directory is open, both names are NUL-terminated.
         let done = unsafe { libc::renameat(dir, from.as_ptr(), dir, to.as_ptr()) };
@@ -154,7 +154,7 @@ impl SafeDir {
     }
 
     /// Removes a file.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         let name = name_of(name)?;
         // SAFETY: the directory is open, the name NUL-terminated.
         let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), 0) };
@@ -174,7 +174,7 @@ fn refused(path: &Path, why: &str) -> io::Error {
 }
 
 /// Gives a file its whole size on disk now, so that no later store can find the disk full.
-pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
+pub(crate) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     if bytes > file_size_limit() {
         return Err(io::Error::new(
             io::ErrorKind::StorageFull,
@@ -191,7 +191,7 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 /// The largest file that this process may write. Going beyond raises a signal that ends it, so ask first.
-pub fn file_size_limit() -> u64 {
+pub(crate) fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -202,19 +202,19 @@ pub fn file_size_limit() -> u64 {
 }
 
 /// Locks a file for as long as it stays open, or says that somebody else has.
-pub fn try_lock(file: &File) -> bool {
+pub(crate) fn try_lock(file: &File) -> bool {
     // SAFETY: the descriptor is open.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
 /// Whether this descriptor still is the file it was. A job may close every descriptor it finds and reuse the number.
-pub fn is_same(file: &File, device: u64, inode: u64) -> bool {
+pub(crate) fn is_same(file: &File, device: u64, inode: u64) -> bool {
     file.metadata()
         .is_ok_and(|meta| meta.dev() == device && meta.ino() == inode)
 }
 
 /// Closes a descriptor that was inherited over a fork and that nobody will use or close again.
-pub fn close_inherited(file: &File) {
+pub(crate) fn close_inherited(file: &File) {
     // SAFETY: the caller has made sure that the number still is this file, and keeps it from being dropped.
     unsafe { libc::close(file.as_raw_fd()) };
 }

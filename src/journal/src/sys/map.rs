@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicU64;
 
 /// A mapping of whole words that lives as long as the process.
 #[derive(Clone, Copy, Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     words: &'static [AtomicU64],
 }
 
 impl Mapping {
     /// Maps the first `bytes` of a file that has them, shared with everyone who reads it.
-    pub fn of_file(file: &File, bytes: u64) -> io::Result<Self> {
+    pub(crate) fn of_file(file: &File, bytes: u64) -> io::Result<Self> {
         Self::map(
             bytes,
             libc::MAP_SHARED | libc::MAP_POPULATE,
@@ -23,7 +23,7 @@ impl Mapping {
     }
 
     /// Memory that nobody else sees and that dies with the process.
-    pub fn anonymous(bytes: u64) -> io::Result<Self> {
+    pub(crate) fn anonymous(bytes: u64) -> io::Result<Self> {
         Self::map(
             bytes,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
@@ -55,13 +55,13 @@ impl Mapping {
     }
 
     /// All words.
-    pub fn words(&self) -> &'static [AtomicU64] {
+    pub(crate) fn words(&self) -> &'static [AtomicU64] {
         self.words
     }
 
     /// Puts zeroed private memory in place of the file, at the same address. For the child after a fork: whatever it
     /// still writes through an old reference stays its own.
-    pub fn abandon(&self) -> io::Result<()> {
+    pub(crate) fn abandon(&self) -> io::Result<()> {
         let bytes = std::mem::size_of_val(self.words);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: the range is exactly the mapping made by `map`, which this type alone owns; replacing its pages

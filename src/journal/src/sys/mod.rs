@@ -2,8 +2,9 @@
 //! Everything here gives back safe values; the rest of the crate is safe code.
 #![allow(unsafe_code)]
 
-pub mod clock;
-pub mod files;
-pub mod map;
-pub mod modules;
-pub mod stack;
+pub(crate) mod clock;
+pub(crate) mod crc;
+pub(crate) mod files;
+pub(crate) mod map;
+pub(crate) mod modules;
+pub(crate) mod stack;

@@ -5,27 +5,27 @@ use std::ffi::CStr;
 
 /// One loaded module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
+pub(crate) struct Module {
     /// Path; of the executable too.
-    pub path: String,
+    pub(crate) path: String,
     /// Difference between addresses in memory and in the file.
-    pub bias: u64,
+    pub(crate) bias: u64,
     /// First mapped address.
-    pub start: u64,
+    pub(crate) start: u64,
     /// From the first to the last mapped byte.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Build id, empty when it has none.
-    pub build_id: Vec<u8>,
+    pub(crate) build_id: Vec<u8>,
     /// The executable part: first address and size.
-    pub text: (u64, u64),
+    pub(crate) text: (u64, u64),
     /// The .eh_frame_hdr section: address and size.
-    pub eh_frame_hdr: (u64, u64),
+    pub(crate) eh_frame_hdr: (u64, u64),
     /// The loadable segment that holds .eh_frame_hdr: address and size.
-    pub eh_segment: (u64, u64),
+    pub(crate) eh_segment: (u64, u64),
 }
 
 /// Lists the loaded modules. Takes the loader's lock and allocates.
-pub fn loaded() -> Vec<Module> {
+pub(crate) fn loaded() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::with_capacity(256);
     // SAFETY: the callback gets the address of `modules`, which outlives the call, and never unwinds.
     unsafe { libc::dl_iterate_phdr(Some(note_module), (&raw mut modules).cast()) };
@@ -41,7 +41,7 @@ pub fn loaded() -> Vec<Module> {
 }
 
 /// How often modules were loaded and unloaded so far: when this has not changed, neither has the list.
-pub fn generation() -> u64 {
+pub(crate) fn generation() -> u64 {
     let mut count = 0_u64;
     // SAFETY: the callback gets the address of `count`, which outlives the call, and never unwinds.
     unsafe { libc::dl_iterate_phdr(Some(note_generation), (&raw mut count).cast()) };
