@@ -1,34 +1,19 @@
 //! VGPU_SHARED: devices that several processes share. A file says what each process holds; a lock on
 //! it is taken inside each call only. What a dead process held is free again at the next question.
-//!
-//! The file: a header of [`HEADER`] bytes (magic, version, number of devices, boot id, sizes of the
-//! devices, checksum), then a row for each process (in use, pid, start time, bytes on each device),
-//! all little-endian. Each change is one aligned write, so that a process may die at any instruction.
 
 pub(crate) mod held;
 mod process;
+mod rows;
 
 use crate::config::MAX_DEVICES;
 use held::HeldFile;
 use process::Identity;
+use rows::{MAX_ROWS, Rows, header};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
-
-const MAGIC: u64 = u64::from_le_bytes(*b"vgpushar");
-const VERSION: u32 = 1;
-const HEADER: usize = 1024;
-/// More living processes than this are refused.
-const MAX_ROWS: usize = 4096;
-
-// Where things stand in the header, after the magic.
-const FORMAT: usize = 8;
-const DEVICES: usize = 12;
-const BOOT: usize = 16;
-const TOTALS: usize = 32;
-const CHECKSUM: usize = HEADER - 8;
 
 /// The devices of a VGPU_SHARED file, as this process sees them.
 pub(crate) struct Shared {
@@ -52,10 +37,10 @@ impl Shared {
     /// Opens or makes the file for devices of these sizes.
     pub(crate) fn open(path: &Path, totals: &[u64]) -> io::Result<Self> {
         if totals.len() > MAX_DEVICES as usize {
-            return Err(refused(
-                path,
-                &format!("has no room for {} devices", totals.len()),
-            ));
+            return Err(io::Error::other(format!(
+                "has no room for {} devices",
+                totals.len()
+            )));
         }
         let here = Box::into_raw(Box::new(Here::open(path)?));
         let shared = Self {
@@ -127,12 +112,11 @@ impl Shared {
         let mut own = here.row.lock().unwrap_or_else(PoisonError::into_inner);
         let fd = here.file.fd()?;
         let _lock = FileLock::take(fd)?;
-        let rows = Rows::read(fd, &self.path, &self.totals, &self.header)?;
+        let rows = Rows::read(fd, &self.totals, &self.header)?;
         // The row is ours only while it says so: the file may have been made anew.
         let row = own.filter(|row| rows.is_taken(*row) && rows.identity(*row) == here.identity);
         let mut table = Table {
             fd,
-            path: &self.path,
             me: here.identity,
             totals: &self.totals,
             rows,
@@ -168,7 +152,7 @@ impl Shared {
 impl Here {
     fn open(path: &Path) -> io::Result<Self> {
         let file = HeldFile::open(path, libc::O_RDWR | libc::O_CREAT)
-            .map_err(|error| refused(path, &format!("cannot be opened: {error}")))?;
+            .map_err(|error| io::Error::other(format!("cannot be opened: {error}")))?;
         Ok(Self {
             identity: Identity::own()?,
             file,
@@ -180,7 +164,6 @@ impl Here {
 /// The file while its lock is held.
 struct Table<'a> {
     fd: RawFd,
-    path: &'a Path,
     me: Identity,
     totals: &'a [u64],
     rows: Rows,
@@ -210,8 +193,7 @@ impl Table<'_> {
             .own
             .filter(|row| self.rows.bytes(*row, device) >= bytes);
         let Some(row) = row else {
-            return Err(refused(
-                self.path,
+            return Err(io::Error::other(
                 "was to give back bytes that this process does not hold",
             ));
         };
@@ -254,12 +236,8 @@ impl Table<'_> {
             self.bury()?;
         }
         let free = (0..MAX_ROWS).find(|row| !self.rows.is_taken(*row));
-        let row = free.ok_or_else(|| {
-            refused(
-                self.path,
-                &format!("is full: {MAX_ROWS} processes share it"),
-            )
-        })?;
+        let row = free
+            .ok_or_else(|| io::Error::other(format!("is full: {MAX_ROWS} processes share it")))?;
         self.rows.claim(self.fd, row, self.me)?;
         self.own = Some(row);
         Ok(row)
@@ -267,222 +245,6 @@ impl Table<'_> {
 
     fn set(&mut self, row: usize, device: usize, bytes: u64) -> io::Result<()> {
         self.rows.write_bytes(self.fd, row, device, bytes)
-    }
-}
-
-/// The rows of the file, as read under its lock.
-struct Rows {
-    bytes: Vec<u8>,
-    /// Bytes of one row.
-    stride: usize,
-}
-
-const STATE: usize = 0;
-const PID: usize = 4;
-const START: usize = 8;
-const HELD: usize = 16;
-
-impl Rows {
-    /// Reads the file, which must have this header; an empty one is filled, and one whose processes are
-    /// all dead may be made anew for other devices.
-    fn read(fd: RawFd, path: &Path, totals: &[u64], header: &[u8]) -> io::Result<Self> {
-        let size = held::stat(fd)?.st_size as usize;
-        let mut bytes = vec![0; size.min(HEADER + MAX_ROWS * (HELD + 8 * MAX_DEVICES as usize))];
-        read_at(fd, &mut bytes)?;
-        if !bytes.is_empty() {
-            let known = bytes.starts_with(header);
-            let devices = if known {
-                totals.len()
-            } else {
-                check(path, &bytes)?
-            };
-            let found = Self {
-                bytes: bytes.split_off(HEADER),
-                stride: HELD + 8 * devices,
-            };
-            found.check_states(path)?;
-            if known {
-                return Ok(found);
-            }
-            // Of another boot, or of other devices: nobody alive may depend on it.
-            let same_boot = bytes[BOOT..TOTALS] == header[BOOT..TOTALS];
-            if same_boot && found.taken().any(|row| found.identity(row).is_alive()) {
-                let theirs: Vec<_> = (0..devices).map(|d| word(&bytes, TOTALS + 8 * d)).collect();
-                let what = format!(
-                    "is in use for devices of {theirs:?} bytes, and this process has {totals:?}"
-                );
-                return Err(refused(path, &what));
-            }
-            // SAFETY: a plain call on a descriptor of ours.
-            if unsafe { libc::ftruncate(fd, 0) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        write_at(fd, header, 0)?;
-        Ok(Self {
-            bytes: Vec::new(),
-            stride: HELD + 8 * totals.len(),
-        })
-    }
-
-    fn check_states(&self, path: &Path) -> io::Result<()> {
-        let broken = (0..self.count()).any(|row| word32(&self.bytes, row * self.stride) > 1);
-        if broken {
-            return Err(refused(
-                path,
-                "is corrupt: remove it while no process uses it",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Rows in the file. A row at its end that was cut off by a death does not count.
-    fn count(&self) -> usize {
-        self.bytes.len() / self.stride
-    }
-
-    fn is_taken(&self, row: usize) -> bool {
-        row < self.count() && word32(&self.bytes, row * self.stride + STATE) == 1
-    }
-
-    fn taken(&self) -> impl Iterator<Item = usize> {
-        (0..self.count()).filter(|row| self.is_taken(*row))
-    }
-
-    fn identity(&self, row: usize) -> Identity {
-        let at = row * self.stride;
-        Identity {
-            pid: word32(&self.bytes, at + PID),
-            start: word(&self.bytes, at + START),
-        }
-    }
-
-    fn bytes(&self, row: usize, device: usize) -> u64 {
-        if HELD + 8 * device >= self.stride {
-            return 0;
-        }
-        word(&self.bytes, row * self.stride + HELD + 8 * device)
-    }
-
-    fn claim(&mut self, fd: RawFd, row: usize, owner: Identity) -> io::Result<()> {
-        let mut fresh = vec![0; self.stride];
-        fresh[STATE..PID].copy_from_slice(&1u32.to_le_bytes());
-        fresh[PID..START].copy_from_slice(&owner.pid.to_le_bytes());
-        fresh[START..HELD].copy_from_slice(&owner.start.to_le_bytes());
-        self.write(fd, row * self.stride, &fresh)
-    }
-
-    fn write_state(&mut self, fd: RawFd, row: usize, taken: bool) -> io::Result<()> {
-        self.write(
-            fd,
-            row * self.stride + STATE,
-            &u32::from(taken).to_le_bytes(),
-        )
-    }
-
-    fn write_bytes(&mut self, fd: RawFd, row: usize, device: usize, bytes: u64) -> io::Result<()> {
-        self.write(
-            fd,
-            row * self.stride + HELD + 8 * device,
-            &bytes.to_le_bytes(),
-        )
-    }
-
-    /// Writes to the file first: what could not be written did not happen.
-    fn write(&mut self, fd: RawFd, at: usize, bytes: &[u8]) -> io::Result<()> {
-        write_at(fd, bytes, HEADER + at)?;
-        let end = at + bytes.len();
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[at..end].copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
-/// The header of a file for these devices.
-fn header(totals: &[u64], boot: u128) -> Vec<u8> {
-    let mut header = Vec::with_capacity(HEADER);
-    header.extend(MAGIC.to_le_bytes());
-    header.extend(VERSION.to_le_bytes());
-    header.extend((totals.len() as u32).to_le_bytes());
-    header.extend(boot.to_le_bytes());
-    header.extend(totals.iter().flat_map(|total| total.to_le_bytes()));
-    header.resize(CHECKSUM, 0);
-    header.extend(checksum(&header).to_le_bytes());
-    header
-}
-
-/// Whether this is a file of ours; its number of devices.
-fn check(path: &Path, bytes: &[u8]) -> io::Result<usize> {
-    if bytes.len() < 16 || word(bytes, 0) != MAGIC {
-        return Err(refused(
-            path,
-            "is not a file of the virtual GPU, and is left alone",
-        ));
-    }
-    let version = word32(bytes, FORMAT);
-    if version != VERSION {
-        let what = format!("is of version {version}, and this is version {VERSION}: remove it");
-        return Err(refused(path, &what));
-    }
-    let devices = word32(bytes, DEVICES) as usize;
-    let sound = bytes.len() >= HEADER
-        && devices <= MAX_DEVICES as usize
-        && word(bytes, CHECKSUM) == checksum(&bytes[..CHECKSUM]);
-    if !sound {
-        return Err(refused(
-            path,
-            "is corrupt: remove it while no process uses it",
-        ));
-    }
-    Ok(devices)
-}
-
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word32(bytes, at)) | u64::from(word32(bytes, at + 4)) << 32
-}
-
-/// Beyond the end there are zeroes, as in a file.
-fn word32(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    for (to, from) in word.iter_mut().zip(bytes.iter().skip(at)) {
-        *to = *from;
-    }
-    u32::from_le_bytes(word)
-}
-
-fn refused(what: impl Into<String>) -> io::Error {
-    io::Error::other(what.into())
-}
-
-fn read_at(fd: RawFd, bytes: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let rest = &mut bytes[done..];
-        // SAFETY: the buffer is valid for its length.
-        match unsafe { libc::pread(fd, rest.as_mut_ptr().cast(), rest.len(), done as i64) } {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n if n < 0 => return Err(io::Error::last_os_error()),
-            n => done += n as usize,
-        }
-    }
-    Ok(())
-}
-
-fn write_at(fd: RawFd, bytes: &[u8], at: usize) -> io::Result<()> {
-    // SAFETY: the buffer is valid for its length.
-    let written = unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), at as i64) };
-    match written {
-        n if n < 0 => Err(io::Error::last_os_error()),
-        n if n as usize == bytes.len() => Ok(()),
-        _ => Err(io::ErrorKind::StorageFull.into()),
     }
 }
 

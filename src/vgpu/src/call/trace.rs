@@ -139,13 +139,13 @@ fn string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Appends the line of a finished call. `note` marks what did not come from the function itself.
+/// Appends the line of a finished call. `injected` marks a failure that VGPU_FAIL asked for.
 pub(super) fn write(
     function: &Function,
     began: Instant,
     result: CUresult,
     args: &[Arg],
-    note: Option<&str>,
+    injected: bool,
 ) {
     let took = began.elapsed().as_nanos() as u64;
     let line = line(
@@ -154,7 +154,7 @@ pub(super) fn write(
         took,
         result,
         args,
-        note,
+        injected,
     );
     let Some(file) = file() else { return };
     if let Err(error) = file.append(line.as_bytes()) {
@@ -168,7 +168,7 @@ fn line(
     took: u64,
     result: CUresult,
     args: &[Arg],
-    note: Option<&str>,
+    injected: bool,
 ) -> String {
     // SAFETY: neither takes an argument nor can fail.
     let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
@@ -192,10 +192,11 @@ fn line(
         Some(name) => drop(write!(out, "}},\"result\":\"{name}\",\"ns\":{took}")),
         None => drop(write!(out, "}},\"result\":\"{}\",\"ns\":{took}", result.0)),
     }
-    if let Some(note) = note {
-        let _ = write!(out, ",\"note\":\"{note}\"");
-    }
-    out.push_str("}\n");
+    out.push_str(if injected {
+        ",\"injected\":true}\n"
+    } else {
+        "}\n"
+    });
     out
 }
 

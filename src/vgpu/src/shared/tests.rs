@@ -1,5 +1,6 @@
 //! The shared file under real processes that are forked, race, and are killed.
 
+use super::rows::{BOOT, CHECKSUM, DEVICES, FORMAT, HEADER, HELD, TOTALS};
 use super::*;
 use std::fs;
 use std::sync::MutexGuard;
@@ -30,14 +31,7 @@ impl Place {
     fn refusal(&self, totals: &[u64]) -> String {
         match Shared::open(&self.path, totals) {
             Ok(_) => panic!("the file was accepted"),
-            Err(error) => {
-                let text = error.to_string();
-                assert!(
-                    text.starts_with(&format!("VGPU_SHARED={}", self.path.display())),
-                    "{text}"
-                );
-                text
-            }
+            Err(error) => error.to_string(),
         }
     }
 }
@@ -48,28 +42,42 @@ impl Drop for Place {
     }
 }
 
-/// A forked process that does something, says so, and then waits to be killed.
+/// A forked process. It dies with the test that made it.
 struct Child(i32);
 
 impl Child {
-    /// Returns when `act` is done in the child; `act` says whether all was as it should be.
+    /// Runs `act` in a forked process, which then ends; `act` says whether all was as it should be.
+    fn start(act: impl FnOnce() -> bool) -> Self {
+        // SAFETY: the child only runs `act`, which uses memory and files, and never returns.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: a plain system call.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+            // SAFETY: ends the child without running anything of the parent.
+            unsafe { libc::_exit(i32::from(!done.unwrap_or(false))) };
+        }
+        assert!(pid > 0);
+        Self(pid)
+    }
+
+    /// Like `start`, but returns when `act` is done, and the process then waits to be killed.
     fn fork(act: impl FnOnce() -> bool) -> Self {
         let mut pipe = [0; 2];
         // SAFETY: two descriptors go into an array of two.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-        // SAFETY: the child only runs `act`, which uses memory and files, and never returns.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            let done = [u8::from(act())];
+        let child = Self::start(|| {
+            if !act() {
+                return false;
+            }
             // SAFETY: plain system calls.
             unsafe {
-                libc::write(pipe[1], done.as_ptr().cast(), 1);
+                libc::write(pipe[1], [1u8].as_ptr().cast(), 1);
                 loop {
                     libc::pause();
                 }
             }
-        }
-        assert!(pid > 0);
+        });
         let mut done = [0u8];
         // SAFETY: plain system calls; closing our end of the pipe lets a dead child be noticed.
         let got = unsafe {
@@ -79,7 +87,16 @@ impl Child {
             got
         };
         assert_eq!((got, done[0]), (1, 1), "the child failed");
-        Self(pid)
+        child
+    }
+
+    /// Waits until it has ended by itself, and says whether all was as it should be.
+    fn succeeds(self) -> bool {
+        let mut status = 1;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        core::mem::forget(self);
+        status == 0
     }
 
     /// Kills it and waits until the kernel says that it has ended, without burying it.
@@ -226,25 +243,8 @@ fn racing_processes_never_hold_more_than_there_is() {
         }
         true
     };
-    // Forked while the others run: the parent only waits once all of them race.
-    let children: Vec<_> = (1..=4)
-        .map(|seed| {
-            // SAFETY: the child runs `race` and leaves at once.
-            let pid = unsafe { libc::fork() };
-            if pid == 0 {
-                let code = i32::from(!race(seed));
-                // SAFETY: ends the child without running anything of the parent.
-                unsafe { libc::_exit(code) };
-            }
-            pid
-        })
-        .collect();
-    for pid in children {
-        let mut status = 0;
-        // SAFETY: a child of ours.
-        unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        assert_eq!(status, 0);
-    }
+    let children: Vec<_> = (1..=4).map(|seed| Child::start(|| race(seed))).collect();
+    assert!(children.into_iter().all(Child::succeeds));
     assert_eq!(shared.used(0), 0);
 }
 
@@ -253,22 +253,16 @@ fn processes_killed_at_any_moment_leave_a_sound_file() {
     let place = Place::new("any-moment");
     let shared = place.open(&[1000]);
     for delay in 0..30 {
-        // SAFETY: the child only works on the file until it is killed.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        let child = Child::start(|| {
             let shared = place.open(&[1000]);
-            loop {
-                assert!(shared.take(0, 500) && shared.take(0, 3));
+            while shared.take(0, 500) && shared.take(0, 3) {
                 shared.give(0, 500);
                 shared.give(0, 3);
             }
-        }
+            false
+        });
         std::thread::sleep(std::time::Duration::from_micros(500 + 97 * delay));
-        // SAFETY: plain system calls on a child of ours.
-        unsafe {
-            libc::kill(pid, libc::SIGKILL);
-            libc::waitpid(pid, core::ptr::null_mut(), 0);
-        }
+        child.kill();
         assert!(shared.take(0, 1000), "the dead child still holds something");
         shared.give(0, 1000);
     }

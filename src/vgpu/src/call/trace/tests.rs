@@ -10,7 +10,7 @@ fn function(symbol: &str) -> &'static Function {
 }
 
 fn line_of(symbol: &str, result: CUresult, args: &[Arg]) -> String {
-    let line = line(function(symbol), 7, 9, result, args, None);
+    let line = line(function(symbol), 7, 9, result, args, false);
     let body = line.strip_suffix('\n').expect("a whole line");
     assert!(!body.contains('\n'));
     assert_eq!(
@@ -65,6 +65,7 @@ fn json(text: &[u8], at: usize) -> Option<usize> {
             let number = core::str::from_utf8(number).ok()?;
             number.parse::<f64>().ok().map(|_| at + number.len())
         }
+        b't' => text.get(at..at + 4)?.eq(b"true").then_some(at + 4),
         _ => None,
     }
 }
@@ -194,6 +195,14 @@ fn strings_are_told_and_escaped() {
         line.contains("a \\\"quoted\\\\\\\" name\\u000a\\u0001"),
         "{line}"
     );
+}
+
+#[test]
+fn an_injected_failure_is_marked() {
+    let failed = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let line = line(function("cuInit"), 7, 9, failed, &[], true);
+    assert!(line.ends_with(",\"ns\":9,\"injected\":true}\n"), "{line}");
+    assert_eq!(json(line.trim_end().as_bytes(), 0), Some(line.len() - 1));
 }
 
 #[test]
