@@ -137,6 +137,37 @@ impl Bins {
         (best != NIL).then_some(best)
     }
 
+    /// The cheapest of the first `scan` blocks of at least `len` units, from the tightest bins up.
+    pub(crate) fn cheapest<C: Ord>(&self, slab: &Slab, len: u32, scan: usize, cost: impl Fn(Id) -> C) -> Option<Id> {
+        let (mut row, mut sub) = class(len);
+        let (mut best, mut seen): (Option<(C, Id)>, usize) = (None, 0);
+        while seen < scan && row < ROWS {
+            let bits = self.subs.get(row).copied().unwrap_or(0) & u32::MAX.checked_shl(sub as u32).unwrap_or(0);
+            if bits == 0 {
+                let rows = self.rows & u32::MAX.checked_shl(row as u32 + 1).unwrap_or(0);
+                if rows == 0 {
+                    break;
+                }
+                (row, sub) = (rows.trailing_zeros() as usize, 0);
+                continue;
+            }
+            sub = bits.trailing_zeros() as usize;
+            let mut id = self.head(row, sub);
+            while id != NIL && seen < scan {
+                seen += 1;
+                if slab.get(id).len >= len {
+                    let price = cost(id);
+                    if best.as_ref().is_none_or(|(least, _)| price < *least) {
+                        best = Some((price, id));
+                    }
+                }
+                id = slab.get(id).after;
+            }
+            sub += 1;
+        }
+        best.map(|(_, id)| id)
+    }
+
     /// Every block, largest bins first.
     pub(crate) fn iter<'a>(&'a self, slab: &'a Slab) -> impl Iterator<Item = Id> + 'a {
         (0..ROWS * SUBS).rev().filter(|bin| self.subs.get(bin / SUBS).is_some_and(|bits| bits >> (bin % SUBS) & 1 == 1)).flat_map(

@@ -132,27 +132,57 @@ impl Core {
     /// Serve a request from what the requester may reuse at once.
     #[inline]
     pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
-        let scan = self.zones[want.zone].scan;
-        let mut found =
-            self.order.domain(want.domain).bins[want.zone].find(&self.blocks, want.units, scan, |_| true);
+        let mut found = self.best_hole(want.domain, want);
         if found.is_none() && want.domain != DEVICE {
-            found = self.order.domain(DEVICE).bins[want.zone].find(&self.blocks, want.units, scan, |_| true);
+            found = self.best_hole(DEVICE, want);
         }
         let allocation = self.take_hole(found?, want);
         self.counters.hits += 1;
         Some(allocation)
     }
 
-    /// Hand out the low end of a free block.
+    /// The hole of a domain that serves a request best: the tightest, or among large ones the one that
+    /// loses the fewest whole granules.
+    #[inline]
+    fn best_hole(&self, domain: u16, want: &Want) -> Option<Id> {
+        let bins = &self.order.domain(domain).bins[want.zone];
+        let zone = &self.zones[want.zone];
+        if want.zone != LARGE {
+            return bins.find(&self.blocks, want.units, zone.scan, |_| true);
+        }
+        bins.cheapest(&self.blocks, want.units, zone.scan, |id| {
+            let hole = self.blocks.get(id);
+            let whole = |start: u32, end: u32| zone.inside(start, end).len();
+            let low = whole(hole.start + want.units, hole.end());
+            let high = whole(hole.start, hole.end() - want.units);
+            let lost = whole(hole.start, hole.end()) - low.max(high);
+            let over = hole.len - want.units;
+            (over / zone.granule_units(), lost, over)
+        })
+    }
+
+    /// Hand out one end of a free block: the one that leaves more whole granules to be moved.
     #[inline]
     pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
-        let Block { domain, len, .. } = *self.blocks.get(id);
-        self.order.domain_at(domain).bins[want.zone].remove(&mut self.blocks, id);
-        if len > want.units {
-            let rest = self.blocks.split(id, want.units);
-            self.order.domain_at(domain).bins[want.zone].insert(&mut self.blocks, rest);
+        let hole = *self.blocks.get(id);
+        self.order.domain_at(hole.domain).bins[want.zone].remove(&mut self.blocks, id);
+        let (mut taken, mut rest) = (id, NIL);
+        if hole.len > want.units {
+            let zone = &self.zones[want.zone];
+            let whole = |start: u32, end: u32| zone.inside(start, end).len();
+            let high = want.zone == LARGE
+                && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
+            if high {
+                taken = self.blocks.split(id, hole.len - want.units);
+                rest = id;
+            } else {
+                rest = self.blocks.split(id, want.units);
+            }
         }
-        self.make_live(id, want)
+        if rest != NIL {
+            self.order.domain_at(hole.domain).bins[want.zone].insert(&mut self.blocks, rest);
+        }
+        self.make_live(taken, want)
     }
 
     #[inline]

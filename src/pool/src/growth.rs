@@ -390,7 +390,8 @@ impl Core {
         let first = if low < place.start { self.block_over(place.first, low) } else { place.first };
         let busy = self.claim(first, low, high, want);
         let counters = &self.counters;
-        let limit = ((counters.peak_units << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
+        let peak = counters.peak_units.max(counters.given_units + u64::from(want.units));
+        let limit = ((peak << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
         let may_create = ladder.refused.is_none();
         let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);
         let loose = if rest == 0 || (may_create && below) || !self.config.steal { Vec::new() } else { self.loose(class) };

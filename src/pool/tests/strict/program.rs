@@ -1,0 +1,620 @@
+//! Random programs of a job with several streams, events, contexts and mempools, run against the pool on
+//! the strict device and compared with a plain model of what must be true. Touches nothing real.
+
+use super::{Rng, Strict, Work};
+use std::collections::BTreeMap;
+use weir_pool::{AllocError, Backing, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
+
+/// What kind of job it is.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    pub capacity: u64,
+    pub large_handle: u64,
+    pub vmm: bool,
+    pub lazy: bool,
+    /// One call in so many fails; 0 is none.
+    pub faults: u64,
+    /// Mostly blocks of the zone that meshes.
+    pub sparse: bool,
+}
+
+impl Kind {
+    pub fn config(&self) -> Config {
+        Config {
+            small_handle: 64 << 10,
+            large_handle: self.large_handle,
+            tiny_limit: 2 << 10,
+            small_limit: 32 << 10,
+            segment: 256 << 10,
+            vmm: self.vmm,
+            lazy: self.lazy,
+            ..Config::new(self.capacity * 4)
+        }
+    }
+}
+
+pub const KINDS: [Kind; 6] = [
+    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
+    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
+    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: true },
+    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 12, sparse: false },
+    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: false, lazy: true, faults: 20, sparse: false },
+    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: false, faults: 30, sparse: true },
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    addr: u64,
+    bytes: u64,
+    given: u64,
+    buffer: u64,
+    home: u64,
+    context: u64,
+    mempool: Mempool,
+    pins: u32,
+    tag: u64,
+}
+
+struct Open {
+    proof: Proof,
+    fences: Vec<Fence>,
+}
+
+pub struct Program<'a> {
+    kind: &'a Kind,
+    rng: Rng,
+    device: Strict,
+    pool: Pool,
+    live: Vec<Live>,
+    /// Starts of live blocks, to find overlaps.
+    taken: BTreeMap<u64, u64>,
+    /// Freed while exported: address, bytes, pins.
+    limbo: Vec<(u64, u64, u32)>,
+    events: BTreeMap<u64, Fence>,
+    mempools: Vec<(Mempool, u64)>,
+    open: Option<Open>,
+    buffers: u64,
+    capture: Option<u64>,
+    pub refused: u64,
+}
+
+const STREAMS: [u64; 6] = [1, 2, 3, 4, 11, 12];
+
+fn context_of(stream: u64) -> u64 {
+    stream / 10 + 1
+}
+
+impl<'a> Program<'a> {
+    pub fn new(kind: &'a Kind, seed: u64) -> Self {
+        let device = Strict::new(kind.capacity);
+        let pool = Pool::new(kind.config(), &device).expect("no fault yet");
+        pool.context_created(1);
+        pool.context_created(2);
+        let second = pool.mempool_created().expect("there is room for one");
+        pool.set_reuse(second, Reuse { follow_events: true, opportunistic: false, internal_waits: false });
+        let third = pool.mempool_created().expect("there is room for one");
+        pool.set_reuse(third, Reuse { follow_events: false, opportunistic: false, internal_waits: true });
+        Self {
+            kind,
+            rng: Rng::new(seed),
+            device,
+            pool,
+            live: Vec::new(),
+            taken: BTreeMap::new(),
+            limbo: Vec::new(),
+            events: BTreeMap::new(),
+            mempools: vec![(Mempool::default(), 0), (second, 0), (third, 0)],
+            open: None,
+            buffers: 0,
+            capture: None,
+            refused: 0,
+        }
+    }
+
+    /// Run `operations` random operations; the first thing that is wrong ends it.
+    pub fn run(&mut self, operations: u64) -> Result<(), (u64, String)> {
+        for at in 0..operations {
+            let checked = if at % 64 == 63 { self.check() } else { Ok(()) };
+            self.operation().and(checked).map_err(|what| (at, what))?;
+            if let Some(crime) = self.device.lock().crimes.first() {
+                return Err((at, crime.clone()));
+            }
+        }
+        self.finish().map_err(|what| (operations, what))
+    }
+
+    fn stream(&mut self) -> u64 {
+        STREAMS[self.rng.below(6) as usize]
+    }
+
+    fn size(&mut self) -> u64 {
+        let unit = UNIT;
+        match self.rng.below(if self.kind.sparse { 12 } else { 8 }) {
+            0 => 1 + self.rng.below(unit),
+            1 | 2 => 1 + self.rng.below(4 * unit),
+            3 => 1 + self.rng.below(64 * unit),
+            4 => 4 * unit + self.rng.below(60 * unit),
+            5 => 64 * unit + self.rng.below(200 * unit),
+            6 => 1 + self.rng.below(400 * unit),
+            7 => 128 * unit * (1 + self.rng.below(6)),
+            _ => 4 * unit + self.rng.below(28 * unit),
+        }
+    }
+
+    fn operation(&mut self) -> Result<(), String> {
+        if self.kind.faults > 0 && self.rng.chance(self.kind.faults) {
+            let after = self.rng.below(6);
+            let mut device = self.device.lock();
+            (device.fail_in, device.fail_count) = (Some(after), 1);
+        }
+        let growing = self.rng.below(1000) < 500;
+        match self.rng.below(100) {
+            0..46 => {
+                if growing || self.live.is_empty() {
+                    self.allocate()?;
+                } else {
+                    self.free_one()?;
+                }
+            }
+            46..54 => self.free_one()?,
+            54..62 => self.touch(),
+            62..68 => self.move_home(),
+            68..72 => self.record_event(),
+            72..77 => self.wait_event(),
+            77 => self.destroy_event(),
+            78 => self.sync_event(),
+            79..81 => self.sync_stream(),
+            81..85 => self.open_sync(),
+            85..90 => self.close_sync(),
+            90 => self.destroy_stream(),
+            91 => self.toggle_capture(),
+            92 => self.pin(),
+            93 => self.unpin(),
+            94 => self.lookup()?,
+            95 => self.bad_pointers()?,
+            96 if self.rng.chance(8) => self.destroy_context()?,
+            97 if self.rng.chance(4) => self.trim(),
+            98 if self.rng.chance(4) => {
+                let _ = self.pool.grant(&self.device, Grant { device: self.rng.below(3) as i32, write: true });
+            }
+            _ => {}
+        }
+        let steps = self.rng.below(4);
+        self.device.progress(&mut self.rng, steps);
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> Result<(), String> {
+        let (stream, bytes, tag) = (self.stream(), self.size(), self.rng.next());
+        if self.capture == Some(stream) {
+            return Ok(());
+        }
+        let synchronous = self.rng.chance(4);
+        let which = if self.rng.chance(3) { 1 + self.rng.below(2) as usize } else { 0 };
+        let mempool = self.mempools[which].0;
+        let context = context_of(stream);
+        let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool, tag };
+        let block = match self.pool.allocate(&self.device, &request) {
+            Ok(block) => block,
+            Err(AllocError::OverCap | AllocError::OutOfMemory) => {
+                self.refused += 1;
+                return self.rightly_refused(bytes);
+            }
+            Err(AllocError::Driver(code)) if code == super::FAULT && self.kind.faults > 0 => return Ok(()),
+            Err(error) => return Err(format!("{request:?}: {error}")),
+        };
+        if block.bytes != bytes || block.given < bytes || block.given - bytes >= UNIT || block.addr % UNIT != 0 {
+            return Err(format!("{request:?} got {block:?}"));
+        }
+        if block.buffer <= self.buffers {
+            return Err(format!("buffer {} came again", block.buffer));
+        }
+        self.buffers = block.buffer;
+        let before = self.taken.range(..block.addr + block.given).next_back();
+        if before.is_some_and(|(start, end)| *end > block.addr && *start < block.addr + block.given) {
+            return Err(format!("{block:?} overlaps the live block {before:?}"));
+        }
+        if self.limbo.iter().any(|(addr, given, _)| *addr < block.addr + block.given && block.addr < addr + given) {
+            return Err(format!("{block:?} is exported memory"));
+        }
+        if synchronous && let Some(pending) = self.device.lock().pending(block.addr, block.given) {
+            return Err(format!("{block:?} was handed out while {pending:?} is queued"));
+        }
+        self.taken.insert(block.addr, block.addr + block.given);
+        self.mempools[which].1 += block.given;
+        self.device.push(stream, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
+        let given = block.given;
+        self.live.push(Live { addr: block.addr, bytes, given, buffer: block.buffer, home: stream, context, mempool, pins: 0, tag });
+        Ok(())
+    }
+
+    /// A refusal is right only if the device could not have held the block in the free memory that is left.
+    fn rightly_refused(&mut self, bytes: u64) -> Result<(), String> {
+        if self.kind.faults > 0 || self.capture.is_some() || !self.kind.vmm {
+            return Ok(());
+        }
+        let stats = self.pool.stats();
+        let handle = self.kind.large_handle;
+        let held = stats.mapped_bytes;
+        let refusable = held + bytes + 2 * handle > self.kind.capacity;
+        // Everything is proven after the pool's own synchronisation; spare memory must not cover the request.
+        let spare = stats.spare_bytes;
+        if !refusable || spare >= bytes + 2 * handle {
+            return Err(format!("{bytes} bytes refused although {stats:?}"));
+        }
+        Ok(())
+    }
+
+    fn pick(&mut self) -> Option<usize> {
+        (!self.live.is_empty()).then(|| self.rng.below(self.live.len() as u64) as usize)
+    }
+
+    fn free_one(&mut self) -> Result<(), String> {
+        let Some(at) = self.pick() else { return Ok(()) };
+        if self.capture == Some(self.live[at].home) {
+            return Ok(());
+        }
+        let block = self.live.swap_remove(at);
+        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
+        self.forget(&block);
+        let freed = if self.rng.chance(3) {
+            self.pool.free(&self.device, block.addr)
+        } else {
+            self.pool.free_async(block.addr, block.home, context_of(block.home))
+        };
+        match freed {
+            Ok(freed) if (freed.bytes, freed.buffer, freed.tag) == (block.bytes, block.buffer, block.tag) => Ok(()),
+            other => Err(format!("freeing {block:?}: {other:?}")),
+        }
+    }
+
+    fn forget(&mut self, block: &Live) {
+        self.taken.remove(&block.addr);
+        if let Some((_, used)) = self.mempools.iter_mut().find(|(mempool, _)| *mempool == block.mempool) {
+            *used -= block.given;
+        }
+        if block.pins > 0 {
+            self.limbo.push((block.addr, block.given, block.pins));
+        }
+    }
+
+    fn touch(&mut self) {
+        let Some(at) = self.pick() else { return };
+        let block = self.live[at];
+        if self.capture == Some(block.home) {
+            return;
+        }
+        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
+        if self.rng.chance(2) {
+            self.device.push(block.home, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
+        }
+    }
+
+    fn record(&mut self, event: u64, stream: u64) {
+        let proof = self.pool.event_record_began(event, stream);
+        let fence = self.device.signal(stream);
+        self.events.insert(event, fence);
+        self.pool.event_recorded(proof, true);
+    }
+
+    fn wait(&mut self, event: u64, stream: u64) {
+        let proof = self.pool.event_use_began(event);
+        if let Some(fence) = self.events.get(&event) {
+            self.device.push(stream, Work::Wait(*fence));
+        }
+        self.pool.event_waited(proof, stream, context_of(stream), true);
+    }
+
+    /// A block is used on another stream from now on, ordered by an event as it must be.
+    fn move_home(&mut self) {
+        let Some(at) = self.pick() else { return };
+        let (from, to) = (self.live[at].home, self.stream());
+        if from == to || self.capture == Some(from) || self.capture == Some(to) {
+            return;
+        }
+        let event = 200 + self.rng.below(4);
+        self.record(event, from);
+        self.wait(event, to);
+        self.live[at].home = to;
+    }
+
+    fn record_event(&mut self) {
+        let (event, stream) = (100 + self.rng.below(4), self.stream());
+        if self.capture != Some(stream) {
+            self.record(event, stream);
+        }
+    }
+
+    /// A wait; sometimes another thread records the event anew while it is being made.
+    fn wait_event(&mut self) {
+        let (event, stream, other) = (100 + self.rng.below(4), self.stream(), self.stream());
+        if self.capture == Some(stream) || self.capture == Some(other) {
+            return;
+        }
+        let proof = self.pool.event_use_began(event);
+        if self.rng.chance(2) {
+            self.record(event, other);
+        }
+        if let Some(fence) = self.events.get(&event) {
+            self.device.push(stream, Work::Wait(*fence));
+        }
+        self.pool.event_waited(proof, stream, context_of(stream), true);
+    }
+
+    fn destroy_event(&mut self) {
+        let event = 100 + self.rng.below(4);
+        self.events.remove(&event);
+        self.pool.event_destroyed(event);
+    }
+
+    fn sync_event(&mut self) {
+        if self.capture.is_some() {
+            return;
+        }
+        let (event, other) = (100 + self.rng.below(4), self.stream());
+        let proof = self.pool.event_use_began(event);
+        if self.rng.chance(2) {
+            self.record(event, other);
+        }
+        let Some(fence) = self.events.get(&event).copied() else { return };
+        let done = if self.rng.chance(2) {
+            self.device.run_to(&[fence]);
+            true
+        } else {
+            self.device.is_done(fence)
+        };
+        self.pool.event_synced(proof, done);
+    }
+
+    fn sync_stream(&mut self) {
+        let stream = self.stream();
+        if self.capture.is_some() {
+            return;
+        }
+        let proof = self.pool.stream_sync_began(stream);
+        let idle = if self.rng.chance(2) {
+            let fence = self.device.signal(stream);
+            self.device.run_to(&[fence]);
+            true
+        } else {
+            self.device.is_idle(stream)
+        };
+        self.pool.stream_sync_ended(proof, idle);
+    }
+
+    /// A synchronisation by another thread begins: it covers what is queued now, and not what follows.
+    fn open_sync(&mut self) {
+        if self.open.is_some() || self.capture.is_some() {
+            return;
+        }
+        let context = 1 + self.rng.below(2);
+        let proof = self.pool.sync_began(context);
+        let fences = self.device.mark(|stream| context_of(stream) == context);
+        self.open = Some(Open { proof, fences });
+    }
+
+    fn close_sync(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.device.run_to(&open.fences);
+            let ok = !self.rng.chance(8);
+            self.pool.sync_ended(open.proof, ok);
+        }
+    }
+
+    /// The handle goes and comes again; its queued work goes on without it.
+    fn destroy_stream(&mut self) {
+        let (stream, other) = (self.stream(), self.stream());
+        if stream == other || self.capture.is_some() {
+            return;
+        }
+        // Blocks in use there are carried over to another stream, in order.
+        self.record(300, stream);
+        self.wait(300, other);
+        self.live.iter_mut().filter(|block| block.home == stream).for_each(|block| block.home = other);
+        self.pool.stream_destroyed(&self.device, stream);
+        self.device.destroy_stream(stream);
+    }
+
+    fn toggle_capture(&mut self) {
+        match self.capture.take() {
+            Some(stream) => {
+                self.device.lock().capturing = false;
+                self.pool.capture_ended(stream, context_of(stream));
+            }
+            None if self.open.is_none() => {
+                let stream = self.stream();
+                self.capture = Some(stream);
+                self.pool.capture_began(stream, context_of(stream));
+                self.device.lock().capturing = true;
+            }
+            None => {}
+        }
+    }
+
+    fn pin(&mut self) {
+        let Some(at) = self.pick() else { return };
+        if self.live[at].pins == 0 && self.limbo.len() < 4 && self.live.iter().filter(|block| block.pins > 0).count() < 4 {
+            let block = &mut self.live[at];
+            block.pins += 1;
+            let (addr, given) = (block.addr, block.given);
+            assert_eq!(self.pool.pin(addr), Ok(()));
+            self.device.lock().pinned.push((addr, given));
+        }
+    }
+
+    fn unpin(&mut self) {
+        let pinned = self.live.iter_mut().find(|block| block.pins > 0);
+        let addr = if let Some(block) = pinned {
+            block.pins = 0;
+            block.addr
+        } else if let Some((addr, _, _)) = self.limbo.pop() {
+            addr
+        } else {
+            return;
+        };
+        self.device.lock().pinned.retain(|(start, _)| *start != addr);
+        assert_eq!(self.pool.unpin(addr), Ok(()));
+    }
+
+    fn lookup(&mut self) -> Result<(), String> {
+        let Some(at) = self.pick() else { return Ok(()) };
+        let block = self.live[at];
+        let addr = block.addr + self.rng.below(block.bytes);
+        let info = self.pool.lookup(addr).ok_or(format!("{addr:#x} in {block:?} is unknown"))?;
+        let found = (info.addr, info.bytes, info.buffer, info.context, info.mempool, info.tag, info.pinned);
+        let right = (block.addr, block.bytes, block.buffer, block.context, block.mempool, block.tag, block.pins > 0);
+        if found != right {
+            return Err(format!("{addr:#x} in {block:?} gives {info:?}"));
+        }
+        let end = block.addr + block.given;
+        let beyond = self.taken.contains_key(&end);
+        if self.pool.lookup(end).is_some() != beyond {
+            return Err(format!("{end:#x} behind {block:?} is known: {}", !beyond));
+        }
+        Ok(())
+    }
+
+    fn bad_pointers(&mut self) -> Result<(), String> {
+        let inside = self.pick().map_or(0, |at| self.live[at].addr + 1 + self.rng.below(self.live[at].given - 1));
+        for addr in [0, 1, u64::MAX, self.rng.next() << 9, inside] {
+            if self.taken.contains_key(&addr) {
+                continue;
+            }
+            if self.pool.free(&self.device, addr).is_ok() || self.pool.free_async(addr, 1, 1).is_ok() {
+                return Err(format!("{addr:#x} was freed"));
+            }
+        }
+        let wrong = Request { bytes: 0, context: 1, ..Request::default() };
+        if self.pool.allocate(&self.device, &wrong) != Err(AllocError::Invalid) {
+            return Err("0 bytes were handed out".into());
+        }
+        let huge = Request { bytes: u64::MAX - self.rng.below(1 << 20), context: 1, ..Request::default() };
+        if self.pool.allocate(&self.device, &huge) != Err(AllocError::TooLarge) {
+            return Err("2^64 bytes were not too many".into());
+        }
+        Ok(())
+    }
+
+    fn destroy_context(&mut self) -> Result<(), String> {
+        if self.capture.is_some() || self.open.is_some() {
+            return Ok(());
+        }
+        let context = 1 + self.rng.below(2);
+        let fences = self.device.mark(|stream| context_of(stream) == context);
+        self.device.run_to(&fences);
+        for stream in STREAMS.into_iter().filter(|stream| context_of(*stream) == context) {
+            self.device.destroy_stream(stream);
+        }
+        let mut gone = self.pool.context_destroyed(&self.device, context);
+        let (mine, rest): (Vec<Live>, Vec<Live>) = self.live.iter().partition(|block| block.context == context);
+        self.live = rest;
+        for block in &mine {
+            self.forget(&Live { pins: 0, ..*block });
+            self.device.lock().pinned.retain(|(start, _)| *start != block.addr);
+        }
+        gone.sort_by_key(|block| block.addr);
+        let mut expected: Vec<u64> = mine.iter().map(|block| block.addr).collect();
+        expected.sort_unstable();
+        if gone.iter().map(|block| block.addr).collect::<Vec<u64>>() != expected {
+            return Err(format!("context {context} gave back {} blocks, had {}", gone.len(), expected.len()));
+        }
+        // Blocks of the other context that were used here are used there from now on: this work is done.
+        let other = if context == 1 { 11 } else { 1 };
+        self.live.iter_mut().filter(|block| context_of(block.home) == context).for_each(|block| block.home = other);
+        // What it had exported and freed is no longer held for anybody.
+        let pinned_limbo = std::mem::take(&mut self.limbo);
+        for (addr, given, pins) in pinned_limbo {
+            if self.pool.unpin(addr).is_ok() {
+                self.device.lock().pinned.retain(|(start, _)| *start != addr);
+            } else {
+                self.device.lock().pinned.retain(|(start, _)| *start != addr);
+                let _ = (given, pins);
+            }
+        }
+        self.pool.context_created(context);
+        Ok(())
+    }
+
+    fn trim(&mut self) {
+        let keep = self.rng.below(self.kind.capacity);
+        if self.rng.chance(2) {
+            self.pool.trim_to(&self.device, keep);
+        } else {
+            self.pool.trim_mempool(&self.device, Mempool::default(), keep);
+        }
+    }
+
+    /// The pool's own invariants, and its figures against the model's.
+    fn check(&mut self) -> Result<(), String> {
+        self.pool.check()?;
+        let stats = self.pool.stats();
+        let live: u64 = self.live.iter().map(|block| block.bytes).sum();
+        let given: u64 = self.live.iter().map(|block| block.given).sum();
+        let used = self.device.lock().used;
+        if (stats.live_blocks, stats.live_bytes, stats.given_bytes, stats.mapped_bytes)
+            != (self.live.len() as u64, live, given, used)
+        {
+            return Err(format!("{stats:?}, but {} blocks, {live} bytes, {given} given, {used} mapped", self.live.len()));
+        }
+        for (mempool, used) in &self.mempools {
+            let bytes = self.pool.mempool_bytes(*mempool);
+            if bytes.used != *used || bytes.reserved < bytes.used || bytes.used_high < bytes.used {
+                return Err(format!("{mempool:?} has {bytes:?}, not {used}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is freed, proven and trimmed: not a byte may be left.
+    fn finish(&mut self) -> Result<(), String> {
+        self.device.lock().fail_in = None;
+        if self.capture.is_some() {
+            self.toggle_capture();
+        }
+        self.close_sync();
+        while !self.live.is_empty() {
+            self.free_one()?;
+        }
+        for (addr, _, _) in std::mem::take(&mut self.limbo) {
+            self.device.lock().pinned.retain(|(start, _)| *start != addr);
+            assert_eq!(self.pool.unpin(addr), Ok(()));
+        }
+        for stream in STREAMS {
+            self.pool.stream_destroyed(&self.device, stream);
+        }
+        // Twice: granules that shared a handle part at the first growth after the proof.
+        for _ in 0..2 {
+            for context in [1, 2] {
+                let proof = self.pool.sync_began(context);
+                self.device.drain();
+                self.pool.sync_ended(proof, true);
+            }
+            let request = Request { bytes: 3 * self.kind.capacity / 4, context: 1, ..Request::default() };
+            if let Ok(block) = self.pool.allocate(&self.device, &request) {
+                let _ = self.pool.free(&self.device, block.addr);
+            }
+        }
+        for context in [1, 2] {
+            let proof = self.pool.sync_began(context);
+            self.pool.sync_ended(proof, true);
+        }
+        self.check()?;
+        self.pool.trim_to(&self.device, 0);
+        self.check()?;
+        let used = self.device.lock().used;
+        if let Some(crime) = self.device.lock().crimes.first() {
+            return Err(crime.clone());
+        }
+        if used != 0 {
+            return Err(format!("{used} bytes are never given back: {:?}", self.pool.stats()));
+        }
+        Ok(())
+    }
+
+    pub fn stats(&self) -> weir_pool::Stats {
+        self.pool.stats()
+    }
+}
+
+/// Keep the trait in use where only its name is needed.
+pub fn is_backing(_: &impl Backing) {}
