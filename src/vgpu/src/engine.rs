@@ -76,6 +76,8 @@ pub(crate) enum Op {
     Allocated { block: u64 },
     /// A stream-ordered allocation ends.
     Freed { block: u64 },
+    /// Memory of a graph begins or ends to live.
+    GraphMemory { addr: u64, live: bool },
     WriteValue { addr: u64, value: u64, wide: bool },
     WaitValue { addr: u64, value: u64, wide: bool, flags: u32 },
 }
@@ -210,7 +212,7 @@ impl Engine {
         }
     }
 
-    fn random(&mut self) -> u64 {
+    pub(crate) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -482,6 +484,7 @@ impl State {
             }
             Op::Allocated { block } => self.block_allocated(*block),
             Op::Freed { block } => self.block_freed(*block),
+            Op::GraphMemory { addr, live } => self.graph_memory_ran(ctx, *addr, *live),
             Op::WriteValue { addr, value, wide } => {
                 if has_content() {
                     // SAFETY: `still` has just found the address live, and the value's alignment was

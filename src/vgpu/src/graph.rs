@@ -8,14 +8,12 @@ mod memory;
 mod object;
 mod task;
 
-#[cfg(test)]
-mod tests;
 
-pub(crate) use self::capture::{Capture, Joined};
-pub(crate) use self::exec::{Exec, Mismatch, Refusal, Step};
+pub(crate) use self::capture::Capture;
+pub(crate) use self::exec::{Exec, Refusal, Step};
 pub(crate) use self::memory::Owned;
 pub(crate) use self::object::UserObject;
-pub(crate) use self::task::{AllocParams, CopyParams, KernelParams, Task, Work};
+pub(crate) use self::task::{AllocParams, CopyParams, Task, Work};
 
 use crate::error::*;
 use crate::state::{Map, State};

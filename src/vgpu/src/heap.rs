@@ -28,6 +28,8 @@ pub(crate) enum Use {
     Segment(u64),
     /// Memory of a loaded module.
     Global,
+    /// The address of an allocation node; its physical memory is accounted with the graphs.
+    Graph,
 }
 
 /// A live block.

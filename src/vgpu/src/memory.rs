@@ -80,6 +80,7 @@ impl State {
                 Use::Linear => Kind::Linear,
                 Use::Global => Kind::Global,
                 Use::Array => return None,
+                Use::Graph => return self.graph_extent(addr),
                 Use::Segment(pool) => {
                     let (start, piece) = self.pools.get(&pool)?.live_at(addr)?;
                     let (size, id, ctx) = (piece.size, piece.id, piece.ctx);
@@ -186,6 +187,9 @@ impl State {
                 Some(Stage::Queued) => Err("its stream-ordered allocation has not happened yet"),
                 None => Err("it was freed in stream order before"),
             };
+        }
+        if self.graph_around(touch.addr).is_some() {
+            return self.graph_still(touch);
         }
         match self.extent(touch.addr) {
             None if self.array_bytes(touch) => Ok(()),

@@ -34,6 +34,11 @@ pub(crate) use self::array::{
     cuArrayGetMemoryRequirements, cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel,
     cuMipmappedArrayGetMemoryRequirements,
 };
+pub(crate) use self::capture::{
+    cuStreamBeginCapture, cuStreamBeginCaptureToGraph, cuStreamBeginCapture_v2, cuStreamEndCapture,
+    cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v3, cuStreamIsCapturing,
+    cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_v2, cuThreadExchangeStreamCaptureMode,
+};
 pub(crate) use self::context::{
     cuCtxAttach, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3, cuCtxCreate_v4, cuCtxDestroy, cuCtxDestroy_v2,
     cuCtxDetach, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetCurrent, cuCtxGetDevice, cuCtxGetDevice_v2,
@@ -65,6 +70,40 @@ pub(crate) use self::function::{
     cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor,
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveClusters,
     cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialClusterSize,
+};
+pub(crate) use self::graph::structure::{
+    cuGraphAddDependencies, cuGraphAddDependencies_v2, cuGraphClone, cuGraphCreate, cuGraphDebugDotPrint,
+    cuGraphDestroy, cuGraphDestroyNode, cuGraphGetEdges, cuGraphGetEdges_v2, cuGraphGetId, cuGraphGetNodes,
+    cuGraphGetRootNodes, cuGraphNodeFindInClone, cuGraphNodeGetContainingGraph, cuGraphNodeGetDependencies,
+    cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes_v2,
+    cuGraphNodeGetLocalId, cuGraphNodeGetToolsId, cuGraphNodeGetType, cuGraphRemoveDependencies,
+    cuGraphRemoveDependencies_v2,
+};
+pub(crate) use self::graph::nodes::{
+    cuGraphAddChildGraphNode, cuGraphAddEmptyNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
+    cuGraphAddHostNode, cuGraphAddKernelNode, cuGraphAddKernelNode_v2, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode,
+    cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphAddNode, cuGraphAddNode_v2, cuGraphAddNode_v3,
+};
+pub(crate) use self::graph::params::{
+    cuGraphChildGraphNodeGetGraph, cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent,
+    cuGraphEventWaitNodeGetEvent, cuGraphEventWaitNodeSetEvent, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams,
+    cuGraphKernelNodeCopyAttributes, cuGraphKernelNodeGetAttribute, cuGraphKernelNodeGetParams,
+    cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeSetAttribute, cuGraphKernelNodeSetParams,
+    cuGraphKernelNodeSetParams_v2, cuGraphMemAllocNodeGetParams, cuGraphMemFreeNodeGetParams,
+    cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeGetParams, cuGraphMemsetNodeSetParams,
+    cuGraphNodeGetParams, cuGraphNodeSetParams, cuGraphNodeSetParams_v2,
+};
+pub(crate) use self::graph::exec::{
+    cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy, cuGraphExecEventRecordNodeSetEvent,
+    cuGraphExecEventWaitNodeSetEvent, cuGraphExecGetFlags, cuGraphExecGetId, cuGraphExecHostNodeSetParams,
+    cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams,
+    cuGraphExecMemsetNodeSetParams, cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
+    cuGraphInstantiate, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams, cuGraphInstantiate_v2,
+    cuGraphLaunch, cuGraphNodeGetEnabled, cuGraphNodeSetEnabled, cuGraphUpload,
+};
+pub(crate) use self::graph::owned::{
+    cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute, cuGraphReleaseUserObject,
+    cuGraphRetainUserObject, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
 };
 pub(crate) use self::host::{
     cuMemAllocHost_v2, cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostGetFlags,
