@@ -68,10 +68,10 @@ mod switched {
             return;
         }
         COUNTDOWN.set(left - 1);
-        if left == 1 {
-            if let Some(action) = ACTION.get() {
-                action();
-            }
+        if left == 1
+            && let Some(action) = ACTION.get()
+        {
+            action();
         }
     }
 }

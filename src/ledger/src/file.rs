@@ -261,7 +261,7 @@ impl Book {
                 Found::Damaged(file) => match put_aside(&path, &file) {
                     // Another newcomer may be putting it aside this very moment.
                     Err(LedgerError::Foreign { .. }) if attempts < 20 => {
-                        std::thread::sleep(std::time::Duration::from_millis(1))
+                        breathe();
                     }
                     other => other?,
                 },
@@ -274,7 +274,7 @@ impl Book {
                     match taken {
                         Some(slot) => return Ok((*book, slot)),
                         None if attempts < 3 => {
-                            std::thread::sleep(std::time::Duration::from_millis(1))
+                            breathe();
                         }
                         None => {
                             return Err(LedgerError::GroupFull {
@@ -363,6 +363,11 @@ impl Book {
     }
 }
 
+/// Lets another newcomer finish what it is about.
+fn breathe() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}
+
 /// The file of a group.
 pub(crate) fn group_path(place: &Place, name: &str) -> PathBuf {
     place.path().join(format!("group-{name}.ledger"))
@@ -400,10 +405,10 @@ fn sweep(place: &Place) {
             return;
         }
         // A name is never used twice (it holds the start time), so what is unlocked now stays so.
-        if let Ok(file) = open(&entry.path()) {
-            if map::first_locked(&file, 0, 1).is_ok_and(|l| l.is_none()) {
-                let _ = fs::remove_file(entry.path());
-            }
+        if let Ok(file) = open(&entry.path())
+            && map::first_locked(&file, 0, 1).is_ok_and(|l| l.is_none())
+        {
+            let _ = fs::remove_file(entry.path());
         }
     }
 }

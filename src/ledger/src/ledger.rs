@@ -8,6 +8,7 @@
 //! [`Refusal::Forked`] and touches nothing: the child joins on its own.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub const SET_ASIDE: u64 = 2 << 20;
 pub const TINY: u64 = 4096;
 /// How often one who waits looks whether somebody died; a death wakes nobody.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it compares start times of processes at most.
+const THOROUGH_MS: u64 = 1000;
 
 /// What memory is used for. All but `Spilled` is physical memory of the device and counts against the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,6 +264,7 @@ pub struct Ledger {
     slot: usize,
     own: Identity,
     group: bool,
+    last_thorough: AtomicU64,
     local: [Mutex<Local>; MAX_DEVICES],
 }
 
@@ -298,6 +302,7 @@ impl Ledger {
             slot,
             own,
             group,
+            last_thorough: AtomicU64::new(0),
             local: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -488,7 +493,15 @@ impl Ledger {
 
     fn look_around(&self, table: Table<'_, SharedWord>, device: DeviceId) {
         if self.group {
-            Census::new(&self.book, self.own).bury_dead(Some(self.slot));
+            let now = map::now_ms();
+            let last = self.last_thorough.load(Relaxed);
+            let census = if now.abs_diff(last) > THOROUGH_MS {
+                self.last_thorough.store(now, Relaxed);
+                Census::thorough(&self.book, self.own)
+            } else {
+                Census::new(&self.book, self.own)
+            };
+            census.bury_dead(Some(self.slot));
         }
         admission::refresh_cap(table, device.0, false, |s| table.is_owned(s));
         admission::audit(table, device.0);
@@ -543,6 +556,7 @@ impl Ledger {
     }
 
     /// The driver has given the memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a reservation is used once")]
     pub fn commit(&self, reservation: Reservation) {
         let Some((table, device)) = self.own_reservation(&reservation) else {
             return;
@@ -556,6 +570,7 @@ impl Ledger {
     }
 
     /// The driver has not given the memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a reservation is used once")]
     pub fn give_back(&self, reservation: Reservation) {
         let Some((table, device)) = self.own_reservation(&reservation) else {
             return;

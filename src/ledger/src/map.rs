@@ -140,6 +140,16 @@ impl Drop for Mapping {
 
 /// Allocates the file's blocks, so that a full disk is an error now and not a fault later.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` outlives the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < bytes
+    {
+        // Going on would bring SIGXFSZ, which ends the job.
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     // SAFETY: plain system call on an open descriptor.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) } {
         0 => Ok(()),

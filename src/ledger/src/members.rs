@@ -15,7 +15,7 @@ use crate::faults::{Defect, planted};
 use crate::file::Book;
 use crate::map;
 use crate::table::MAX_DEVICES;
-use crate::word::Word;
+use crate::word::{Amount, Word};
 
 /// Who this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ pub(crate) struct Census<'b> {
     book: &'b Book,
     file: Option<File>,
     own: Identity,
+    thorough: bool,
 }
 
 impl<'b> Census<'b> {
@@ -56,6 +57,16 @@ impl<'b> Census<'b> {
             book,
             file: book.reopen(),
             own,
+            thorough: false,
+        }
+    }
+
+    /// Compares start times too: that reads a file of the system for every member, and finds only a process id that
+    /// was used again while a child of the dead one keeps the lock. So it is not done every time.
+    pub(crate) fn thorough(book: &'b Book, own: Identity) -> Self {
+        Self {
+            thorough: true,
+            ..Self::new(book, own)
         }
     }
 
@@ -67,10 +78,10 @@ impl<'b> Census<'b> {
         let Some(table) = self.book.table() else {
             return false;
         };
-        if let Some(file) = &self.file {
-            if map::first_locked(file, slot as u64, 1).is_ok_and(|locked| locked.is_none()) {
-                return true;
-            }
+        if let Some(file) = &self.file
+            && map::first_locked(file, slot as u64, 1).is_ok_and(|locked| locked.is_none())
+        {
+            return true;
         }
         let owner = table.owner(slot);
         let word = owner.pid.load();
@@ -79,7 +90,9 @@ impl<'b> Census<'b> {
             return false;
         }
         let gone = !map::process_exists(pid)
-            || start_time(&pid.to_string()).is_some_and(|now| start != 0 && now != start);
+            || (self.thorough
+                && start != 0
+                && start_time(&pid.to_string()).is_some_and(|now| now != start));
         // The row may have got a new owner between the lock and the words.
         gone && owner.pid.load() == word
     }
@@ -93,7 +106,12 @@ impl<'b> Census<'b> {
         for slot in (0..table.members()).filter(|s| Some(*s) != own_slot) {
             let owner = table.owner(slot).pid;
             let seen = owner.load();
-            if seen as u32 == 0 || !self.is_dead(slot) {
+            // A row without an owner holds nothing, unless the file was damaged.
+            let concerns = seen as u32 != 0
+                || (0..MAX_DEVICES)
+                    .filter(|d| table.device(*d).key.load() != 0)
+                    .any(|d| Amount::unpack(table.cell(slot, d).held.load()).units != 0);
+            if !concerns || !self.is_dead(slot) {
                 continue;
             }
             any = true;
@@ -148,6 +166,48 @@ pub(crate) fn move_out(book: &Book, slot: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn joined(name: &str) -> (Book, usize, std::path::PathBuf) {
+        let dir = std::env::temp_dir().join(format!("weir-members-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let (book, slot) = Book::join_group(&crate::Place::at(&dir), "g").unwrap();
+        move_in(&book, slot, Identity::own());
+        (book, slot, dir)
+    }
+
+    #[test]
+    fn a_process_id_used_again_does_not_keep_a_dead_member_alive() {
+        let (book, slot, dir) = joined("reuse");
+        let own = Identity::own();
+        let owner = book.table().unwrap().owner(slot);
+        assert!(!Census::new(&book, own).is_dead(slot));
+        // The lock is still held (as by a child that inherited it), but the process of that id is another one.
+        owner.start.store(own.start + 1);
+        assert!(
+            Census::thorough(&book, own).is_dead(slot),
+            "another start time"
+        );
+        owner.start.store(own.start);
+        owner.pid.store(0x7fff_fff0);
+        assert!(Census::new(&book, own).is_dead(slot), "no such process");
+        owner.namespace.store(own.namespace + 1);
+        assert!(
+            !Census::new(&book, own).is_dead(slot),
+            "in another namespace only the lock counts"
+        );
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn in_doubt_a_member_lives() {
+        let (book, slot, dir) = joined("doubt");
+        fs::remove_file(&book.path).unwrap();
+        assert!(
+            !Census::new(&book, Identity::own()).is_dead(slot),
+            "the locks cannot be asked any more"
+        );
+        fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn this_process_has_a_start_time_and_a_namespace() {

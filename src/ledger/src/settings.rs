@@ -88,10 +88,11 @@ impl Selector {
             }
             return Ok(Self::Uuid(digits));
         }
-        if !text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit()) {
-            if let Ok(index) = text.parse() {
-                return Ok(Self::Index(index));
-            }
+        if text.len() <= 4
+            && text.bytes().all(|b| b.is_ascii_digit())
+            && let Ok(index) = text.parse()
+        {
+            return Ok(Self::Index(index));
         }
         Err(BadValue::new(
             text,

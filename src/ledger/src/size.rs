@@ -108,7 +108,7 @@ impl fmt::Display for Human {
         const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
         let step = (0..5).rev().find(|s| self.0 >> (10 * s) != 0).unwrap_or(0);
         let unit = 1_u64 << (10 * step);
-        if self.0 % unit == 0 {
+        if self.0.is_multiple_of(unit) {
             return write!(f, "{} {}", self.0 / unit, NAMES[step]);
         }
         let hundredths = u128::from(self.0) * 100 / u128::from(unit);

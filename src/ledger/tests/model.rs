@@ -30,13 +30,13 @@ thread_local! {
 }
 
 fn maybe_die() {
-    if let Some((id, left)) = VICTIM.get() {
-        if thread::current().id() == id {
-            if left == 0 {
-                resume_unwind(Box::new(Dead));
-            }
-            VICTIM.set(Some((id, left - 1)));
+    if let Some((id, left)) = VICTIM.get()
+        && thread::current().id() == id
+    {
+        if left == 0 {
+            resume_unwind(Box::new(Dead));
         }
+        VICTIM.set(Some((id, left - 1)));
     }
 }
 

@@ -236,24 +236,20 @@ impl Storm {
         while by_hand + inside < kills && verdict.is_ok() {
             std::thread::sleep(Duration::from_micros(500 + self.dice.roll(6000)));
             let chosen = self.dice.roll(MEMBERS as u64) as usize;
-            for index in 0..MEMBERS {
-                let mut ended = members[index]
-                    .try_wait()
-                    .expect("a member can be waited for");
+            for (index, member) in members.iter_mut().enumerate() {
+                let mut ended = member.try_wait().expect("a member can be waited for");
                 if ended.is_none() && index == chosen {
-                    let _ = members[index].kill();
-                    ended = Some(members[index].wait().expect("it ends"));
+                    let _ = member.kill();
+                    ended = Some(member.wait().expect("it ends"));
                     by_hand += 1;
                 } else if let Some(status) = ended {
                     match status.code() {
                         None => inside += 1,
-                        Some(code) => {
-                            verdict = Err(format!("member {index} ended with code {code}"))
-                        }
+                        Some(code) => verdict = Err(format!("member {index}: code {code}")),
                     }
                 }
                 if ended.is_some() {
-                    members[index] = self.spawn(index);
+                    *member = self.spawn(index);
                 }
             }
         }
@@ -429,13 +425,11 @@ fn main() -> ExitCode {
         Defect::KeepOnGiveBack,
     ] {
         let mut storm = Storm::new("defect", Some(defect));
-        match storm.rage(400) {
-            Err(found) => println!("{defect:?} is noticed: {found}"),
-            Ok(_) => {
-                println!("{defect:?} was not noticed");
-                return ExitCode::FAILURE;
-            }
-        }
+        let Err(found) = storm.rage(400) else {
+            println!("{defect:?} was not noticed");
+            return ExitCode::FAILURE;
+        };
+        println!("{defect:?} is noticed: {found}");
     }
     ExitCode::SUCCESS
 }
