@@ -12,16 +12,16 @@ use weir_pool::{Config, Pool, Request, Stats};
 
 /// How a replay went.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    pub stats: Stats,
+pub(crate) struct Outcome {
+    pub(crate) stats: Stats,
     /// Statistics at the end of each iteration.
-    pub iterations: Vec<Stats>,
-    pub micros: f64,
-    pub peak_physical: u64,
+    pub(crate) iterations: Vec<Stats>,
+    pub(crate) micros: f64,
+    pub(crate) peak_physical: u64,
 }
 
 /// Replay a trace with this much memory. `None`: it did not fit.
-pub fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: bool) -> Option<Outcome> {
+pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: bool) -> Option<Outcome> {
     let device = Device::new(capacity);
     let config = Config { large_handle: handle, ..Config::new(capacity.max(1 << 30)) };
     let pool = Pool::new(config, &device).ok()?;
@@ -50,7 +50,7 @@ pub fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: bool) -> O
 }
 
 /// The smallest capacity at which `fits` says yes, to a resolution of 2 MiB, not below `least`.
-pub fn smallest(least: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
+pub(crate) fn smallest(least: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
     const STEP: u64 = 2 << 20;
     let mut high = least.next_multiple_of(STEP);
     let mut low = high.saturating_sub(STEP);

@@ -7,32 +7,32 @@ use std::path::Path;
 
 /// One line of a trace: `bytes` is positive for an allocation, negative for a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// Number of the block, dense from 0; an id that comes again gets a new number.
-    pub block: u32,
+    pub(crate) block: u32,
     /// Bytes allocated (positive) or freed (negative).
-    pub bytes: i64,
+    pub(crate) bytes: i64,
 }
 
 /// A trace, checked and renumbered.
 #[derive(Debug)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// File name without directories and endings.
-    pub name: String,
-    pub events: Vec<Event>,
+    pub(crate) name: String,
+    pub(crate) events: Vec<Event>,
     /// Most bytes live at the same time.
-    pub peak: u64,
+    pub(crate) peak: u64,
     /// Number of different blocks.
-    pub blocks: u32,
+    pub(crate) blocks: u32,
     /// Frees of ids that were not live; left out.
-    pub unknown_frees: u64,
+    pub(crate) unknown_frees: u64,
     /// Events of one iteration, if the job repeats itself, and whether with the same sizes.
-    pub period: Option<(usize, bool)>,
+    pub(crate) period: Option<(usize, bool)>,
 }
 
 impl Trace {
     /// Read a trace, plain or gzipped.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut text = String::new();
         if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -48,7 +48,7 @@ impl Trace {
     }
 
     /// Parse lines of `id bytes`; empty lines and lines that begin with `#` are skipped.
-    pub fn parse(name: String, text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(name: String, text: &str) -> Result<Self, String> {
         let mut live: HashMap<&str, (u32, u64)> = HashMap::new();
         let (mut events, mut blocks, mut unknown_frees, mut held, mut peak) = (Vec::new(), 0u32, 0, 0u64, 0);
         for (number, line) in text.lines().enumerate() {
@@ -86,7 +86,7 @@ impl Trace {
     }
 
     /// Does an iteration end before event `at`? Jobs that don't repeat themselves are cut every 4096 events.
-    pub fn boundary(&self, at: usize) -> bool {
+    pub(crate) fn boundary(&self, at: usize) -> bool {
         let length = self.period.map_or(4096, |(length, _)| length);
         // Counted from the end: the recorded set-up at the beginning is not an iteration.
         at > 0 && (self.events.len() - at).is_multiple_of(length)

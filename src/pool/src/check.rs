@@ -83,8 +83,14 @@ impl Core {
         if indexed != (block.state == State::Live) {
             return Err(format!("zone {index}: block {id} {block:?} is indexed: {indexed}"));
         }
-        let shared = zone.touched(block.start, block.end()).any(|granule| zone.granule(granule).mesh != 0);
-        for granule in zone.touched(block.start, block.end()).take(1 << 16) {
+        let known = zone.touched(block.start, block.end().min(zone.granule_count() << zone.granule_shift));
+        let shared = known.into_iter().any(|granule| zone.granule(granule).mesh != 0);
+        // Beyond the known granules nothing is mapped, and only voids may lie there.
+        let touched = zone.touched(block.start, block.end());
+        if touched.end > zone.granule_count() && !matches!(block.state, State::Void | State::Wall | State::Busy) {
+            return Err(format!("zone {index}: block {id} {block:?} lies beyond all memory"));
+        }
+        for granule in touched.start..touched.end.min(zone.granule_count()) {
             let granule = zone.granule(granule);
             let right = match block.state {
                 State::Void | State::Wall => granule.handle == 0,

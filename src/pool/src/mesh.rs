@@ -42,7 +42,7 @@ pub(crate) enum Moved {
     /// Shared now.
     Yes,
     /// As it was.
-    No(BackingError),
+    No,
     /// Neither: the granule's memory is gone.
     Lost(BackingError),
 }
@@ -51,19 +51,19 @@ impl Move {
     pub(crate) fn run(&self, backing: &impl Backing, calls: &mut DriverCalls) -> Moved {
         for (to, from, bytes) in &self.copies {
             calls.copy += 1;
-            if let Err(error) = backing.copy(*to, *from, *bytes) {
-                return Moved::No(error);
+            if backing.copy(*to, *from, *bytes).is_err() {
+                return Moved::No;
             }
         }
         calls.unmap += 1;
-        if let Err(error) = backing.unmap(self.from_addr, self.bytes) {
-            return Moved::No(error);
+        if backing.unmap(self.from_addr, self.bytes).is_err() {
+            return Moved::No;
         }
         match self.place(backing, self.to_handle, calls) {
             Ok(()) => Moved::Yes,
             // The old handle still has the bytes.
             Err(error) => match self.place(backing, self.from_handle, calls) {
-                Ok(()) => Moved::No(error),
+                Ok(()) => Moved::No,
                 Err(_) => Moved::Lost(error),
             },
         }
@@ -274,7 +274,7 @@ impl Core {
                 self.spare[class].push(plan.from_handle);
                 self.counters.meshes += 1;
             }
-            Moved::No(_) => self.unshroud(plan.from),
+            Moved::No => self.unshroud(plan.from),
             Moved::Lost(_) => {
                 if let Some(granule) = self.zones[SMALL].granule_at(plan.from) {
                     granule.handle = LOST;

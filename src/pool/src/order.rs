@@ -86,7 +86,7 @@ pub struct Proof(pub(crate) What);
 pub(crate) enum What {
     Context(u32, u64),
     Stream(u64, u64, Clock),
-    Record { event: u64, records: u64, serial: u64, clock: Clock },
+    Record { event: u64, records: u64, clock: Clock },
     Wait { event: u64, records: u64, clock: Clock },
     Nothing,
 }
@@ -243,7 +243,8 @@ impl Order {
             let domain = self.domain(index);
             let mut clock = domain.clock.clone();
             learn(&mut clock, &[(domain.serial, now)]);
-            (domain.serial, clock, domain.capturing)
+            // A record into a capture is a node of a graph: it says nothing about the stream's own progress.
+            if domain.capturing { Clock::new() } else { clock }
         });
         self.serials += 1;
         let entry = self.events.entry(event).or_default();
@@ -251,11 +252,7 @@ impl Order {
         entry.open += 1;
         entry.clock.clear();
         let records = entry.records;
-        // A record into a capture is a node of a graph: it says nothing about the stream's own progress.
-        let (serial, clock) = known.map_or((0, Clock::new()), |(serial, clock, capturing)| {
-            (serial, if capturing { Clock::new() } else { clock })
-        });
-        Proof(What::Record { event, records, serial, clock })
+        Proof(What::Record { event, records, clock: known.unwrap_or_default() })
     }
 
     pub(crate) fn begin_event(&self, event: u64) -> Proof {
@@ -272,7 +269,7 @@ impl Order {
 
     /// A record has been made (or not).
     pub(crate) fn end_record(&mut self, proof: Proof, ok: bool) {
-        let What::Record { event, records, clock, .. } = proof.0 else { return };
+        let What::Record { event, records, clock } = proof.0 else { return };
         if let Some(known) = self.events.get_mut(&event) {
             known.open = known.open.saturating_sub(1);
             // Two records at once: which of them counts is not known, so neither does.

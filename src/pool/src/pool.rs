@@ -5,7 +5,7 @@ use crate::backing::{Backing, BackingError, Grant};
 use crate::config::Config;
 use crate::core::{Core, Want};
 use crate::growth::{Ladder, Step};
-use crate::mesh::Moved;
+use crate::mesh::{Leave, Moved};
 use crate::mutation::on;
 use crate::order::Proof;
 use crate::owners::{Mempool, MempoolBytes, Reuse};
@@ -149,14 +149,7 @@ impl Pool {
                     core = self.lock();
                     core.finish_sync(time, result)?;
                 }
-                Step::Unmesh(leaves) => {
-                    for leave in &leaves {
-                        let result = leave.run(backing);
-                        self.lock().finish_leave(leave, result);
-                    }
-                    core = self.lock();
-                    core.finish_mesh();
-                }
+                Step::Unmesh(leaves) => core = self.unmesh(backing, &leaves),
                 Step::Mesh(need) => {
                     self.mesh(backing, need)?;
                     core = self.lock();
@@ -164,6 +157,17 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Granules without live bytes leave the handles they share.
+    fn unmesh(&self, backing: &impl Backing, leaves: &[Leave]) -> MutexGuard<'_, Core> {
+        for leave in leaves {
+            let result = leave.run(backing);
+            self.lock().finish_leave(leave, result);
+        }
+        let mut core = self.lock();
+        core.finish_mesh();
+        core
     }
 
     /// Stop the device, share handles between sparse granules, let it go on.
@@ -437,6 +441,10 @@ impl Pool {
     pub fn trim_to(&self, backing: &impl Backing, keep: u64) -> u64 {
         let (_turn, mut core) = self.take_turn(self.lock());
         let mut given_back = 0;
+        if let Some(leaves) = core.plan_unmesh() {
+            drop(core);
+            core = self.unmesh(backing, &leaves);
+        }
         for class in [1, 0] {
             let surplus = core.counters.mapped_bytes.saturating_sub(keep);
             let handle = if class == 0 { core.config.small_handle } else { core.config.large_handle };

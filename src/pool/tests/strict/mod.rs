@@ -3,7 +3,7 @@
 //! Deliberately simple: one lock, maps, no cleverness. Touches nothing real.
 #![allow(dead_code)]
 
-pub mod program;
+pub(crate) mod program;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -11,29 +11,29 @@ use weir_pool::{Backing, BackingError, Fence, Grant, Handle, UNIT};
 
 /// A small generator, so that a seed is all that is needed to see a failure again.
 #[derive(Clone)]
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11
     }
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
-    pub fn chance(&mut self, one_in: u64) -> bool {
+    pub(crate) fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 }
 
 /// One piece of queued work.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Work {
+pub(crate) enum Work {
     Fill { addr: u64, bytes: u64, tag: u64 },
     Check { addr: u64, bytes: u64, tag: u64 },
     Signal(Fence),
@@ -52,9 +52,9 @@ impl Work {
 }
 
 #[derive(Default)]
-pub struct Inner {
-    pub capacity: u64,
-    pub used: u64,
+pub(crate) struct Inner {
+    pub(crate) capacity: u64,
+    pub(crate) used: u64,
     next: u64,
     space: u64,
     /// Contents, one word per unit.
@@ -68,22 +68,24 @@ pub struct Inner {
     /// Which stream handle a queue had, also after the handle is gone.
     owners: HashMap<u64, u64>,
     done: HashSet<Fence>,
-    pub crimes: Vec<String>,
-    pub pinned: Vec<(u64, u64)>,
-    pub capturing: bool,
-    pub quiesced: bool,
+    pub(crate) crimes: Vec<String>,
+    pub(crate) pinned: Vec<(u64, u64)>,
+    pub(crate) capturing: bool,
+    pub(crate) quiesced: bool,
     /// The n-th call from now fails.
-    pub fail_in: Option<u64>,
+    pub(crate) fail_in: Option<u64>,
     /// How many calls in a row fail then.
-    pub fail_count: u64,
-    pub calls: u64,
-    pub segments: BTreeMap<u64, u64>,
-    pub grants: HashMap<u64, usize>,
+    pub(crate) fail_count: u64,
+    pub(crate) calls: u64,
+    pub(crate) segments: BTreeMap<u64, u64>,
+    pub(crate) grants: HashMap<u64, usize>,
+    /// What another thread queues as soon as a synchronisation is over.
+    pub(crate) late: Vec<(u64, Work)>,
 }
 
-pub struct Strict(Mutex<Inner>);
+pub(crate) struct Strict(Mutex<Inner>);
 
-pub const FAULT: i32 = 999;
+pub(crate) const FAULT: i32 = 999;
 
 impl Inner {
     fn fault(&mut self) -> Result<(), BackingError> {
@@ -102,7 +104,7 @@ impl Inner {
         Ok(())
     }
 
-    pub fn crime(&mut self, what: String) {
+    pub(crate) fn crime(&mut self, what: String) {
         if self.crimes.len() < 20 {
             self.crimes.push(what);
         }
@@ -197,7 +199,7 @@ impl Inner {
         self.queues.values().all(VecDeque::is_empty)
     }
 
-    pub fn pending(&self, addr: u64, bytes: u64) -> Option<(u64, &Work)> {
+    pub(crate) fn pending(&self, addr: u64, bytes: u64) -> Option<(u64, &Work)> {
         self.queues.iter().find_map(|(queue, works)| {
             works.iter().find(|work| work.touches(addr, bytes)).map(|work| (*queue, work))
         })
@@ -222,15 +224,15 @@ impl Inner {
 }
 
 impl Strict {
-    pub fn new(capacity: u64) -> Self {
+    pub(crate) fn new(capacity: u64) -> Self {
         Self(Mutex::new(Inner { capacity, space: 1 << 40, ..Inner::default() }))
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().expect("the device does not panic")
     }
 
-    pub fn push(&self, stream: u64, work: Work) {
+    pub(crate) fn push(&self, stream: u64, work: Work) {
         let mut inner = self.lock();
         while inner.quiesced {
             // Nothing can be queued while the device is stopped.
@@ -242,14 +244,14 @@ impl Strict {
         inner.queues.get_mut(&queue).expect("made above").push_back(work);
     }
 
-    pub fn signal(&self, stream: u64) -> Fence {
+    pub(crate) fn signal(&self, stream: u64) -> Fence {
         let fence = self.lock().number();
         self.push(stream, Work::Signal(fence));
         fence
     }
 
     /// Markers behind everything that is queued now on some streams, destroyed ones included.
-    pub fn mark(&self, streams: impl Fn(u64) -> bool) -> Vec<Fence> {
+    pub(crate) fn mark(&self, streams: impl Fn(u64) -> bool) -> Vec<Fence> {
         let mut inner = self.lock();
         let queues: Vec<u64> = inner.queues.keys().copied().collect();
         queues
@@ -265,26 +267,26 @@ impl Strict {
             .collect()
     }
 
-    pub fn run_to(&self, fences: &[Fence]) {
+    pub(crate) fn run_to(&self, fences: &[Fence]) {
         self.lock().run_until(|inner| fences.iter().all(|fence| inner.done.contains(fence)));
     }
 
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.lock().run_until(Inner::idle);
     }
 
-    pub fn is_idle(&self, stream: u64) -> bool {
+    pub(crate) fn is_idle(&self, stream: u64) -> bool {
         let mut inner = self.lock();
         let queue = inner.queue(stream);
         inner.queues.get(&queue).is_none_or(VecDeque::is_empty)
     }
 
-    pub fn is_done(&self, fence: Fence) -> bool {
+    pub(crate) fn is_done(&self, fence: Fence) -> bool {
         self.lock().done.contains(&fence)
     }
 
     /// A little progress.
-    pub fn progress(&self, rng: &mut Rng, steps: u64) {
+    pub(crate) fn progress(&self, rng: &mut Rng, steps: u64) {
         let mut inner = self.lock();
         for _ in 0..steps {
             let queues: Vec<u64> = inner.queues.keys().copied().collect();
@@ -294,11 +296,11 @@ impl Strict {
     }
 
     /// The handle is gone; the work goes on.
-    pub fn destroy_stream(&self, stream: u64) {
+    pub(crate) fn destroy_stream(&self, stream: u64) {
         self.lock().streams.remove(&stream);
     }
 
-    pub fn crimes(&self) -> Vec<String> {
+    pub(crate) fn crimes(&self) -> Vec<String> {
         self.lock().crimes.clone()
     }
 }
@@ -444,6 +446,10 @@ impl Backing for Strict {
         inner.fault()?;
         inner.forbid_in_capture("sync");
         inner.run_until(Inner::idle);
+        for (stream, work) in std::mem::take(&mut inner.late) {
+            let queue = inner.queue(stream);
+            inner.queues.get_mut(&queue).expect("made above").push_back(work);
+        }
         Ok(())
     }
     fn quiesce(&self) -> Result<bool, BackingError> {

@@ -3,23 +3,23 @@
 
 use super::{Rng, Strict, Work};
 use std::collections::BTreeMap;
-use weir_pool::{AllocError, Backing, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
+use weir_pool::{AllocError, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
 
 /// What kind of job it is.
 #[derive(Clone, Debug)]
-pub struct Kind {
-    pub capacity: u64,
-    pub large_handle: u64,
-    pub vmm: bool,
-    pub lazy: bool,
+pub(crate) struct Kind {
+    pub(crate) capacity: u64,
+    pub(crate) large_handle: u64,
+    pub(crate) vmm: bool,
+    pub(crate) lazy: bool,
     /// One call in so many fails; 0 is none.
-    pub faults: u64,
+    pub(crate) faults: u64,
     /// Mostly blocks of the zone that meshes.
-    pub sparse: bool,
+    pub(crate) sparse: bool,
 }
 
 impl Kind {
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         Config {
             small_handle: 64 << 10,
             large_handle: self.large_handle,
@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-pub const KINDS: [Kind; 6] = [
+pub(crate) const KINDS: [Kind; 6] = [
     Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
     Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
     Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: true },
@@ -60,7 +60,7 @@ struct Open {
     fences: Vec<Fence>,
 }
 
-pub struct Program<'a> {
+pub(crate) struct Program<'a> {
     kind: &'a Kind,
     rng: Rng,
     device: Strict,
@@ -75,7 +75,7 @@ pub struct Program<'a> {
     open: Option<Open>,
     buffers: u64,
     capture: Option<u64>,
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 const STREAMS: [u64; 6] = [1, 2, 3, 4, 11, 12];
@@ -85,7 +85,7 @@ fn context_of(stream: u64) -> u64 {
 }
 
 impl<'a> Program<'a> {
-    pub fn new(kind: &'a Kind, seed: u64) -> Self {
+    pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
         let device = Strict::new(kind.capacity);
         let pool = Pool::new(kind.config(), &device).expect("no fault yet");
         pool.context_created(1);
@@ -112,7 +112,7 @@ impl<'a> Program<'a> {
     }
 
     /// Run `operations` random operations; the first thing that is wrong ends it.
-    pub fn run(&mut self, operations: u64) -> Result<(), (u64, String)> {
+    pub(crate) fn run(&mut self, operations: u64) -> Result<(), (u64, String)> {
         for at in 0..operations {
             let checked = if at % 64 == 63 { self.check() } else { Ok(()) };
             self.operation().and(checked).map_err(|what| (at, what))?;
@@ -151,7 +151,8 @@ impl<'a> Program<'a> {
         match self.rng.below(100) {
             0..46 => {
                 if growing || self.live.is_empty() {
-                    self.allocate()?;
+                    let stream = self.stream();
+                    self.allocate(stream)?;
                 } else {
                     self.free_one()?;
                 }
@@ -160,7 +161,7 @@ impl<'a> Program<'a> {
             54..62 => self.touch(),
             62..68 => self.move_home(),
             68..72 => self.record_event(),
-            72..77 => self.wait_event(),
+            72..77 => self.wait_event()?,
             77 => self.destroy_event(),
             78 => self.sync_event(),
             79..81 => self.sync_stream(),
@@ -169,7 +170,7 @@ impl<'a> Program<'a> {
             90 => self.destroy_stream(),
             91 => self.toggle_capture(),
             92 => self.pin(),
-            93 => self.unpin(),
+            93 => self.unpin()?,
             94 => self.lookup()?,
             95 => self.bad_pointers()?,
             96 if self.rng.chance(8) => self.destroy_context()?,
@@ -184,17 +185,25 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    fn allocate(&mut self) -> Result<(), String> {
-        let (stream, bytes, tag) = (self.stream(), self.size(), self.rng.next());
+    fn allocate(&mut self, stream: u64) -> Result<(), String> {
+        let (bytes, tag) = (self.size(), self.rng.next());
         if self.capture == Some(stream) {
             return Ok(());
         }
+        // Other threads go on with their blocks as soon as the device is idle.
+        let busy: Vec<usize> = (0..3).filter_map(|_| self.pick()).collect();
+        let late = busy.into_iter().map(|at| self.live[at]).filter(|block| self.capture != Some(block.home));
+        let works = late.map(|block| (block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer }));
+        let works: Vec<(u64, Work)> = works.collect();
+        self.device.lock().late = works;
         let synchronous = self.rng.chance(4);
         let which = if self.rng.chance(3) { 1 + self.rng.below(2) as usize } else { 0 };
         let mempool = self.mempools[which].0;
         let context = context_of(stream);
         let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool, tag };
-        let block = match self.pool.allocate(&self.device, &request) {
+        let answer = self.pool.allocate(&self.device, &request);
+        self.device.lock().late.clear();
+        let block = match answer {
             Ok(block) => block,
             Err(AllocError::OverCap | AllocError::OutOfMemory) => {
                 self.refused += 1;
@@ -326,10 +335,10 @@ impl<'a> Program<'a> {
     }
 
     /// A wait; sometimes another thread records the event anew while it is being made.
-    fn wait_event(&mut self) {
+    fn wait_event(&mut self) -> Result<(), String> {
         let (event, stream, other) = (100 + self.rng.below(4), self.stream(), self.stream());
         if self.capture == Some(stream) || self.capture == Some(other) {
-            return;
+            return Ok(());
         }
         let proof = self.pool.event_use_began(event);
         if self.rng.chance(2) {
@@ -339,6 +348,8 @@ impl<'a> Program<'a> {
             self.device.push(stream, Work::Wait(*fence));
         }
         self.pool.event_waited(proof, stream, context_of(stream), true);
+        self.allocate(stream)?;
+        self.allocate(stream)
     }
 
     fn destroy_event(&mut self) {
@@ -442,7 +453,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn unpin(&mut self) {
+    fn unpin(&mut self) -> Result<(), String> {
         let pinned = self.live.iter_mut().find(|block| block.pins > 0);
         let addr = if let Some(block) = pinned {
             block.pins = 0;
@@ -450,10 +461,10 @@ impl<'a> Program<'a> {
         } else if let Some((addr, _, _)) = self.limbo.pop() {
             addr
         } else {
-            return;
+            return Ok(());
         };
         self.device.lock().pinned.retain(|(start, _)| *start != addr);
-        assert_eq!(self.pool.unpin(addr), Ok(()));
+        self.pool.unpin(addr).map_err(|error| format!("{addr:#x} can't be unpinned: {error}"))
     }
 
     fn lookup(&mut self) -> Result<(), String> {
@@ -523,13 +534,10 @@ impl<'a> Program<'a> {
         self.live.iter_mut().filter(|block| context_of(block.home) == context).for_each(|block| block.home = other);
         // What it had exported and freed is no longer held for anybody.
         let pinned_limbo = std::mem::take(&mut self.limbo);
-        for (addr, given, pins) in pinned_limbo {
-            if self.pool.unpin(addr).is_ok() {
-                self.device.lock().pinned.retain(|(start, _)| *start != addr);
-            } else {
-                self.device.lock().pinned.retain(|(start, _)| *start != addr);
-                let _ = (given, pins);
-            }
+        for (addr, _, _) in pinned_limbo {
+            // Those of the destroyed context were unpinned with it.
+            let _ = self.pool.unpin(addr);
+            self.device.lock().pinned.retain(|(start, _)| *start != addr);
         }
         self.pool.context_created(context);
         Ok(())
@@ -611,10 +619,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    pub fn stats(&self) -> weir_pool::Stats {
+    pub(crate) fn stats(&self) -> weir_pool::Stats {
         self.pool.stats()
     }
 }
-
-/// Keep the trait in use where only its name is needed.
-pub fn is_backing(_: &impl Backing) {}
