@@ -32,7 +32,7 @@ pub use core::ffi::{c_char, c_float, c_int, c_uchar, c_uint, c_ulonglong, c_usho
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(non_camel_case_types)]
 pub struct CUeglFrame_v1 {
-    opaque: [u64; 10],
+    opaque: [u64; 8],
 }
 
 /// Which default stream a function means by its stream argument 0.
