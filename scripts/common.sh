@@ -1,0 +1,39 @@
+# What every script here shares: where things are, and how to install what is missing.
+# Sourced, never run.
+
+CALLER=$PWD
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+STAGE=$ROOT/target/weir
+export WEIR_CACHE=$CACHE CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# help_of FILE: prints the comment block at the top of a script.
+help_of() { sed -n '2,/^$/s/^# \{0,1\}//p' "$1"; }
+
+# need COMMAND PACKAGE...: installs Debian packages unless the command is there.
+need() {
+    local command=$1; shift
+    command -v "$command" >/dev/null 2>&1 && return
+    command -v apt-get >/dev/null 2>&1 || die "$command is missing; install $*"
+    local sudo=''
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    if [ ! -e "$CACHE/apt-updated" ] || [ -n "$(find "$CACHE/apt-updated" -mmin +1440)" ]; then
+        mkdir -p "$CACHE"
+        $sudo apt-get update -qq >/dev/null && touch "$CACHE/apt-updated"
+    fi
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        die "could not install $*"
+    hash -r
+    command -v "$command" >/dev/null 2>&1 || die "$command is still missing after installing $*"
+}
+
+# The compiler is the one thing that is not installed here: rustup does that better.
+need_rust() {
+    command -v cargo >/dev/null 2>&1 || die "no Rust toolchain: install one from https://rustup.rs (1.88 or newer)"
+    need cc gcc libc6-dev
+    need pip3 python3 python3-venv python3-pip
+}
