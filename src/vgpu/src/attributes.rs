@@ -316,9 +316,9 @@ pub(crate) fn device_uuid(ordinal: u32) -> [u8; 16] {
 
 fn uuid_of(name: &str, ordinal: u32) -> [u8; 16] {
     // FNV-1a over the name, spread by a finaliser for each half and ordinal.
-    let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let name = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let half = |salt: u64| {
         let mut x = name ^ (u64::from(ordinal) << 1 | salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -366,10 +366,7 @@ pub(crate) fn visible_devices(config: &Config, variable: Option<&str>) -> Vec<u3
 }
 
 fn named_device(config: &Config, entry: &str) -> Option<u32> {
-    if entry
-        .get(..4)
-        .is_some_and(|p| p.eq_ignore_ascii_case("GPU-"))
-    {
+    if entry.get(..4).is_some_and(|p| p.eq_ignore_ascii_case("GPU-")) {
         let wanted = entry.to_ascii_lowercase();
         let mut matching = (0..config.devices).filter(|ordinal| {
             let uuid = uuid_text(&uuid_of(&config.name, *ordinal));
@@ -389,10 +386,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn devices(count: u32) -> Config {
-        Config {
-            devices: count,
-            ..Config::default()
-        }
+        Config { devices: count, ..Config::default() }
     }
 
     fn attribute(config: &Config, ordinal: u32, number: u32) -> Option<i32> {
@@ -402,10 +396,7 @@ mod tests {
     #[test]
     fn a_driver_knows_every_attribute_of_its_headers_and_no_other() {
         let old = Config::default();
-        let new = Config {
-            driver_version: 13000,
-            ..Config::default()
-        };
+        let new = Config { driver_version: 13000, ..Config::default() };
         for number in 1..=143 {
             assert!(attribute(&old, 0, number).is_some(), "{number}");
         }
@@ -422,37 +413,17 @@ mod tests {
 
     #[test]
     fn attributes_follow_the_configuration() {
-        let config = Config {
-            compute: (9, 0),
-            vmm: false,
-            ..Config::default()
-        };
+        let config = Config { compute: (9, 0), vmm: false, ..Config::default() };
         assert_eq!(attribute(&config, 0, 75), Some(9));
         assert_eq!(attribute(&config, 0, 76), Some(0));
-        assert_eq!(
-            attribute(&config, 0, 120),
-            Some(1),
-            "clusters came with 9.0"
-        );
+        assert_eq!(attribute(&config, 0, 120), Some(1), "clusters came with 9.0");
         for number in [102, 103, 110, 141] {
             assert_eq!(attribute(&config, 0, number), Some(0), "no VMM: {number}");
-            assert_eq!(
-                attribute(&Config::default(), 0, number),
-                Some(1),
-                "{number}"
-            );
+            assert_eq!(attribute(&Config::default(), 0, number), Some(1), "{number}");
         }
         assert_eq!(attribute(&Config::default(), 0, 120), Some(0));
-        assert_eq!(
-            attribute(&Config::default(), 0, 128),
-            Some(0),
-            "no fabric handles"
-        );
-        assert_eq!(
-            attribute(&Config::default(), 0, 115),
-            Some(1),
-            "memory pools"
-        );
+        assert_eq!(attribute(&Config::default(), 0, 128), Some(0), "no fabric handles");
+        assert_eq!(attribute(&Config::default(), 0, 115), Some(1), "memory pools");
     }
 
     #[test]
@@ -494,11 +465,7 @@ mod tests {
         assert_eq!(seen(Some("1,,2")), [1]);
         assert!(seen(Some("NoDevFiles")).is_empty());
         assert!(seen(Some("0,1,0")).is_empty());
-        assert_eq!(
-            seen(Some("0,9,0")),
-            [0],
-            "what follows an invalid entry is not looked at"
-        );
+        assert_eq!(seen(Some("0,9,0")), [0], "what follows an invalid entry is not looked at");
     }
 
     #[test]
@@ -511,10 +478,7 @@ mod tests {
         assert_eq!(seen(&whole(1).to_uppercase()), [1]);
         assert!(seen("GPU-").is_empty(), "every device begins like that");
         assert!(seen(&format!("{}0", whole(1))).is_empty());
-        assert!(
-            seen(&format!("{},1", whole(1))).is_empty(),
-            "the same device twice"
-        );
+        assert!(seen(&format!("{},1", whole(1))).is_empty(), "the same device twice");
         assert!(seen("GPU-zz").is_empty());
         // With 64 devices some share their first digit: such a beginning names none.
         let many = devices(64);

@@ -52,9 +52,7 @@ impl Call {
             return Ok(Self { traced: None });
         };
         let began = Instant::now();
-        let call = Self {
-            traced: watch.trace.then_some((function, began)),
-        };
+        let call = Self { traced: watch.trace.then_some((function, began)) };
         burn(began, watch.cost(index));
         match watch.failure(index) {
             None => Ok(call),
@@ -113,10 +111,7 @@ impl Watch {
         static WATCH: OnceLock<Watch> = OnceLock::new();
         WATCH.get_or_init(|| {
             let watch = Self::new(config::get());
-            let plain = !watch.trace
-                && watch.costs.is_empty()
-                && watch.rules.is_empty()
-                && watch.oom_above.is_none();
+            let plain = !watch.trace && watch.costs.is_empty() && watch.rules.is_empty() && watch.oom_above.is_none();
             MODE.store(if plain { PLAIN } else { WATCHED }, Relaxed);
             watch
         })
@@ -127,22 +122,14 @@ impl Watch {
             When::Above(limit) => Some(limit),
             _ => None,
         });
-        let by_call = config
-            .fail
-            .iter()
-            .filter(|rule| !matches!(rule.when, When::Above(_)));
-        let costs = config
-            .cost
-            .as_ref()
-            .map(|table| FUNCTIONS.iter().map(|f| table.nanos(f)));
+        let by_call = config.fail.iter().filter(|rule| !matches!(rule.when, When::Above(_)));
+        let costs = config.cost.as_ref().map(|table| FUNCTIONS.iter().map(|f| table.nanos(f)));
         Self {
             trace: config.trace.is_some(),
             seed: config.seed,
             oom_above: above.min(),
             costs: costs.map(Iterator::collect).unwrap_or_default(),
-            rules: by_call
-                .map(|rule| (rule.clone(), AtomicU64::new(0)))
-                .collect(),
+            rules: by_call.map(|rule| (rule.clone(), AtomicU64::new(0))).collect(),
         }
     }
 
@@ -205,10 +192,7 @@ pub(crate) unsafe extern "C" fn vgpu_call_count(symbol: *const c_char) -> u64 {
 /// How many calls met a function that is not implemented.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vgpu_unsupported_count() -> u64 {
-    UNSUPPORTED
-        .iter()
-        .map(|counter| counter.0.load(Relaxed))
-        .sum()
+    UNSUPPORTED.iter().map(|counter| counter.0.load(Relaxed)).sum()
 }
 
 /// Writes the symbols of the functions that were called but are not implemented, comma-separated and
@@ -216,18 +200,14 @@ pub(crate) extern "C" fn vgpu_unsupported_count() -> u64 {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn vgpu_unsupported_names(buffer: *mut c_char, size: usize) -> usize {
     let asked = FUNCTIONS.iter().zip(&UNSUPPORTED);
-    let names: Vec<_> = asked
-        .filter(|(_, counter)| counter.0.load(Relaxed) > 0)
-        .map(|(function, _)| function.symbol)
-        .collect();
+    let names: Vec<_> =
+        asked.filter(|(_, counter)| counter.0.load(Relaxed) > 0).map(|(function, _)| function.symbol).collect();
     let names = names.join(",");
     if !buffer.is_null() && size > 0 {
         let fits = names.len().min(size - 1);
         // SAFETY: the caller's buffer has `size` bytes, and at most `size - 1` plus a NUL are written.
         unsafe {
-            buffer
-                .cast::<u8>()
-                .copy_from_nonoverlapping(names.as_ptr(), fits);
+            buffer.cast::<u8>().copy_from_nonoverlapping(names.as_ptr(), fits);
             *buffer.add(fits) = 0;
         }
     }

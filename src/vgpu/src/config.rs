@@ -155,13 +155,9 @@ impl Config {
     /// being read, so that what was right still holds.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut config = Self::default();
-        let mut env = Environment {
-            lookup,
-            error: None,
-        };
-        let devices = env.parsed("VGPU_DEVICES", "a number from 0 to 64", |v| {
-            v.parse().ok().filter(|n| *n <= MAX_DEVICES)
-        });
+        let mut env = Environment { lookup, error: None };
+        let devices =
+            env.parsed("VGPU_DEVICES", "a number from 0 to 64", |v| v.parse().ok().filter(|n| *n <= MAX_DEVICES));
         let wanted = "sizes such as 8GiB, or one for each device such as 8GiB,16GiB";
         if let Some(memory) = env.parsed("VGPU_MEM", wanted, sizes) {
             if memory.len() == 1 || devices.is_none_or(|d| d as usize == memory.len()) {
@@ -178,50 +174,28 @@ impl Config {
         let wanted = "a CUDA version from 8.0 to 99.9, such as 12.8";
         env.set(&mut config.driver_version, "VGPU_DRIVER", wanted, |v| {
             let (major, minor) = dotted(v)?;
-            (8..100)
-                .contains(&major)
-                .then_some(major * 1000 + minor * 10)
+            (8..100).contains(&major).then_some(major * 1000 + minor * 10)
         });
         let wanted = "a power of two from 4KiB to 1GiB";
         env.set(&mut config.granularity, "VGPU_GRANULARITY", wanted, |v| {
             size(v).filter(|g| g.is_power_of_two() && (4096..=GIB).contains(g))
         });
         env.set(&mut config.vmm, "VGPU_VMM", "on or off", switch);
-        env.set(
-            &mut config.backing,
-            "VGPU_BACKING",
-            "memory or none",
-            |v| match v {
-                "memory" => Some(Backing::Content),
-                "none" => Some(Backing::None),
-                _ => None,
-            },
-        );
-        env.set(
-            &mut config.seed,
-            "VGPU_SEED",
-            "a number below 2^64",
-            |v| match v.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16).ok(),
-                None => v.parse().ok(),
-            },
-        );
+        env.set(&mut config.backing, "VGPU_BACKING", "memory or none", |v| match v {
+            "memory" => Some(Backing::Content),
+            "none" => Some(Backing::None),
+            _ => None,
+        });
+        env.set(&mut config.seed, "VGPU_SEED", "a number below 2^64", |v| match v.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => v.parse().ok(),
+        });
         env.set(&mut config.strict, "VGPU_STRICT", "on or off", switch);
-        env.set(
-            &mut config.context_bytes,
-            "VGPU_CONTEXT",
-            "a size such as 256MiB",
-            size,
-        );
-        env.set(
-            &mut config.name,
-            "VGPU_NAME",
-            "1 to 95 bytes without control characters",
-            |v| {
-                let fits = v.len() < 96 && !v.chars().any(char::is_control);
-                fits.then(|| v.to_owned())
-            },
-        );
+        env.set(&mut config.context_bytes, "VGPU_CONTEXT", "a size such as 256MiB", size);
+        env.set(&mut config.name, "VGPU_NAME", "1 to 95 bytes without control characters", |v| {
+            let fits = v.len() < 96 && !v.chars().any(char::is_control);
+            fits.then(|| v.to_owned())
+        });
         env.set(&mut config.lenient, "VGPU_LENIENT", "names of rules", |v| {
             Some(v.split(',').map(|n| n.trim().to_owned()).collect())
         });
@@ -278,13 +252,7 @@ impl<L: Fn(&str) -> Option<OsString>> Environment<L> {
         parsed
     }
 
-    fn set<T>(
-        &mut self,
-        target: &mut T,
-        variable: &str,
-        wanted: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) {
+    fn set<T>(&mut self, target: &mut T, variable: &str, wanted: &str, parse: impl FnOnce(&str) -> Option<T>) {
         if let Some(value) = self.parsed(variable, wanted, parse) {
             *target = value;
         }
@@ -302,17 +270,13 @@ impl<L: Fn(&str) -> Option<OsString>> Environment<L> {
     fn refuse(&mut self, variable: &str, wanted: impl fmt::Display) {
         let value = self.raw(variable).unwrap_or_default();
         let value = value.to_string_lossy();
-        self.error.get_or_insert_with(|| {
-            format!("{variable}={value} is not valid: it should be {wanted}")
-        });
+        self.error.get_or_insert_with(|| format!("{variable}={value} is not valid: it should be {wanted}"));
     }
 }
 
 /// A size with a unit: `8GiB`, `512MB`, `1.5TiB`, `4096`, `4096B`.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit.trim_start() {
         "" | "B" => 1,
@@ -336,10 +300,8 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 
 /// Sizes of devices: none may be empty or too large for an address space.
 fn sizes(text: &str) -> Option<Vec<u64>> {
-    let sizes: Vec<u64> = text
-        .split(',')
-        .map(|t| size(t.trim()).filter(|s| (1..=1 << 45).contains(s)))
-        .collect::<Option<_>>()?;
+    let sizes: Vec<u64> =
+        text.split(',').map(|t| size(t.trim()).filter(|s| (1..=1 << 45).contains(s))).collect::<Option<_>>()?;
     (sizes.len() <= MAX_DEVICES as usize).then_some(sizes)
 }
 

@@ -408,6 +408,10 @@ impl State {
         let s = self.engine.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
         s.queue.push_back(Work { number, op, touches, after, label });
         self.engine.queued += 1;
+        if self.engine.queued == 1 {
+            // The device's thread may sleep: now there is something for it.
+            CHANGED.notify_all();
+        }
         self.start_thread();
         if self.engine.queued > QUEUE_LIMIT {
             for _ in 0..64 {
@@ -508,12 +512,6 @@ impl State {
         self.engine.thread_started = true;
         let started = std::thread::Builder::new().name("vgpu".into()).spawn(device_thread);
         self.engine.thread_started = started.is_ok();
-    }
-
-    /// Whether a capture on this thread or a global one elsewhere forbids a call that might wait.
-    /// If so the capture is lost.
-    pub(crate) fn refuse_in_capture(&mut self) -> R {
-        self.refuse_unsafe_call()
     }
 }
 

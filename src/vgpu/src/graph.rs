@@ -7,6 +7,8 @@ mod exec;
 mod memory;
 mod object;
 mod task;
+#[cfg(test)]
+mod tests;
 
 
 pub(crate) use self::capture::Capture;

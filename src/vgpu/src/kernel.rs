@@ -1,5 +1,5 @@
 //! Code and its launches: images (`image`, `ptx`), modules, libraries and what they define
-//! (`modules`), one launch with its arguments (`launch`), the kernels that really do something
+//! (`modules`, `settings`), one launch with its arguments (`launch`), the kernels that really do something
 //! (`builtin`), and what a multiprocessor holds (`occupancy`).
 
 mod builtin;
@@ -8,6 +8,7 @@ mod launch;
 mod modules;
 mod occupancy;
 mod ptx;
+mod settings;
 
 pub(crate) use self::image::{Image, Linked};
 pub(crate) use self::launch::{Geometry, Launch};

@@ -34,10 +34,7 @@ pub(crate) fn error_string(code: CUresult) -> Option<&'static CStr> {
 
 /// The result code of this name.
 pub(crate) fn error_by_name(name: &str) -> Option<CUresult> {
-    RESULTS
-        .iter()
-        .find(|row| row.1.to_bytes() == name.as_bytes())
-        .map(|row| row.0)
+    RESULTS.iter().find(|row| row.1.to_bytes() == name.as_bytes()).map(|row| row.0)
 }
 
 fn find(code: CUresult) -> Option<&'static (CUresult, &'static CStr, &'static CStr)> {

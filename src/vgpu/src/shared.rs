@@ -37,10 +37,7 @@ impl Shared {
     /// Opens or makes the file for devices of these sizes.
     pub(crate) fn open(path: &Path, totals: &[u64]) -> io::Result<Self> {
         if totals.len() > MAX_DEVICES as usize {
-            return Err(io::Error::other(format!(
-                "has no room for {} devices",
-                totals.len()
-            )));
+            return Err(io::Error::other(format!("has no room for {} devices", totals.len())));
         }
         let here = Box::into_raw(Box::new(Here::open(path)?));
         let shared = Self {
@@ -88,10 +85,7 @@ impl Shared {
     pub(crate) fn processes(&self, device: usize) -> Vec<(u32, u64)> {
         self.answer(|table| {
             table.bury()?;
-            let rows = table
-                .rows
-                .taken()
-                .map(|row| (table.rows.identity(row).pid, table.rows.bytes(row, device)));
+            let rows = table.rows.taken().map(|row| (table.rows.identity(row).pid, table.rows.bytes(row, device)));
             Ok(rows.filter(|(_, bytes)| *bytes > 0).collect())
         })
     }
@@ -117,13 +111,7 @@ impl Shared {
         let rows = Rows::read(fd, &self.totals, &self.header)?;
         // The row is ours only while it says so: the file may have been made anew.
         let row = own.filter(|row| rows.is_taken(*row) && rows.identity(*row) == here.identity);
-        let mut table = Table {
-            fd,
-            me: here.identity,
-            totals: &self.totals,
-            rows,
-            own: row,
-        };
+        let mut table = Table { fd, me: here.identity, totals: &self.totals, rows, own: row };
         let result = act(&mut table);
         *own = table.own;
         result
@@ -139,9 +127,7 @@ impl Shared {
             return Ok(here);
         }
         let fresh = Box::into_raw(Box::new(Here::open(&self.path)?));
-        let swapped = self
-            .here
-            .compare_exchange(seen, fresh, Ordering::AcqRel, Ordering::Acquire);
+        let swapped = self.here.compare_exchange(seen, fresh, Ordering::AcqRel, Ordering::Acquire);
         if swapped.is_ok() {
             here.file.close();
         }
@@ -155,11 +141,7 @@ impl Here {
     fn open(path: &Path) -> io::Result<Self> {
         let file = HeldFile::open(path, libc::O_RDWR | libc::O_CREAT)
             .map_err(|error| io::Error::other(format!("cannot be opened: {error}")))?;
-        Ok(Self {
-            identity: Identity::own()?,
-            file,
-            row: Mutex::new(None),
-        })
+        Ok(Self { identity: Identity::own()?, file, row: Mutex::new(None) })
     }
 }
 
@@ -191,13 +173,9 @@ impl Table<'_> {
     }
 
     fn give(&mut self, device: usize, bytes: u64) -> io::Result<()> {
-        let row = self
-            .own
-            .filter(|row| self.rows.bytes(*row, device) >= bytes);
+        let row = self.own.filter(|row| self.rows.bytes(*row, device) >= bytes);
         let Some(row) = row else {
-            return Err(io::Error::other(
-                "was to give back bytes that this process does not hold",
-            ));
+            return Err(io::Error::other("was to give back bytes that this process does not hold"));
         };
         let held = self.rows.bytes(row, device);
         self.set(row, device, held - bytes)
@@ -210,18 +188,13 @@ impl Table<'_> {
 
     /// Frees the rows of the dead.
     fn bury(&mut self) -> io::Result<()> {
-        let dead: Vec<_> = self
-            .rows
-            .taken()
-            .filter(|row| Some(*row) != self.own && !self.rows.identity(*row).is_alive())
-            .collect();
+        let dead: Vec<_> =
+            self.rows.taken().filter(|row| Some(*row) != self.own && !self.rows.identity(*row).is_alive()).collect();
         dead.into_iter().try_for_each(|row| self.free(row))
     }
 
     fn row_of(&self, identity: Identity) -> Option<usize> {
-        self.rows
-            .taken()
-            .find(|row| self.rows.identity(*row) == identity)
+        self.rows.taken().find(|row| self.rows.identity(*row) == identity)
     }
 
     fn free(&mut self, row: usize) -> io::Result<()> {
@@ -238,8 +211,7 @@ impl Table<'_> {
             self.bury()?;
         }
         let free = (0..MAX_ROWS).find(|row| !self.rows.is_taken(*row));
-        let row = free
-            .ok_or_else(|| io::Error::other(format!("is full: {MAX_ROWS} processes share it")))?;
+        let row = free.ok_or_else(|| io::Error::other(format!("is full: {MAX_ROWS} processes share it")))?;
         self.rows.claim(self.fd, row, self.me)?;
         self.own = Some(row);
         Ok(row)

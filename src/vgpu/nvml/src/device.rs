@@ -6,8 +6,7 @@ use crate::system::{put, text};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::fmt::Write as _;
 use weir_cuda::nvml::{
-    NVML_MEMORY_V2, NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlPciInfo, NvmlProcessInfo,
-    NvmlProcessInfoV1, NvmlReturn,
+    NVML_MEMORY_V2, NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlPciInfo, NvmlProcessInfo, NvmlProcessInfoV1, NvmlReturn,
 };
 
 /// Handles are this and the index: never NULL, and no index by itself.
@@ -19,9 +18,7 @@ fn handle(index: u32) -> NvmlDevice {
 
 /// The index of a device; an error for what is no handle.
 fn index_of(driver: &Driver, device: NvmlDevice) -> Result<u32, NvmlReturn> {
-    let index = (device as usize)
-        .checked_sub(HANDLE)
-        .and_then(|i| u32::try_from(i).ok());
+    let index = (device as usize).checked_sub(HANDLE).and_then(|i| u32::try_from(i).ok());
     let known = index.filter(|index| *index < driver.device_count());
     known.ok_or(NvmlReturn::INVALID_ARGUMENT)
 }
@@ -32,11 +29,7 @@ fn info(driver: &Driver, device: NvmlDevice) -> Result<VgpuInfo, NvmlReturn> {
 }
 
 /// Hands out the first device of which this holds.
-unsafe fn find(
-    driver: &Driver,
-    out: *mut NvmlDevice,
-    wanted: impl Fn(&VgpuInfo) -> bool,
-) -> Outcome {
+unsafe fn find(driver: &Driver, out: *mut NvmlDevice, wanted: impl Fn(&VgpuInfo) -> bool) -> Outcome {
     let mut devices = 0..driver.device_count();
     let found = devices.find(|index| driver.device(*index).is_some_and(|info| wanted(&info)));
     let found = found.ok_or(NvmlReturn::NOT_FOUND)?;
@@ -79,12 +72,7 @@ fn pci_place(text: &str) -> Option<[u32; 4]> {
         let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
         u32::from_str_radix(digits, 16).ok().filter(|_| plain)
     };
-    Some([
-        hex(domain)?,
-        hex(bus)?,
-        hex(device)?,
-        hex(function.unwrap_or("0"))?,
-    ])
+    Some([hex(domain)?, hex(bus)?, hex(device)?, hex(function.unwrap_or("0"))?])
 }
 
 /// A C string from the caller.
@@ -113,10 +101,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetCount(count: *mut c_uint) -> NvmlRe
 
 /// The device with this index.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
-    index: c_uint,
-    device: *mut NvmlDevice,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut NvmlDevice) -> NvmlReturn {
     answer(|driver| {
         if index >= driver.device_count() {
             return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -128,29 +113,19 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
 
 /// The device with this index.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex(
-    index: c_uint,
-    device: *mut NvmlDevice,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut NvmlDevice) -> NvmlReturn {
     // SAFETY: the same contract.
     unsafe { nvmlDeviceGetHandleByIndex_v2(index, device) }
 }
 
 /// The device with this uuid.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
-    uuid: *const c_char,
-    device: *mut NvmlDevice,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
     answer(|driver| {
         // SAFETY: the caller passes a C string or NULL.
         let uuid = unsafe { given(uuid) }?;
         // SAFETY: the caller passes a handle to write to, or NULL.
-        unsafe {
-            find(driver, device, |info| {
-                uuid.eq_ignore_ascii_case(&uuid_text(&info.uuid))
-            })
-        }
+        unsafe { find(driver, device, |info| uuid.eq_ignore_ascii_case(&uuid_text(&info.uuid))) }
     })
 }
 
@@ -187,21 +162,13 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleBySerial(
 ) -> NvmlReturn {
     answer(|_| {
         let complete = !serial.is_null() && !device.is_null();
-        Err(if complete {
-            NvmlReturn::NOT_FOUND
-        } else {
-            NvmlReturn::INVALID_ARGUMENT
-        })
+        Err(if complete { NvmlReturn::NOT_FOUND } else { NvmlReturn::INVALID_ARGUMENT })
     })
 }
 
 /// The uuid of a device.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetUUID(
-    device: NvmlDevice,
-    uuid: *mut c_char,
-    length: c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetUUID(device: NvmlDevice, uuid: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|driver| {
         let info = info(driver, device)?;
         // SAFETY: the caller's buffer has `length` bytes.
@@ -211,11 +178,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetUUID(
 
 /// The name of a device.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetName(
-    device: NvmlDevice,
-    name: *mut c_char,
-    length: c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetName(device: NvmlDevice, name: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|driver| {
         let info = info(driver, device)?;
         // SAFETY: the caller's buffer has `length` bytes.
@@ -225,30 +188,21 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetName(
 
 /// The index of a device.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetIndex(
-    device: NvmlDevice,
-    index: *mut c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
     // SAFETY: the caller passes a number to write to, or NULL.
     answer(|driver| unsafe { put(index, index_of(driver, device)?) })
 }
 
 /// The minor number of a device, which is its index here: there is no device file.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetMinorNumber(
-    device: NvmlDevice,
-    minor: *mut c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetMinorNumber(device: NvmlDevice, minor: *mut c_uint) -> NvmlReturn {
     // SAFETY: the same contract.
     unsafe { nvmlDeviceGetIndex(device, minor) }
 }
 
 /// Where a device sits.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
-    device: NvmlDevice,
-    pci: *mut NvmlPciInfo,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
     answer(|driver| {
         let info = info(driver, device)?;
         let place = pci_place(&string(&info.pci)).ok_or(NvmlReturn::UNKNOWN)?;
@@ -268,14 +222,8 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
                 *to = from as c_char;
             }
         };
-        write(
-            &mut found.bus_id_legacy,
-            &format!("{domain:04X}:{bus:02X}:{slot:02X}.{function}"),
-        );
-        write(
-            &mut found.bus_id,
-            &format!("{domain:08X}:{bus:02X}:{slot:02X}.{function}"),
-        );
+        write(&mut found.bus_id_legacy, &format!("{domain:04X}:{bus:02X}:{slot:02X}.{function}"));
+        write(&mut found.bus_id, &format!("{domain:08X}:{bus:02X}:{slot:02X}.{function}"));
         // SAFETY: the caller passes a struct to write to, or NULL.
         unsafe { put(pci, found) }
     })
@@ -284,10 +232,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
 /// Where a device sits, in the struct of the second version: callers from that time have no room for
 /// the longer bus id, so only what all versions share is written.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(
-    device: NvmlDevice,
-    pci: *mut NvmlPciInfo,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(device: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
     if pci.is_null() {
         return answer(|_| Err(NvmlReturn::INVALID_ARGUMENT));
     }
@@ -305,10 +250,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(
 
 /// Where a device sits, in the struct of the first version.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo(
-    device: NvmlDevice,
-    pci: *mut NvmlPciInfo,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetPciInfo(device: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
     // SAFETY: the same contract: both versions begin alike.
     unsafe { nvmlDeviceGetPciInfo_v2(device, pci) }
 }
@@ -332,18 +274,11 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
 
 /// The memory of a device; what the driver keeps for itself counts as used.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
-    device: NvmlDevice,
-    memory: *mut NvmlMemory,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
     answer(|driver| {
         let info = info(driver, device)?;
         let used = info.used.saturating_add(info.reserved).min(info.total);
-        let found = NvmlMemory {
-            total: info.total,
-            free: info.total - used,
-            used,
-        };
+        let found = NvmlMemory { total: info.total, free: info.total - used, used };
         // SAFETY: the caller passes a struct to write to, or NULL.
         unsafe { put(memory, found) }
     })
@@ -429,15 +364,12 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
 ) -> NvmlReturn {
     answer(|driver| {
         let index = index_of(driver, device)?;
-        let rows = driver
-            .device_processes(index)
-            .into_iter()
-            .map(|process| NvmlProcessInfo {
-                pid: process.pid,
-                used_gpu_memory: process.bytes,
-                gpu_instance_id: u32::MAX,
-                compute_instance_id: u32::MAX,
-            });
+        let rows = driver.device_processes(index).into_iter().map(|process| NvmlProcessInfo {
+            pid: process.pid,
+            used_gpu_memory: process.bytes,
+            gpu_instance_id: u32::MAX,
+            compute_instance_id: u32::MAX,
+        });
         // SAFETY: the caller's list has room for as many rows as it says.
         unsafe { list(count, out, rows.collect()) }
     })
@@ -466,10 +398,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
         let rows = driver
             .device_processes(index)
             .into_iter()
-            .map(|process| NvmlProcessInfoV1 {
-                pid: process.pid,
-                used_gpu_memory: process.bytes,
-            });
+            .map(|process| NvmlProcessInfoV1 { pid: process.pid, used_gpu_memory: process.bytes });
         // SAFETY: the caller's list has room for as many rows as it says.
         unsafe { list(count, out, rows.collect()) }
     })

@@ -82,18 +82,12 @@ impl Driver {
         Some(unsafe {
             Self {
                 count: core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(count),
-                info: core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(c_int, *mut VgpuInfo) -> c_int,
-                >(info),
+                info: core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut VgpuInfo) -> c_int>(info),
                 processes: core::mem::transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(c_int, *mut VgpuProcess, c_int) -> c_int,
                 >(processes),
-                version: core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_int) -> c_int,
-                >(version),
+                version: core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(version),
             }
         })
     }
@@ -130,8 +124,7 @@ impl Driver {
         let mut found = vec![VgpuProcess::default(); 64];
         loop {
             // SAFETY: the list has room for as many rows as it says.
-            let count =
-                unsafe { (self.processes)(index, found.as_mut_ptr(), found.len() as c_int) };
+            let count = unsafe { (self.processes)(index, found.as_mut_ptr(), found.len() as c_int) };
             let count = usize::try_from(count).unwrap_or(0);
             if count <= found.len() {
                 found.truncate(count);
@@ -162,11 +155,7 @@ fn neighbour(file: &str) -> Option<CString> {
     let own = unsafe { CStr::from_ptr(info.dli_fname) };
     let folder = Path::new(OsStr::from_bytes(own.to_bytes())).parent()?;
     // A bare name would be searched for; the folder of a bare name is the current one.
-    let folder = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     CString::new(folder.join(file).as_os_str().as_bytes()).ok()
 }
 
@@ -177,12 +166,7 @@ pub(crate) mod tests {
     impl Driver {
         /// Two devices as libcuda would tell of them, so that the rules of NVML can be tested alone.
         pub(super) fn for_tests() -> Option<Self> {
-            let two_devices = Self {
-                count,
-                info,
-                processes,
-                version,
-            };
+            let two_devices = Self { count, info, processes, version };
             Some(two_devices).filter(|driver| driver.device_count() == 2)
         }
     }
@@ -216,10 +200,7 @@ pub(crate) mod tests {
             }
         };
         text(&mut info.name, "Virtual GPU");
-        text(
-            &mut info.pci,
-            ["0000:07:00.0", "0000:0a:00.0"][index as usize],
-        );
+        text(&mut info.pci, ["0000:07:00.0", "0000:0a:00.0"][index as usize]);
         0
     }
 
@@ -231,11 +212,7 @@ pub(crate) mod tests {
         for row in 0..room.min(100) {
             // SAFETY: the caller has room for this many rows.
             unsafe {
-                *out.add(row as usize) = VgpuProcess {
-                    pid: 1000 + row as u32,
-                    pad: 0,
-                    bytes: 10,
-                };
+                *out.add(row as usize) = VgpuProcess { pid: 1000 + row as u32, pad: 0, bytes: 10 };
             }
         }
         100

@@ -70,10 +70,7 @@ pub(crate) extern "C" fn nvmlErrorString(result: NvmlReturn) -> *const c_char {
 
 /// The version of the display driver that came with this CUDA version.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlSystemGetDriverVersion(
-    version: *mut c_char,
-    length: c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|driver| {
         let branch = branch(driver.cuda_version().ok_or(NvmlReturn::UNKNOWN)?);
         // SAFETY: the caller's buffer has `length` bytes.
@@ -83,10 +80,7 @@ pub(crate) unsafe extern "C" fn nvmlSystemGetDriverVersion(
 
 /// The version of this library: that of the driver, after NVML's own.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlSystemGetNVMLVersion(
-    version: *mut c_char,
-    length: c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|driver| {
         let cuda = driver.cuda_version().ok_or(NvmlReturn::UNKNOWN)?;
         let own = format!("{}.{}.00.00", cuda / 1000, branch(cuda));
@@ -121,9 +115,7 @@ pub(crate) unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(version: *mut c_i
 
 /// The CUDA version.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(
-    version: *mut c_int,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) -> NvmlReturn {
     let found = crate::driver::Driver::get().ok_or(NvmlReturn(12));
     let found = found.and_then(|driver| driver.cuda_version().ok_or(NvmlReturn::UNKNOWN));
     // SAFETY: the caller passes a number to write to, or NULL.
@@ -132,20 +124,14 @@ pub(crate) unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(
 
 /// The name of a process, cut to the buffer.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn nvmlSystemGetProcessName(
-    pid: c_uint,
-    name: *mut c_char,
-    length: c_uint,
-) -> NvmlReturn {
+pub(crate) unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|_| {
         if name.is_null() || length == 0 {
             return Err(NvmlReturn::INVALID_ARGUMENT);
         }
         let mut found = process_name(pid).ok_or(NvmlReturn::NOT_FOUND)?;
         let room = length as usize - 1;
-        let cut = (0..=room.min(found.len()))
-            .rev()
-            .find(|at| found.is_char_boundary(*at));
+        let cut = (0..=room.min(found.len())).rev().find(|at| found.is_char_boundary(*at));
         found.truncate(cut.unwrap_or(0));
         // SAFETY: the caller's buffer has `length` bytes.
         unsafe { text(name, length, &found) }
@@ -188,8 +174,7 @@ pub(crate) unsafe fn text(out: *mut c_char, length: c_uint, text: &str) -> Outco
     }
     // SAFETY: the text and its NUL fit into `length` bytes.
     unsafe {
-        out.cast::<u8>()
-            .copy_from_nonoverlapping(text.as_ptr(), text.len());
+        out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         *out.add(text.len()) = 0;
     }
     Ok(())

@@ -57,6 +57,11 @@ pub(crate) unsafe fn cuEventRecordWithFlags(h_event: CUevent, h_stream: CUstream
     if s.engine.context_of(stream) != s.engine.events.get(&event).map(|e| e.ctx) {
         return Err(INVALID_HANDLE);
     }
+    if flags & EXTERNAL != 0 {
+        // Only in a capture, where it is a node instead of a mark.
+        s.active_capture(stream)?.ok_or(INVALID_VALUE)?;
+        return s.submit(stream, "cuEventRecord", Op::Record { event }, Touches::NONE).map(|_| ());
+    }
     if s.capture_record(stream, event)? {
         return Ok(());
     }
@@ -159,6 +164,9 @@ pub(crate) unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, fla
     let event = s.event(h_event)?;
     if flags & !EXTERNAL != 0 {
         return Err(INVALID_VALUE);
+    }
+    if flags & EXTERNAL != 0 {
+        return s.capture_external_wait(stream, event);
     }
     if s.capture_wait(stream, event)? {
         return Ok(());

@@ -70,7 +70,7 @@ pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> R {
     }
     if s.graph_owned(dptr) {
         s.refuse_unsafe_call()?;
-        return s.graph_free(dptr, None);
+        return wait_for_users(s, dptr, 1, None).graph_free(dptr, None);
     }
     let Some(extent) = s.extent(dptr) else {
         return if config::lenient("double_free") { Ok(()) } else { Err(INVALID_VALUE) };

@@ -111,7 +111,19 @@ impl State {
         if config::lenient("unmap_pending") {
             return Ok(());
         }
-        if let Some(work) = self.engine.pending(ptr, size, None, &Clock::default()) {
+        // Only devices with rights can touch it; a kernel whose arguments cannot be seen may.
+        let reservation = around(&self.space.reservations, ptr, |r| r.size);
+        let mut devices: Vec<usize> = reservation
+            .into_iter()
+            .flat_map(|(_, r)| r.maps.range(ptr..ptr + size))
+            .flat_map(|(_, m)| m.access.iter().filter_map(|(who, _)| *who))
+            .collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let none = Clock::default();
+        let known = self.engine.pending_known(ptr, size, &none);
+        let work = known.or_else(|| devices.iter().find_map(|&d| self.engine.pending(ptr, size, Some(d), &none)));
+        if let Some(work) = work {
             let ctx = thread::current();
             return self.crime(ctx, &format!("{label}({ptr:#x}, {size}) while {work}"));
         }

@@ -88,17 +88,13 @@ impl<'a> Arg<'a> {
         if pointer.is_null() || !self.is_pointer() {
             return false;
         }
-        let handle =
-            first && self.type_name.starts_with("*mut *mut ") && self.type_name.ends_with("_st");
+        let handle = first && self.type_name.starts_with("*mut *mut ") && self.type_name.ends_with("_st");
         if handle {
             // SAFETY: as below.
-            let _ = write!(out, "\"{:#x}\"", unsafe {
-                pointer.cast::<u64>().read_unaligned()
-            });
+            let _ = write!(out, "\"{:#x}\"", unsafe { pointer.cast::<u64>().read_unaligned() });
             return true;
         }
-        if self.type_name == type_name::<*mut u64>() || self.type_name == type_name::<*mut usize>()
-        {
+        if self.type_name == type_name::<*mut u64>() || self.type_name == type_name::<*mut usize>() {
             // SAFETY: the call has succeeded, so what its non-null result pointer names is written.
             let _ = write!(out, "{}", unsafe { pointer.cast::<u64>().read_unaligned() });
             return true;
@@ -117,11 +113,7 @@ impl<'a> Arg<'a> {
 
 /// A number that JSON has; the others as text.
 fn float(out: &mut String, value: f64) -> core::fmt::Result {
-    if value.is_finite() {
-        write!(out, "{value}")
-    } else {
-        write!(out, "\"{value}\"")
-    }
+    if value.is_finite() { write!(out, "{value}") } else { write!(out, "\"{value}\"") }
 }
 
 fn string(out: &mut String, text: &str) {
@@ -140,44 +132,20 @@ fn string(out: &mut String, text: &str) {
 }
 
 /// Appends the line of a finished call. `injected` marks a failure that VGPU_FAIL asked for.
-pub(super) fn write(
-    function: &Function,
-    began: Instant,
-    result: CUresult,
-    args: &[Arg],
-    injected: bool,
-) {
+pub(super) fn write(function: &Function, began: Instant, result: CUresult, args: &[Arg], injected: bool) {
     let took = began.elapsed().as_nanos() as u64;
-    let line = line(
-        function,
-        now().saturating_sub(took),
-        took,
-        result,
-        args,
-        injected,
-    );
+    let line = line(function, now().saturating_sub(took), took, result, args, injected);
     let Some(file) = file() else { return };
     if let Err(error) = file.append(line.as_bytes()) {
         complain(&error);
     }
 }
 
-fn line(
-    function: &Function,
-    began: u64,
-    took: u64,
-    result: CUresult,
-    args: &[Arg],
-    injected: bool,
-) -> String {
+fn line(function: &Function, began: u64, took: u64, result: CUresult, args: &[Arg], injected: bool) -> String {
     // SAFETY: neither takes an argument nor can fail.
     let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
     let mut out = String::with_capacity(256);
-    let _ = write!(
-        out,
-        "{{\"t\":{began},\"pid\":{pid},\"tid\":{tid},\"fn\":\"{}\",\"args\":{{",
-        function.symbol
-    );
+    let _ = write!(out, "{{\"t\":{began},\"pid\":{pid},\"tid\":{tid},\"fn\":\"{}\",\"args\":{{", function.symbol);
     let succeeded = result == CUresult::CUDA_SUCCESS;
     for (at, (name, arg)) in function.arguments.iter().zip(args).enumerate() {
         let comma = if at > 0 { "," } else { "" };
@@ -192,20 +160,13 @@ fn line(
         Some(name) => drop(write!(out, "}},\"result\":\"{name}\",\"ns\":{took}")),
         None => drop(write!(out, "}},\"result\":\"{}\",\"ns\":{took}", result.0)),
     }
-    out.push_str(if injected {
-        ",\"injected\":true}\n"
-    } else {
-        "}\n"
-    });
+    out.push_str(if injected { ",\"injected\":true}\n" } else { "}\n" });
     out
 }
 
 /// The monotonic clock, which all processes of a host share.
 fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec of our own.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -230,14 +191,8 @@ fn file() -> Option<&'static HeldFile> {
 fn complain(error: &std::io::Error) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Relaxed) {
-        let path = config::get()
-            .trace
-            .as_deref()
-            .unwrap_or(std::path::Path::new(""));
-        eprintln!(
-            "vgpu: VGPU_TRACE={} cannot be written: {error}",
-            path.display()
-        );
+        let path = config::get().trace.as_deref().unwrap_or(std::path::Path::new(""));
+        eprintln!("vgpu: VGPU_TRACE={} cannot be written: {error}", path.display());
     }
 }
 

@@ -58,26 +58,15 @@ fn fail_rule(text: &str) -> Result<FailRule, String> {
             return Err("oom>SIZE without a code: such requests are out of memory".to_owned());
         }
         let limit = size(limit).ok_or_else(|| format!("a size after 'oom>', not {limit}"))?;
-        return Ok(FailRule {
-            function: String::new(),
-            when: When::Above(limit),
-            code,
-        });
+        return Ok(FailRule { function: String::new(), when: When::Above(limit), code });
     }
     let (function, when) = rule.split_once(':').unwrap_or((rule, "1-"));
     if !FUNCTIONS.iter().any(|f| is_called(f, function)) {
-        return Err(format!(
-            "FUNCTION:CALLS, and there is no driver function {function}"
-        ));
+        return Err(format!("FUNCTION:CALLS, and there is no driver function {function}"));
     }
-    let when = calls(when).ok_or_else(|| {
-        format!("FUNCTION:3, FUNCTION:3-5, FUNCTION:3- or FUNCTION:1%, not {rule}")
-    })?;
-    Ok(FailRule {
-        function: function.to_owned(),
-        when,
-        code,
-    })
+    let when =
+        calls(when).ok_or_else(|| format!("FUNCTION:3, FUNCTION:3-5, FUNCTION:3- or FUNCTION:1%, not {rule}"))?;
+    Ok(FailRule { function: function.to_owned(), when, code })
 }
 
 fn calls(text: &str) -> Option<When> {
@@ -115,13 +104,9 @@ impl CostTable {
             let wanted = || format!("a100 or FUNCTION=TIME such as cuMemAlloc=97us, not {row}");
             let (function, time) = row.split_once('=').ok_or_else(wanted)?;
             if !FUNCTIONS.iter().any(|f| is_called(f, function)) {
-                return Err(format!(
-                    "FUNCTION=TIME, and there is no driver function {function}"
-                ));
+                return Err(format!("FUNCTION=TIME, and there is no driver function {function}"));
             }
-            table
-                .nanos
-                .insert(function.to_owned(), duration(time).ok_or_else(wanted)?);
+            table.nanos.insert(function.to_owned(), duration(time).ok_or_else(wanted)?);
         }
         Ok(table)
     }

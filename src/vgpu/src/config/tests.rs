@@ -19,10 +19,7 @@ fn good(variable: &str, value: &str) -> Config {
 fn bad(variable: &str, value: &str) -> String {
     let error = read(&[(variable, value)]).error;
     let error = error.unwrap_or_else(|| panic!("{variable}={value} was accepted"));
-    assert!(
-        error.starts_with(&format!("{variable}={value} ")),
-        "{error}"
-    );
+    assert!(error.starts_with(&format!("{variable}={value} ")), "{error}");
     assert!(!error.contains('\n'));
     error
 }
@@ -63,17 +60,7 @@ fn sizes_take_binary_and_decimal_units() {
     ] {
         assert_eq!(size(text), Some(bytes), "{text}");
     }
-    for text in [
-        "",
-        "GiB",
-        "-1",
-        "1gib",
-        "1PiB",
-        "0.3B",
-        "1e9",
-        "99999999999TiB",
-        "1.2.3MiB",
-    ] {
+    for text in ["", "GiB", "-1", "1gib", "1PiB", "0.3B", "1e9", "99999999999TiB", "1.2.3MiB"] {
         assert_eq!(size(text), None, "{text}");
     }
 }
@@ -81,10 +68,7 @@ fn sizes_take_binary_and_decimal_units() {
 #[test]
 fn memory_is_one_size_for_all_or_one_for_each() {
     let config = read(&[("VGPU_DEVICES", "3"), ("VGPU_MEM", "1GiB")]);
-    assert_eq!(
-        (config.memory_of(0), config.memory_of(2)),
-        (1 << 30, 1 << 30)
-    );
+    assert_eq!((config.memory_of(0), config.memory_of(2)), (1 << 30, 1 << 30));
     let config = good("VGPU_MEM", "1GiB, 2GiB");
     assert_eq!((config.devices, config.memory_of(1)), (2, 2 << 30));
     let config = read(&[("VGPU_DEVICES", "3"), ("VGPU_MEM", "1GiB,2GiB")]);
@@ -120,20 +104,12 @@ fn each_variable_refuses_what_it_cannot_mean() {
     assert_eq!(good("VGPU_NAME", "Weir 9000").name, "Weir 9000");
     bad("VGPU_NAME", &"x".repeat(96));
     assert!(good("VGPU_LENIENT", "a, b").lenient.contains("b"));
-    assert!(
-        good("VGPU_SHARED", "here")
-            .shared
-            .is_some_and(|p| p.is_absolute())
-    );
+    assert!(good("VGPU_SHARED", "here").shared.is_some_and(|p| p.is_absolute()));
 }
 
 #[test]
 fn the_first_bad_value_is_reported_and_the_good_ones_hold() {
-    let config = read(&[
-        ("VGPU_MEM", "lots"),
-        ("VGPU_SEED", "x"),
-        ("VGPU_DEVICES", "2"),
-    ]);
+    let config = read(&[("VGPU_MEM", "lots"), ("VGPU_SEED", "x"), ("VGPU_DEVICES", "2")]);
     assert_eq!(config.devices, 2);
     assert!(config.error.is_some_and(|e| e.starts_with("VGPU_MEM=lots")));
 }
@@ -201,10 +177,7 @@ fn costs_come_from_a_table_or_row_by_row() {
     assert_eq!(nanos(&config, "cuMemAlloc_v2"), 97_000);
     assert_eq!(nanos(&config, "cuMemMap"), 1_500);
     assert_eq!(nanos(&config, "cuInit"), 0);
-    let config = good(
-        "VGPU_COST",
-        "a100,cuMemFree=1ms,cuMemFree_v2=2us,cuInit=3ns",
-    );
+    let config = good("VGPU_COST", "a100,cuMemFree=1ms,cuMemFree_v2=2us,cuInit=3ns");
     assert_eq!(nanos(&config, "cuMemFree"), 1_000_000);
     assert_eq!(nanos(&config, "cuMemFree_v2"), 2_000);
     assert_eq!(nanos(&config, "cuInit"), 3);

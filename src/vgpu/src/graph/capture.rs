@@ -241,17 +241,6 @@ impl State {
         }
     }
 
-    /// A capturing stream is destroyed: its capture ends with it, or can only fail.
-    pub(crate) fn capture_stream_destroyed(&mut self, stream: u64) {
-        let Some(handle) = self.capture_of(stream) else { return };
-        if self.graphs.captures.get(&handle).is_some_and(|c| c.origin == stream) {
-            self.close_capture(handle, false);
-        } else if let Some(capture) = self.graphs.captures.get_mut(&handle) {
-            capture.streams.remove(&stream);
-            capture.invalid = true;
-        }
-    }
-
     /// Adds work to the graph that a stream captures.
     pub(crate) fn capture_op(&mut self, stream: u64, label: &'static str, op: Op, touches: Touches) -> R {
         let Some(capture) = self.active_capture(stream)? else {
@@ -341,10 +330,9 @@ impl State {
     }
 
     /// A wait for work outside the capture (`CU_EVENT_WAIT_EXTERNAL`): a node that waits at launch.
-    pub(crate) fn capture_external_wait(&mut self, stream: u64, event: u64) -> R<bool> {
-        let Some(capture) = self.active_capture(stream)? else { return Ok(false) };
-        self.capture_node(stream, capture, Task::Wait(event), None)?;
-        Ok(true)
+    pub(crate) fn capture_external_wait(&mut self, stream: u64, event: u64) -> R {
+        let capture = self.active_capture(stream)?.ok_or(INVALID_VALUE)?;
+        self.capture_node(stream, capture, Task::Wait(event), None).map(|_| ())
     }
 
     /// Whether an event was last recorded in a capture: it cannot be waited for or asked.

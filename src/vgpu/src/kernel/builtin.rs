@@ -16,7 +16,7 @@ static RAN: AtomicU64 = AtomicU64::new(0);
 
 /// How many kernels ran in this process: launches count once they are done.
 #[unsafe(no_mangle)]
-pub extern "C" fn vgpu_kernels_run() -> u64 {
+pub(crate) extern "C" fn vgpu_kernels_run() -> u64 {
     RAN.load(Relaxed)
 }
 

@@ -5,7 +5,7 @@ use super::builtin::Builtin;
 use super::image::{Image, Linked};
 use super::occupancy::{Limits, Needs};
 use super::ptx::Entry;
-use crate::config;
+use super::settings::{Settings, max_threads, registers, value};
 use crate::error::*;
 use crate::heap::Use;
 use crate::state::{Map, State};
@@ -17,12 +17,6 @@ type A = CUfunction_attribute;
 
 /// What a variable of an image that cannot be read takes.
 const UNKNOWN_VARIABLE_BYTES: u64 = 4096;
-/// How many function attributes there are.
-const ATTRIBUTES: usize = 18;
-
-/// Values that the job set, by attribute.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Settings([Option<i32>; ATTRIBUTES]);
 
 /// A variable in a context's memory.
 pub(crate) struct Global {
@@ -88,7 +82,7 @@ pub(crate) struct Link {
 /// Everything loaded.
 #[derive(Default)]
 pub(crate) struct Modules {
-    modules: Map<Module>,
+    loaded: Map<Module>,
     functions: Map<Function>,
     libraries: Map<Library>,
     kernels: Map<Kernel>,
@@ -98,7 +92,7 @@ pub(crate) struct Modules {
 impl Modules {
     /// Forgets what was in a context; its memory is freed with all of the context's memory.
     pub(crate) fn drop_context(&mut self, ctx: u64) {
-        self.modules.retain(|_, m| m.ctx != ctx);
+        self.loaded.retain(|_, m| m.ctx != ctx);
         self.functions.retain(|_, f| f.ctx != ctx);
         self.links.retain(|_, l| l.ctx != ctx);
         for library in self.libraries.values_mut() {
@@ -122,7 +116,7 @@ impl Modules {
     }
 
     fn module(&self, module: u64) -> R<&Module> {
-        self.modules.get(&module).ok_or(INVALID_HANDLE)
+        self.loaded.get(&module).ok_or(INVALID_HANDLE)
     }
 
     fn library(&self, library: u64) -> R<&Library> {
@@ -131,7 +125,7 @@ impl Modules {
 
     /// The variables that a function's code may use.
     pub(super) fn globals_of(&self, module: u64) -> &[Global] {
-        self.modules.get(&module).map_or(&[], |m| &m.globals)
+        self.loaded.get(&module).map_or(&[], |m| &m.globals)
     }
 
     /// Names of all entries of a module that are known.
@@ -159,7 +153,7 @@ impl Modules {
 
     /// What was set for a function, or else for its kernel.
     fn setting(&self, f: &Function, attribute: A) -> Option<i32> {
-        let own = f.settings.0.get(attribute.0 as usize).copied().flatten();
+        let own = f.settings.get(attribute);
         own.or_else(|| self.kernels.get(&f.kernel?)?.set_on(f.device, attribute))
     }
 
@@ -197,62 +191,8 @@ impl Modules {
 impl Kernel {
     fn set_on(&self, device: usize, attribute: A) -> Option<i32> {
         let (_, settings) = self.settings.iter().find(|(d, _)| *d == device)?;
-        settings.0.get(attribute.0 as usize).copied().flatten()
+        settings.get(attribute)
     }
-}
-
-impl Settings {
-    fn set(&mut self, entry: &Entry, attribute: A, value: i32) -> R {
-        let fits = match attribute {
-            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-                let all = u32::try_from(value).ok().and_then(|v| v.checked_add(entry.shared_bytes));
-                all.is_some_and(|all| all <= Limits::get().shared_per_block_optin)
-            }
-            A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
-            | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
-            | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => value >= 0,
-            A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => matches!(value, 0 | 1),
-            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            | A::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => (0..=2).contains(&value),
-            // The others can only be read.
-            _ => false,
-        };
-        match self.0.get_mut(attribute.0 as usize) {
-            Some(place) if fits => *place = Some(value),
-            _ => return Err(INVALID_VALUE),
-        }
-        Ok(())
-    }
-}
-
-fn max_threads(entry: &Entry) -> u32 {
-    let most = Limits::get().threads_per_block;
-    entry.max_threads.map_or(most, |threads| threads.clamp(1, most))
-}
-
-fn registers(entry: &Entry) -> u32 {
-    // What code takes cannot be known without compiling it: a usual number.
-    entry.max_registers.map_or(32, |most| most.clamp(1, 32))
-}
-
-/// An attribute's value, where `set` is what the job set.
-fn value(entry: &Entry, version: u32, attribute: A, set: Option<i32>) -> R<i32> {
-    let (major, minor) = config::get().compute;
-    let binary = major * 10 + minor;
-    Ok(match attribute {
-        A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => max_threads(entry) as i32,
-        A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => entry.shared_bytes as i32,
-        A::CU_FUNC_ATTRIBUTE_NUM_REGS => registers(entry) as i32,
-        A::CU_FUNC_ATTRIBUTE_PTX_VERSION if version > 0 => version as i32,
-        A::CU_FUNC_ATTRIBUTE_PTX_VERSION | A::CU_FUNC_ATTRIBUTE_BINARY_VERSION => binary,
-        A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            set.unwrap_or_else(|| Limits::get().shared_per_block.saturating_sub(entry.shared_bytes) as i32)
-        }
-        A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => set.unwrap_or(-1),
-        known if (known.0 as usize) < ATTRIBUTES => set.unwrap_or(0),
-        _ => return Err(INVALID_VALUE),
-    })
 }
 
 impl State {
@@ -278,7 +218,7 @@ impl State {
         }
         let handle = self.fresh();
         let module = Module { ctx, device, image, functions: Vec::new(), globals, library };
-        self.modules.modules.insert(handle, module);
+        self.modules.loaded.insert(handle, module);
         Ok(handle)
     }
 
@@ -292,7 +232,7 @@ impl State {
     }
 
     fn forget_module(&mut self, module: u64) {
-        let Some(gone) = self.modules.modules.remove(&module) else { return };
+        let Some(gone) = self.modules.loaded.remove(&module) else { return };
         for function in gone.functions {
             self.modules.functions.remove(&function);
         }
@@ -324,7 +264,7 @@ impl State {
         };
         let handle = self.fresh();
         self.modules.functions.insert(handle, function);
-        if let Some(module) = self.modules.modules.get_mut(&module) {
+        if let Some(module) = self.modules.loaded.get_mut(&module) {
             module.functions.push(handle);
         }
         Ok(handle)
@@ -341,7 +281,7 @@ impl State {
         }
         let (ctx, device, size) = (known.ctx, known.device, UNKNOWN_VARIABLE_BYTES);
         let addr = self.take_linear(ctx, device, size, Use::Global)?;
-        if let Some(module) = self.modules.modules.get_mut(&module) {
+        if let Some(module) = self.modules.loaded.get_mut(&module) {
             module.globals.push(Global { name: name.to_owned(), addr, size, managed: false });
         }
         Ok((addr, size))
@@ -403,7 +343,7 @@ impl State {
     /// some context.
     pub(crate) fn managed_named(&mut self, library: u64, name: &CStr) -> R<(u64, u64)> {
         let known = self.modules.library(library)?;
-        let modules = known.modules.iter().filter_map(|(_, m)| self.modules.modules.get(m));
+        let modules = known.modules.iter().filter_map(|(_, m)| self.modules.loaded.get(m));
         let mut globals = modules.flat_map(|m| &m.globals);
         let found = globals.find(|g| g.managed && g.name.as_c_str() == name).ok_or(NOT_FOUND)?;
         Ok((found.addr, found.size))
@@ -436,20 +376,12 @@ impl State {
 
     /// The function that a handle means where no stream tells the context.
     pub(crate) fn function_here(&mut self, handle: u64) -> R<u64> {
-        match self.modules.functions.get(&handle).map(|f| f.ctx) {
-            Some(ctx) => self.usable(ctx).map(|_| handle),
-            None => {
-                self.modules.kernel(handle)?;
-                let ctx = self.current()?;
-                self.function_of_kernel(handle, ctx)
-            }
+        if let Some(ctx) = self.modules.functions.get(&handle).map(|f| f.ctx) {
+            return self.usable(ctx).map(|_| handle);
         }
-    }
-
-    /// The module of a function, and the library of that module.
-    pub(crate) fn home_of(&self, function: u64) -> R<(u64, Option<u64>)> {
-        let module = self.modules.function(function)?.module;
-        Ok((module, self.modules.module(module)?.library))
+        self.modules.kernel(handle)?;
+        let ctx = self.current()?;
+        self.function_of_kernel(handle, ctx)
     }
 }
 

@@ -31,11 +31,7 @@ impl HeldFile {
     pub(crate) fn open(path: &Path, flags: i32) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let open = Box::into_raw(Box::new(open(&path, flags)?));
-        Ok(Self {
-            path,
-            flags,
-            open: AtomicPtr::new(open),
-        })
+        Ok(Self { path, flags, open: AtomicPtr::new(open) })
     }
 
     /// A descriptor that names the file right now.
@@ -119,11 +115,7 @@ pub(super) fn stat(fd: RawFd) -> io::Result<libc::stat> {
     // SAFETY: a stat of zeroes is a valid one, and the kernel fills it.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` is ours.
-    if unsafe { libc::fstat(fd, &raw mut stat) } == 0 {
-        Ok(stat)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if unsafe { libc::fstat(fd, &raw mut stat) } == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -146,14 +138,8 @@ mod tests {
         let stolen = unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), fd) };
         assert_eq!(stolen, fd);
         file.append(b"two\n").expect("a line");
-        assert_eq!(
-            std::fs::read_to_string(&path).expect("the trace"),
-            "one\ntwo\n"
-        );
-        assert_eq!(
-            std::fs::read_to_string(folder.join("other")).expect("the other"),
-            ""
-        );
+        assert_eq!(std::fs::read_to_string(&path).expect("the trace"), "one\ntwo\n");
+        assert_eq!(std::fs::read_to_string(folder.join("other")).expect("the other"), "");
         std::fs::remove_dir_all(&folder).expect("cleared");
     }
 }

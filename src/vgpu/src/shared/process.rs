@@ -15,12 +15,8 @@ impl Identity {
     /// The calling process.
     pub(super) fn own() -> io::Result<Self> {
         let pid = std::process::id();
-        let stat = Stat::of(pid)
-            .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
-        Ok(Self {
-            pid,
-            start: stat.start,
-        })
+        let stat = Stat::of(pid).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
+        Ok(Self { pid, start: stat.start })
     }
 
     /// Whether this very process still lives. One that has ended but was not waited for holds nothing.
@@ -51,10 +47,7 @@ impl Stat {
         let threads: u64 = field(20)?.parse().ok()?;
         // The first thread of a process may have ended while others go on.
         let ended = matches!(field(3)?, "Z" | "X" | "x") && threads <= 1;
-        Some(Self {
-            start: field(22)?.parse().ok()?,
-            ended,
-        })
+        Some(Self { start: field(22)?.parse().ok()?, ended })
     }
 }
 
@@ -72,29 +65,11 @@ mod tests {
     #[test]
     fn the_line_of_a_process_is_read_whatever_its_name() {
         let line = b"42 (a) b) (c) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 9753 1 2 3";
-        assert_eq!(
-            Stat::parse(line),
-            Some(Stat {
-                start: 9753,
-                ended: false
-            })
-        );
+        assert_eq!(Stat::parse(line), Some(Stat { start: 9753, ended: false }));
         let zombie = b"42 (a) Z 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 9753 1 2 3";
-        assert_eq!(
-            Stat::parse(zombie),
-            Some(Stat {
-                start: 9753,
-                ended: true
-            })
-        );
+        assert_eq!(Stat::parse(zombie), Some(Stat { start: 9753, ended: true }));
         let threads_go_on = b"42 (a) Z 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 2 0 9753 1 2 3";
-        assert_eq!(
-            Stat::parse(threads_go_on),
-            Some(Stat {
-                start: 9753,
-                ended: false
-            })
-        );
+        assert_eq!(Stat::parse(threads_go_on), Some(Stat { start: 9753, ended: false }));
         assert_eq!(Stat::parse(b"nonsense"), None);
     }
 
@@ -102,19 +77,7 @@ mod tests {
     fn a_process_is_itself_and_nobody_else() {
         let own = Identity::own().expect("an identity");
         assert!(own.is_alive());
-        assert!(
-            !Identity {
-                start: own.start + 1,
-                ..own
-            }
-            .is_alive()
-        );
-        assert!(
-            !Identity {
-                pid: u32::MAX,
-                ..own
-            }
-            .is_alive()
-        );
+        assert!(!Identity { start: own.start + 1, ..own }.is_alive());
+        assert!(!Identity { pid: u32::MAX, ..own }.is_alive());
     }
 }

@@ -45,10 +45,7 @@ impl Rows {
         if !bytes.is_empty() {
             let known = bytes.starts_with(header);
             let devices = if known { totals.len() } else { check(&bytes)? };
-            let found = Self {
-                bytes: bytes.split_off(HEADER),
-                stride: HELD + 8 * devices,
-            };
+            let found = Self { bytes: bytes.split_off(HEADER), stride: HELD + 8 * devices };
             found.check_states()?;
             if known {
                 return Ok(found);
@@ -57,9 +54,7 @@ impl Rows {
             let same_boot = bytes[BOOT..TOTALS] == header[BOOT..TOTALS];
             if same_boot && found.taken().any(|row| found.identity(row).is_alive()) {
                 let theirs: Vec<_> = (0..devices).map(|d| word(&bytes, TOTALS + 8 * d)).collect();
-                let what = format!(
-                    "is in use for devices of {theirs:?} bytes, and this process has {totals:?}"
-                );
+                let what = format!("is in use for devices of {theirs:?} bytes, and this process has {totals:?}");
                 return Err(io::Error::other(what));
             }
             // SAFETY: a plain call on a descriptor of ours.
@@ -68,18 +63,13 @@ impl Rows {
             }
         }
         write_at(fd, header, 0)?;
-        Ok(Self {
-            bytes: Vec::new(),
-            stride: HELD + 8 * totals.len(),
-        })
+        Ok(Self { bytes: Vec::new(), stride: HELD + 8 * totals.len() })
     }
 
     fn check_states(&self) -> io::Result<()> {
         let broken = (0..self.count()).any(|row| word32(&self.bytes, row * self.stride) > 1);
         if broken {
-            return Err(io::Error::other(
-                "is corrupt: remove it while no process uses it",
-            ));
+            return Err(io::Error::other("is corrupt: remove it while no process uses it"));
         }
         Ok(())
     }
@@ -99,10 +89,7 @@ impl Rows {
 
     pub(super) fn identity(&self, row: usize) -> Identity {
         let at = row * self.stride;
-        Identity {
-            pid: word32(&self.bytes, at + PID),
-            start: word(&self.bytes, at + START),
-        }
+        Identity { pid: word32(&self.bytes, at + PID), start: word(&self.bytes, at + START) }
     }
 
     pub(super) fn bytes(&self, row: usize, device: usize) -> u64 {
@@ -121,25 +108,11 @@ impl Rows {
     }
 
     pub(super) fn write_state(&mut self, fd: RawFd, row: usize, taken: bool) -> io::Result<()> {
-        self.write(
-            fd,
-            row * self.stride + STATE,
-            &u32::from(taken).to_le_bytes(),
-        )
+        self.write(fd, row * self.stride + STATE, &u32::from(taken).to_le_bytes())
     }
 
-    pub(super) fn write_bytes(
-        &mut self,
-        fd: RawFd,
-        row: usize,
-        device: usize,
-        bytes: u64,
-    ) -> io::Result<()> {
-        self.write(
-            fd,
-            row * self.stride + HELD + 8 * device,
-            &bytes.to_le_bytes(),
-        )
+    pub(super) fn write_bytes(&mut self, fd: RawFd, row: usize, device: usize, bytes: u64) -> io::Result<()> {
+        self.write(fd, row * self.stride + HELD + 8 * device, &bytes.to_le_bytes())
     }
 
     /// Writes to the file first: what could not be written did not happen.
@@ -170,9 +143,7 @@ pub(super) fn header(totals: &[u64], boot: u128) -> Vec<u8> {
 /// Whether this is a file of ours; its number of devices.
 fn check(bytes: &[u8]) -> io::Result<usize> {
     if bytes.len() < 16 || word(bytes, 0) != MAGIC {
-        return Err(io::Error::other(
-            "is not a file of the virtual GPU, and is left alone",
-        ));
+        return Err(io::Error::other("is not a file of the virtual GPU, and is left alone"));
     }
     let version = word32(bytes, FORMAT);
     if version != VERSION {
@@ -184,17 +155,13 @@ fn check(bytes: &[u8]) -> io::Result<usize> {
         && devices <= MAX_DEVICES as usize
         && word(bytes, CHECKSUM) == checksum(&bytes[..CHECKSUM]);
     if !sound {
-        return Err(io::Error::other(
-            "is corrupt: remove it while no process uses it",
-        ));
+        return Err(io::Error::other("is corrupt: remove it while no process uses it"));
     }
     Ok(devices)
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

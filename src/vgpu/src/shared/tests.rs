@@ -18,10 +18,7 @@ impl Place {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let path = std::env::temp_dir().join(format!("vgpu-shared-{name}-{}", std::process::id()));
         let _ = fs::remove_file(&path);
-        Self {
-            path,
-            _alone: alone,
-        }
+        Self { path, _alone: alone }
     }
 
     fn open(&self, totals: &[u64]) -> Shared {
@@ -106,10 +103,7 @@ impl Child {
             libc::kill(self.0, libc::SIGKILL);
             let mut info: libc::siginfo_t = core::mem::zeroed();
             let flags = libc::WEXITED | libc::WNOWAIT;
-            assert_eq!(
-                libc::waitid(libc::P_PID, self.0 as u32, &raw mut info, flags),
-                0
-            );
+            assert_eq!(libc::waitid(libc::P_PID, self.0 as u32, &raw mut info, flags), 0);
         }
     }
 }
@@ -132,18 +126,11 @@ fn a_device_gives_what_it_has_and_not_a_byte_more() {
     assert!(!shared.take(0, 1) && !shared.take(0, u64::MAX));
     assert!(shared.take(1, 7) && !shared.take(1, 1) && !shared.take(2, 1));
     shared.give(0, 30);
-    assert_eq!(
-        (shared.used(0), shared.mine(0), shared.used(1)),
-        (70, 70, 7)
-    );
+    assert_eq!((shared.used(0), shared.mine(0), shared.used(1)), (70, 70, 7));
     assert!(!shared.take(0, 31) && shared.take(0, 30));
     assert_eq!(shared.processes(0), [(std::process::id(), 100)]);
     shared.give(0, 101);
-    assert_eq!(
-        shared.mine(0),
-        100,
-        "what was not taken cannot be given back"
-    );
+    assert_eq!(shared.mine(0), 100, "what was not taken cannot be given back");
     shared.give(0, 100);
     assert!(shared.processes(0).is_empty());
 }
@@ -157,10 +144,7 @@ fn what_another_process_holds_is_missing_here_until_it_is_killed() {
     assert_eq!(shared.processes(0), [(child.0 as u32, 60)]);
     assert!(!shared.take(0, 41) && shared.take(0, 40));
     child.kill();
-    assert!(
-        shared.take(0, 60),
-        "a process that has ended holds nothing, though nobody waited for it"
-    );
+    assert!(shared.take(0, 60), "a process that has ended holds nothing, though nobody waited for it");
     assert_eq!(shared.used(0), 100);
     assert_eq!(shared.processes(0), [(std::process::id(), 100)]);
 }
@@ -170,27 +154,16 @@ fn a_forked_child_begins_with_nothing_and_shares_no_lock() {
     let place = Place::new("forked");
     let shared = place.open(&[100]);
     assert!(shared.take(0, 30));
-    let child = Child::fork(|| {
-        shared.mine(0) == 0 && shared.used(0) == 30 && !shared.take(0, 71) && shared.take(0, 10)
-    });
+    let child =
+        Child::fork(|| shared.mine(0) == 0 && shared.used(0) == 30 && !shared.take(0, 71) && shared.take(0, 10));
     assert_eq!((shared.used(0), shared.mine(0)), (40, 30));
     // The child holds the lock of its own open file: the parent must wait for it.
     let held = Child::fork(|| {
-        let fd = shared
-            .here()
-            .expect("the child's own")
-            .file
-            .fd()
-            .expect("a descriptor");
+        let fd = shared.here().expect("the child's own").file.fd().expect("a descriptor");
         core::mem::forget(FileLock::take(fd).expect("the lock"));
         true
     });
-    let fd = shared
-        .here()
-        .expect("our own")
-        .file
-        .fd()
-        .expect("a descriptor");
+    let fd = shared.here().expect("our own").file.fd().expect("a descriptor");
     // SAFETY: a plain system call.
     assert_ne!(unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }, 0);
     held.kill();
@@ -202,12 +175,7 @@ fn a_forked_child_begins_with_nothing_and_shares_no_lock() {
 fn a_child_forked_under_the_lock_does_not_keep_it() {
     let place = Place::new("under-lock");
     let shared = place.open(&[100]);
-    let fd = shared
-        .here()
-        .expect("our own")
-        .file
-        .fd()
-        .expect("a descriptor");
+    let fd = shared.here().expect("our own").file.fd().expect("a descriptor");
     let lock = FileLock::take(fd).expect("the lock");
     // SAFETY: a plain system call.
     let child = Child::fork(|| unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1);
@@ -226,9 +194,7 @@ fn racing_processes_never_hold_more_than_there_is() {
         let mut state = seed;
         let mut held = 0;
         for _ in 0..400 {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let bytes = (state >> 33) % 300;
             if shared.take(0, bytes) {
                 held += bytes;
@@ -275,12 +241,7 @@ fn the_descriptor_may_be_closed_by_others() {
     let place = Place::new("closed");
     let shared = place.open(&[100]);
     assert!(shared.take(0, 10));
-    let fd = shared
-        .here()
-        .expect("our own")
-        .file
-        .fd()
-        .expect("a descriptor");
+    let fd = shared.here().expect("our own").file.fd().expect("a descriptor");
     // SAFETY: what a program does that closes every descriptor it does not know.
     unsafe { libc::close(fd) };
     assert!(shared.take(0, 10));
@@ -302,18 +263,10 @@ fn a_program_that_was_replaced_by_exec_holds_nothing() {
 fn foreign_older_and_corrupt_files_are_refused_and_left_alone() {
     let place = Place::new("refused");
     fs::write(&place.path, "my thesis").expect("written");
-    assert!(
-        place
-            .refusal(&[100])
-            .contains("is not a file of the virtual GPU")
-    );
+    assert!(place.refusal(&[100]).contains("is not a file of the virtual GPU"));
     assert_eq!(fs::read_to_string(&place.path).expect("read"), "my thesis");
     fs::write(&place.path, vec![b'x'; 3 * HEADER]).expect("written");
-    assert!(
-        place
-            .refusal(&[100])
-            .contains("is not a file of the virtual GPU")
-    );
+    assert!(place.refusal(&[100]).contains("is not a file of the virtual GPU"));
 
     let good = header(&[100], process::boot_id());
     let mut old = good.clone();
@@ -325,10 +278,7 @@ fn foreign_older_and_corrupt_files_are_refused_and_left_alone() {
         let mut bytes = good.clone();
         bytes[broken] ^= 1;
         fs::write(&place.path, bytes).expect("written");
-        assert!(
-            place.refusal(&[100]).contains("is corrupt"),
-            "byte {broken}"
-        );
+        assert!(place.refusal(&[100]).contains("is corrupt"), "byte {broken}");
     }
     fs::write(&place.path, &good[..HEADER - 1]).expect("written");
     assert!(place.refusal(&[100]).contains("is corrupt"));
@@ -343,10 +293,7 @@ fn other_devices_are_refused_only_while_somebody_lives() {
     let place = Place::new("devices");
     let child = Child::fork(|| place.open(&[100]).take(0, 60));
     let error = place.refusal(&[100, 200]);
-    assert!(
-        error.contains("[100]") && error.contains("[100, 200]"),
-        "{error}"
-    );
+    assert!(error.contains("[100]") && error.contains("[100, 200]"), "{error}");
     child.kill();
     let shared = place.open(&[100, 200]);
     assert_eq!((shared.used(0), shared.used(1)), (0, 0));
@@ -368,28 +315,15 @@ fn a_full_file_refuses_the_next_process() {
     let place = Place::new("full");
     let child = Child::fork(|| true);
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.0)).expect("its line");
-    let start = stat
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.split_whitespace().nth(19));
-    let start = start
-        .and_then(|start| start.parse().ok())
-        .expect("its start");
+    let start = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
+    let start = start.and_then(|start| start.parse().ok()).expect("its start");
     let mut file = header(&[100], process::boot_id());
     for _ in 0..MAX_ROWS {
-        file.extend(row_of(
-            Identity {
-                pid: child.0 as u32,
-                start,
-            },
-            0,
-        ));
+        file.extend(row_of(Identity { pid: child.0 as u32, start }, 0));
     }
     fs::write(&place.path, file).expect("written");
     let shared = place.open(&[100]);
-    let error = shared
-        .locked(|table| table.take(0, 1))
-        .expect_err("the file is full");
+    let error = shared.locked(|table| table.take(0, 1)).expect_err("the file is full");
     assert!(error.to_string().contains("is full"), "{error}");
     assert!(!shared.take(0, 1));
     child.kill();

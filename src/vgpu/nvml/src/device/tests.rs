@@ -32,14 +32,7 @@ fn written(size: usize, call: impl Fn(*mut c_char, c_uint) -> NvmlReturn) -> (Nv
     let mut buffer = vec![0x7f as c_char; size + 1];
     let code = call(buffer.as_mut_ptr(), size as c_uint);
     assert_eq!(buffer[size], 0x7f, "written past the end");
-    (
-        code,
-        if code == NvmlReturn::SUCCESS {
-            string(&buffer)
-        } else {
-            String::new()
-        },
-    )
+    (code, if code == NvmlReturn::SUCCESS { string(&buffer) } else { String::new() })
 }
 
 #[test]
@@ -69,36 +62,18 @@ fn devices_are_found_by_index_uuid_and_place() {
     let out = &raw mut device;
     // SAFETY: C strings and a handle of ours; NULL is allowed everywhere.
     unsafe {
-        assert_eq!(
-            nvmlDeviceGetHandleByIndex_v2(2, out),
-            NvmlReturn::INVALID_ARGUMENT
-        );
-        assert_eq!(
-            nvmlDeviceGetHandleByIndex_v2(0, core::ptr::null_mut()),
-            NvmlReturn::INVALID_ARGUMENT
-        );
+        assert_eq!(nvmlDeviceGetHandleByIndex_v2(2, out), NvmlReturn::INVALID_ARGUMENT);
+        assert_eq!(nvmlDeviceGetHandleByIndex_v2(0, core::ptr::null_mut()), NvmlReturn::INVALID_ARGUMENT);
         assert_eq!(nvmlDeviceGetHandleByIndex(1, out), NvmlReturn::SUCCESS);
         assert_eq!(*out, handle(1));
         let uuid = c"GPU-a0a0a0a0-A0A0-a0a0-a0a0-a0a0a0a0a0a0";
-        assert_eq!(
-            nvmlDeviceGetHandleByUUID(uuid.as_ptr(), out),
-            NvmlReturn::SUCCESS
-        );
+        assert_eq!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), out), NvmlReturn::SUCCESS);
         assert_eq!(*out, handle(0));
-        assert_eq!(
-            nvmlDeviceGetHandleByUUID(c"GPU-a0a0".as_ptr(), out),
-            NvmlReturn::NOT_FOUND
-        );
-        assert_eq!(
-            nvmlDeviceGetHandleByUUID(core::ptr::null(), out),
-            NvmlReturn::INVALID_ARGUMENT
-        );
+        assert_eq!(nvmlDeviceGetHandleByUUID(c"GPU-a0a0".as_ptr(), out), NvmlReturn::NOT_FOUND);
+        assert_eq!(nvmlDeviceGetHandleByUUID(core::ptr::null(), out), NvmlReturn::INVALID_ARGUMENT);
         for place in [c"0000:0a:00.0", c"00000000:0A:00.0", c"0:a:0", c"0a:00.0"] {
             *out = core::ptr::null_mut();
-            assert_eq!(
-                nvmlDeviceGetHandleByPciBusId_v2(place.as_ptr(), out),
-                NvmlReturn::SUCCESS
-            );
+            assert_eq!(nvmlDeviceGetHandleByPciBusId_v2(place.as_ptr(), out), NvmlReturn::SUCCESS);
             assert_eq!(*out, handle(1), "{place:?}");
         }
         for (place, code) in [
@@ -109,28 +84,16 @@ fn devices_are_found_by_index_uuid_and_place() {
             (c"x:y:z.w", NvmlReturn::INVALID_ARGUMENT),
             (c"+0:0a:00.0", NvmlReturn::INVALID_ARGUMENT),
         ] {
-            assert_eq!(
-                nvmlDeviceGetHandleByPciBusId(place.as_ptr(), out),
-                code,
-                "{place:?}"
-            );
+            assert_eq!(nvmlDeviceGetHandleByPciBusId(place.as_ptr(), out), code, "{place:?}");
         }
-        assert_eq!(
-            nvmlDeviceGetHandleBySerial(c"1".as_ptr(), out),
-            NvmlReturn::NOT_FOUND
-        );
+        assert_eq!(nvmlDeviceGetHandleBySerial(c"1".as_ptr(), out), NvmlReturn::NOT_FOUND);
     }
 }
 
 #[test]
 fn what_is_no_handle_is_refused() {
     let _session = Session::begin();
-    for device in [
-        core::ptr::null_mut(),
-        1 as NvmlDevice,
-        handle(2),
-        usize::MAX as NvmlDevice,
-    ] {
+    for device in [core::ptr::null_mut(), 1 as NvmlDevice, handle(2), usize::MAX as NvmlDevice] {
         let mut memory = NvmlMemory::default();
         // SAFETY: a struct of ours.
         let code = unsafe { nvmlDeviceGetMemoryInfo(device, &raw mut memory) };
@@ -144,33 +107,23 @@ fn a_device_tells_what_it_is() {
     let device = handle(1);
     let uuid = |size| {
         // SAFETY: `written` passes a buffer and its size.
-        written(size, |out, length| unsafe {
-            nvmlDeviceGetUUID(device, out, length)
-        })
+        written(size, |out, length| unsafe { nvmlDeviceGetUUID(device, out, length) })
     };
     assert_eq!(uuid(41).1, "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1");
     assert_eq!(uuid(40).0, NvmlReturn::INSUFFICIENT_SIZE);
     let name = |size| {
         // SAFETY: `written` passes a buffer and its size.
-        written(size, |out, length| unsafe {
-            nvmlDeviceGetName(device, out, length)
-        })
+        written(size, |out, length| unsafe { nvmlDeviceGetName(device, out, length) })
     };
     assert_eq!(name(64).1, "Virtual GPU");
     assert_eq!(name(11).0, NvmlReturn::INSUFFICIENT_SIZE);
     let (mut index, mut major, mut minor) = (9, 0, 0);
     // SAFETY: numbers and structs of ours; NULL is allowed.
     unsafe {
-        assert_eq!(
-            nvmlDeviceGetIndex(device, &raw mut index),
-            NvmlReturn::SUCCESS
-        );
+        assert_eq!(nvmlDeviceGetIndex(device, &raw mut index), NvmlReturn::SUCCESS);
         let code = nvmlDeviceGetCudaComputeCapability(device, &raw mut major, &raw mut minor);
         assert_eq!(code, NvmlReturn::SUCCESS);
-        assert_eq!(
-            nvmlDeviceGetUUID(device, core::ptr::null_mut(), 99),
-            NvmlReturn::INVALID_ARGUMENT
-        );
+        assert_eq!(nvmlDeviceGetUUID(device, core::ptr::null_mut(), 99), NvmlReturn::INVALID_ARGUMENT);
     }
     assert_eq!((index, major, minor), (1, 8, 6));
 }
@@ -192,10 +145,7 @@ fn the_place_of_a_device_is_told_in_both_lengths() {
     assert_eq!(code, NvmlReturn::SUCCESS);
     assert_eq!(string(&pci.bus_id_legacy), "0000:0A:00.0");
     assert_eq!((pci.domain, pci.bus, pci.device), (0, 10, 0));
-    assert_eq!(
-        pci.bus_id, [1; 32],
-        "the first version of the struct ends before this"
-    );
+    assert_eq!(pci.bus_id, [1; 32], "the first version of the struct ends before this");
     // SAFETY: a struct of ours.
     let code = unsafe { nvmlDeviceGetPciInfo_v3(handle(1), &raw mut pci) };
     assert_eq!(code, NvmlReturn::SUCCESS);
@@ -206,37 +156,19 @@ fn the_place_of_a_device_is_told_in_both_lengths() {
 fn reserved_memory_is_used_in_the_first_version_and_told_apart_in_the_second() {
     let _session = Session::begin();
     let mut first = NvmlMemory::default();
-    let mut second = NvmlMemoryV2 {
-        version: NVML_MEMORY_V2,
-        ..NvmlMemoryV2::default()
-    };
-    let mut wrong = NvmlMemoryV2 {
-        version: 2,
-        ..NvmlMemoryV2::default()
-    };
+    let mut second = NvmlMemoryV2 { version: NVML_MEMORY_V2, ..NvmlMemoryV2::default() };
+    let mut wrong = NvmlMemoryV2 { version: 2, ..NvmlMemoryV2::default() };
     // SAFETY: structs of ours.
     unsafe {
-        assert_eq!(
-            nvmlDeviceGetMemoryInfo(handle(0), &raw mut first),
-            NvmlReturn::SUCCESS
-        );
-        assert_eq!(
-            nvmlDeviceGetMemoryInfo_v2(handle(0), &raw mut second),
-            NvmlReturn::SUCCESS
-        );
+        assert_eq!(nvmlDeviceGetMemoryInfo(handle(0), &raw mut first), NvmlReturn::SUCCESS);
+        assert_eq!(nvmlDeviceGetMemoryInfo_v2(handle(0), &raw mut second), NvmlReturn::SUCCESS);
         let code = nvmlDeviceGetMemoryInfo_v2(handle(0), &raw mut wrong);
         assert_eq!(code, NvmlReturn::ARGUMENT_VERSION_MISMATCH);
     }
     let free = (8 << 30) - 1024;
     assert_eq!((first.total, first.used, first.free), (8 << 30, 1024, free));
-    assert_eq!(
-        (second.total, second.used, second.reserved, second.free),
-        (8 << 30, 1000, 24, free)
-    );
-    assert_eq!(
-        wrong.total, 0,
-        "nothing is written to a struct of another version"
-    );
+    assert_eq!((second.total, second.used, second.reserved, second.free), (8 << 30, 1000, 24, free));
+    assert_eq!(wrong.total, 0, "nothing is written to a struct of another version");
 }
 
 #[test]
@@ -249,47 +181,22 @@ fn processes_are_told_by_the_rules_of_counts() {
     unsafe {
         let none = core::ptr::null_mut();
         let ask = nvmlDeviceGetComputeRunningProcesses_v3;
-        assert_eq!(
-            ask(handle(0), &raw mut count, none),
-            NvmlReturn::INSUFFICIENT_SIZE
-        );
+        assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::INSUFFICIENT_SIZE);
         assert_eq!(count, 100);
         count = 99;
-        assert_eq!(
-            ask(handle(0), &raw mut count, rows.as_mut_ptr()),
-            NvmlReturn::INSUFFICIENT_SIZE
-        );
-        assert_eq!(
-            (count, rows[0].pid),
-            (100, 0),
-            "a list that is too short is not begun"
-        );
+        assert_eq!(ask(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::INSUFFICIENT_SIZE);
+        assert_eq!((count, rows[0].pid), (100, 0), "a list that is too short is not begun");
         count = 101;
-        assert_eq!(
-            ask(handle(0), &raw mut count, rows.as_mut_ptr()),
-            NvmlReturn::SUCCESS
-        );
-        assert_eq!(
-            (count, rows[99].pid, rows[99].used_gpu_memory),
-            (100, 1099, 10)
-        );
+        assert_eq!(ask(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::SUCCESS);
+        assert_eq!((count, rows[99].pid, rows[99].used_gpu_memory), (100, 1099, 10));
         assert_eq!((rows[0].gpu_instance_id, rows[100].pid), (u32::MAX, 0));
-        assert_eq!(
-            ask(handle(0), &raw mut count, none),
-            NvmlReturn::INVALID_ARGUMENT
-        );
-        assert_eq!(
-            ask(handle(0), core::ptr::null_mut(), none),
-            NvmlReturn::INVALID_ARGUMENT
-        );
+        assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::INVALID_ARGUMENT);
+        assert_eq!(ask(handle(0), core::ptr::null_mut(), none), NvmlReturn::INVALID_ARGUMENT);
         count = 0;
         assert_eq!(ask(handle(1), &raw mut count, none), NvmlReturn::SUCCESS);
         count = 100;
         let ask = nvmlDeviceGetComputeRunningProcesses;
-        assert_eq!(
-            ask(handle(0), &raw mut count, old.as_mut_ptr()),
-            NvmlReturn::SUCCESS
-        );
+        assert_eq!(ask(handle(0), &raw mut count, old.as_mut_ptr()), NvmlReturn::SUCCESS);
         assert_eq!((old[99].pid, old[99].used_gpu_memory), (1099, 10));
         let ask = nvmlDeviceGetGraphicsRunningProcesses_v3;
         assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::SUCCESS);
@@ -301,34 +208,22 @@ fn processes_are_told_by_the_rules_of_counts() {
 fn the_system_tells_its_versions_and_its_processes() {
     let _session = Session::begin();
     // SAFETY: `written` passes a buffer and its size.
-    let (_, version) = written(80, |out, length| unsafe {
-        nvmlSystemGetDriverVersion(out, length)
-    });
+    let (_, version) = written(80, |out, length| unsafe { nvmlSystemGetDriverVersion(out, length) });
     assert_eq!(version, "570.00.00");
     // SAFETY: as above.
-    let (_, version) = written(80, |out, length| unsafe {
-        nvmlSystemGetNVMLVersion(out, length)
-    });
+    let (_, version) = written(80, |out, length| unsafe { nvmlSystemGetNVMLVersion(out, length) });
     assert_eq!(version, "12.570.00.00");
     let mut cuda = 0;
     // SAFETY: a number of ours; NULL is allowed.
     unsafe {
-        assert_eq!(
-            nvmlSystemGetCudaDriverVersion_v2(&raw mut cuda),
-            NvmlReturn::SUCCESS
-        );
-        assert_eq!(
-            nvmlSystemGetCudaDriverVersion(core::ptr::null_mut()),
-            NvmlReturn::INVALID_ARGUMENT
-        );
+        assert_eq!(nvmlSystemGetCudaDriverVersion_v2(&raw mut cuda), NvmlReturn::SUCCESS);
+        assert_eq!(nvmlSystemGetCudaDriverVersion(core::ptr::null_mut()), NvmlReturn::INVALID_ARGUMENT);
     }
     assert_eq!(cuda, 12080);
     let own = std::process::id();
     let name = |pid, size| {
         // SAFETY: `written` passes a buffer and its size.
-        written(size, |out, length| unsafe {
-            nvmlSystemGetProcessName(pid, out, length)
-        })
+        written(size, |out, length| unsafe { nvmlSystemGetProcessName(pid, out, length) })
     };
     let whole = name(own, 4096).1;
     assert!(whole.contains("nvidia_ml"), "{whole}");

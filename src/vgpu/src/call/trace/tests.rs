@@ -13,11 +13,7 @@ fn line_of(symbol: &str, result: CUresult, args: &[Arg]) -> String {
     let line = line(function(symbol), 7, 9, result, args, false);
     let body = line.strip_suffix('\n').expect("a whole line");
     assert!(!body.contains('\n'));
-    assert_eq!(
-        json(body.as_bytes(), 0),
-        Some(body.len()),
-        "not JSON: {body}"
-    );
+    assert_eq!(json(body.as_bytes(), 0), Some(body.len()), "not JSON: {body}");
     line
 }
 
@@ -72,25 +68,10 @@ fn json(text: &[u8], at: usize) -> Option<usize> {
 
 #[test]
 fn the_validator_itself_refuses_what_is_not_json() {
-    for good in [
-        "{}",
-        "{\"a\":1,\"b\":{\"c\":\"\\\"\"}}",
-        "-1.5e3",
-        "\"\\u0001\"",
-    ] {
+    for good in ["{}", "{\"a\":1,\"b\":{\"c\":\"\\\"\"}}", "-1.5e3", "\"\\u0001\""] {
         assert_eq!(json(good.as_bytes(), 0), Some(good.len()), "{good}");
     }
-    for bad in [
-        "{",
-        "{\"a\"}",
-        "{\"a\":1,}",
-        "{a:1}",
-        "\"\n\"",
-        "\"\\x\"",
-        "NaN",
-        "{\"a\":inf}",
-        "{\"a\":1\"b\":2}",
-    ] {
+    for bad in ["{", "{\"a\"}", "{\"a\":1,}", "{a:1}", "\"\n\"", "\"\\x\"", "NaN", "{\"a\":inf}", "{\"a\":1\"b\":2}"] {
         assert_eq!(json(bad.as_bytes(), 0), None, "{bad}");
     }
 }
@@ -102,34 +83,18 @@ fn a_result_is_told_with_its_value_once_it_succeeded() {
     let args = [Arg::of(&out), Arg::of(&size)];
     let line = line_of("cuMemAlloc_v2", CUresult::CUDA_SUCCESS, &args);
     assert!(line.starts_with("{\"t\":7,\"pid\":"), "{line}");
-    assert!(
-        line.contains("\"fn\":\"cuMemAlloc_v2\",\"args\":{\"dptr\":\"0x"),
-        "{line}"
-    );
-    assert!(
-        line.contains("\"*dptr\":1879048192,\"bytesize\":4096}"),
-        "{line}"
-    );
-    assert!(
-        line.ends_with(",\"result\":\"CUDA_SUCCESS\",\"ns\":9}\n"),
-        "{line}"
-    );
+    assert!(line.contains("\"fn\":\"cuMemAlloc_v2\",\"args\":{\"dptr\":\"0x"), "{line}");
+    assert!(line.contains("\"*dptr\":1879048192,\"bytesize\":4096}"), "{line}");
+    assert!(line.ends_with(",\"result\":\"CUDA_SUCCESS\",\"ns\":9}\n"), "{line}");
     let line = line_of("cuMemAlloc_v2", CUresult::CUDA_ERROR_OUT_OF_MEMORY, &args);
-    assert!(
-        !line.contains("*dptr") && line.contains("CUDA_ERROR_OUT_OF_MEMORY"),
-        "{line}"
-    );
+    assert!(!line.contains("*dptr") && line.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{line}");
 }
 
 #[test]
 fn null_results_are_not_followed() {
     let (free, mut total) = (core::ptr::null_mut::<usize>(), 5_usize);
     let total = &raw mut total;
-    let line = line_of(
-        "cuMemGetInfo_v2",
-        CUresult::CUDA_SUCCESS,
-        &[Arg::of(&free), Arg::of(&total)],
-    );
+    let line = line_of("cuMemGetInfo_v2", CUresult::CUDA_SUCCESS, &[Arg::of(&free), Arg::of(&total)]);
     assert!(line.contains("\"free\":\"0x0\",\"total\":\"0x"), "{line}");
     assert!(line.contains("\"*total\":5"), "{line}");
 }
@@ -137,20 +102,9 @@ fn null_results_are_not_followed() {
 #[test]
 fn numbers_keep_their_sign_and_their_kind() {
     let (limit, value) = (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, usize::MAX);
-    let line = line_of(
-        "cuCtxSetLimit",
-        CUresult::CUDA_SUCCESS,
-        &[Arg::of(&limit), Arg::of(&value)],
-    );
-    assert!(
-        line.contains("{\"limit\":2,\"value\":18446744073709551615}"),
-        "{line}"
-    );
-    for (value, text) in [
-        (1.5_f32, "1.5"),
-        (f32::NAN, "\"NaN\""),
-        (f32::INFINITY, "\"inf\""),
-    ] {
+    let line = line_of("cuCtxSetLimit", CUresult::CUDA_SUCCESS, &[Arg::of(&limit), Arg::of(&value)]);
+    assert!(line.contains("{\"limit\":2,\"value\":18446744073709551615}"), "{line}");
+    for (value, text) in [(1.5_f32, "1.5"), (f32::NAN, "\"NaN\""), (f32::INFINITY, "\"inf\"")] {
         let mut out = String::new();
         Arg::of(&value).render(&mut out);
         assert_eq!(out, text);
@@ -170,17 +124,10 @@ fn structs_by_value_are_bytes_and_handles_are_addresses() {
     let (out, flags) = (&raw mut pointer, 1_u32);
     let args = [Arg::of(&out), Arg::of(&handle), Arg::of(&flags)];
     let line = line_of("cuIpcOpenMemHandle_v2", CUresult::CUDA_SUCCESS, &args);
-    assert!(
-        line.contains(&format!("\"7f{}\"", "00".repeat(63))),
-        "{line}"
-    );
+    assert!(line.contains(&format!("\"7f{}\"", "00".repeat(63))), "{line}");
     let mut stream: CUstream = 0xbeef_usize as CUstream;
     let (out, flags) = (&raw mut stream, 0_u32);
-    let line = line_of(
-        "cuStreamCreate",
-        CUresult::CUDA_SUCCESS,
-        &[Arg::of(&out), Arg::of(&flags)],
-    );
+    let line = line_of("cuStreamCreate", CUresult::CUDA_SUCCESS, &[Arg::of(&out), Arg::of(&flags)]);
     assert!(line.contains("\"0xbeef\""), "{line}");
 }
 
@@ -191,10 +138,7 @@ fn strings_are_told_and_escaped() {
     let args = (text.as_ptr(), &raw mut address, 12080_i32);
     let args = [Arg::of(&args.0), Arg::of(&args.1), Arg::of(&args.2)];
     let line = line_of("cuGetProcAddress", CUresult::CUDA_SUCCESS, &args);
-    assert!(
-        line.contains("a \\\"quoted\\\\\\\" name\\u000a\\u0001"),
-        "{line}"
-    );
+    assert!(line.contains("a \\\"quoted\\\\\\\" name\\u000a\\u0001"), "{line}");
 }
 
 #[test]
