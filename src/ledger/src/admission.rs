@@ -89,9 +89,7 @@ pub fn take<W: Word>(
             return Err(Refused::Absurd);
         };
         if check_cap && cap != 0 && new_sum > cap {
-            return Err(Refused::Full {
-                free: cap.saturating_sub(sum.units),
-            });
+            return Err(Refused::Full { free: cap.saturating_sub(sum.units) });
         }
         let held = Amount::unpack(cell.held.load());
         let new = held.next((held.units + units).min(MAX_UNITS));
@@ -104,12 +102,7 @@ pub fn take<W: Word>(
 }
 
 /// Gives `units` of the row back, at most what it holds; tells how many it were and the sum after it.
-pub fn give_back<W: Word>(
-    table: Table<'_, W>,
-    slot: usize,
-    device: usize,
-    units: u64,
-) -> (u64, u64) {
+pub fn give_back<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64) -> (u64, u64) {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
     loop {
@@ -122,14 +115,7 @@ pub fn give_back<W: Word>(
         if units == 0 {
             return (0, new_sum);
         }
-        if decide(
-            table,
-            slot,
-            device,
-            word,
-            held.next(held.units - units),
-            new_sum,
-        ) {
+        if decide(table, slot, device, word, held.next(held.units - units), new_sum) {
             return (units, new_sum);
         }
     }
@@ -137,25 +123,13 @@ pub fn give_back<W: Word>(
 
 /// Announces, decides and notes a change of the caller's own row against the sum `word`.
 #[inline]
-fn decide<W: Word>(
-    table: Table<'_, W>,
-    slot: usize,
-    device: usize,
-    word: u64,
-    new: Amount,
-    new_sum: u64,
-) -> bool {
+fn decide<W: Word>(table: Table<'_, W>, slot: usize, device: usize, word: u64, new: Amount, new_sum: u64) -> bool {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
     cell.announced.store(new.pack());
-    let next = Sum {
-        units: new_sum,
-        fence: Sum::unpack(word).fence,
-        slot,
-        seq: new.number,
-    }
-    .pack();
+    let next = Sum { units: new_sum, fence: Sum::unpack(word).fence, slot, seq: new.number }.pack();
     if planted(Defect::SplitAdmission) {
+        std::thread::yield_now();
         shared.sum.store(next);
     } else if !shared.sum.replace(word, next) {
         return false;
@@ -172,12 +146,7 @@ fn decide<W: Word>(
 /// then cannot have changed it since, and a new owner of the row first does this very thing itself.
 ///
 /// Tells how many units came free by this call.
-pub fn bury<W: Word>(
-    table: Table<'_, W>,
-    slot: usize,
-    device: usize,
-    dead: impl Fn() -> bool,
-) -> u64 {
+pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl Fn() -> bool) -> u64 {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
     let (held_word, held, empty) = loop {
@@ -208,12 +177,7 @@ pub fn bury<W: Word>(
         if cell.held.load() != held_word {
             return 0; // another has done it
         }
-        let next = Sum {
-            units: sum.units.saturating_sub(held.units),
-            fence: sum.fence,
-            slot,
-            seq: empty.number,
-        };
+        let next = Sum { units: sum.units.saturating_sub(held.units), fence: sum.fence, slot, seq: empty.number };
         if shared.sum.replace(word, next.pack()) {
             cell.held.replace(held_word, empty.pack());
             return held.units;
@@ -237,10 +201,7 @@ pub fn refresh_cap<W: Word>(
         let word = shared.cap.load();
         let old = Amount::unpack(word);
         let mut smallest = 0;
-        let mut ordered = Amount {
-            units: 0,
-            number: 0,
-        };
+        let mut ordered = Amount { units: 0, number: 0 };
         for slot in (0..table.members()).filter(|s| counts(*s)) {
             let cell = table.cell(slot, device);
             let declared = cell.declared.load().min(MAX_UNITS);
@@ -252,11 +213,7 @@ pub fn refresh_cap<W: Word>(
                 ordered = order;
             }
         }
-        let cap = if ordered.units == 0 {
-            smallest
-        } else {
-            ordered.units
-        };
+        let cap = if ordered.units == 0 { smallest } else { ordered.units };
         if old.units == cap && !publish {
             return (cap, false);
         }
@@ -277,16 +234,7 @@ fn turn_fence<W: Word>(table: Table<'_, W>, device: usize) {
         let word = shared.sum.load();
         let sum = Sum::unpack(word);
         let version = Amount::unpack(shared.cap.load()).number & 0xF;
-        if sum.fence == version
-            || shared.sum.replace(
-                word,
-                Sum {
-                    fence: version,
-                    ..sum
-                }
-                .pack(),
-            )
-        {
+        if sum.fence == version || shared.sum.replace(word, Sum { fence: version, ..sum }.pack()) {
             return;
         }
     }
@@ -301,9 +249,8 @@ pub fn audit<W: Word>(table: Table<'_, W>, device: usize) -> bool {
         let word = shared.sum.load();
         let sum = Sum::unpack(word);
         note_last(table, device, sum);
-        let rows: u64 = (0..table.members())
-            .map(|slot| Amount::unpack(table.cell(slot, device).held.load()).units)
-            .sum();
+        let rows: u64 =
+            (0..table.members()).map(|slot| Amount::unpack(table.cell(slot, device).held.load()).units).sum();
         if shared.sum.load() != word {
             continue;
         }
@@ -311,6 +258,7 @@ pub fn audit<W: Word>(table: Table<'_, W>, device: usize) -> bool {
             return true;
         }
         if shared.sum.replace(word, Sum { units: rows, ..sum }.pack()) {
+            shared.repairs.add(1);
             return false;
         }
     }

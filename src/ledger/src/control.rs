@@ -63,6 +63,8 @@ pub struct DeviceState {
     pub used: u64,
     /// The most that ever was.
     pub peak: u64,
+    /// How often the sum had to be corrected: 0 unless the file was damaged.
+    pub repairs: u64,
     /// Who holds them.
     pub holdings: Vec<Holding>,
 }
@@ -85,10 +87,7 @@ pub fn list(place: &Place) -> Vec<Visit> {
         let Some(name) = name.to_str() else { continue };
         let (target, members) = if let Some(pid) = process_in_name(name) {
             (Target::Process(pid), 1)
-        } else if let Some(group) = name
-            .strip_prefix("group-")
-            .and_then(|n| n.strip_suffix(".ledger"))
-        {
+        } else if let Some(group) = name.strip_prefix("group-").and_then(|n| n.strip_suffix(".ledger")) {
             (Target::Group(group.to_owned()), GROUP_MEMBERS)
         } else {
             continue;
@@ -108,24 +107,16 @@ pub fn list(place: &Place) -> Vec<Visit> {
 pub fn find(place: &Place, target: &Target) -> Result<Visit, LedgerError> {
     match target {
         Target::Group(name) => {
-            let book =
-                Book::visit(&group_path(place, name), GROUP_MEMBERS).map_err(|e| match e {
-                    LedgerError::NotFound { .. } => LedgerError::NotFound {
-                        wanted: target.to_string(),
-                    },
-                    other => other,
-                })?;
-            Ok(Visit {
-                target: target.clone(),
-                book,
-            })
+            let book = Book::visit(&group_path(place, name), GROUP_MEMBERS).map_err(|e| match e {
+                LedgerError::NotFound { .. } => LedgerError::NotFound { wanted: target.to_string() },
+                other => other,
+            })?;
+            Ok(Visit { target: target.clone(), book })
         }
         Target::Process(pid) => list(place)
             .into_iter()
             .find(|v| v.target == *target || v.living().iter().any(|(_, p)| p == pid))
-            .ok_or_else(|| LedgerError::NotFound {
-                wanted: target.to_string(),
-            }),
+            .ok_or_else(|| LedgerError::NotFound { wanted: target.to_string() }),
     }
 }
 
@@ -165,17 +156,12 @@ impl Visit {
                         pid: *pid,
                         charged: admission::held(table, *slot, index) * UNIT,
                         peak: cell.peak.load().min(MAX_UNITS) * UNIT,
-                        by_category: std::array::from_fn(|c| {
-                            cell.categories.get(c).map_or(0, Word::load)
-                        }),
-                        waits_for: (cell.ticket.load() != 0)
-                            .then(|| cell.want.load().min(MAX_UNITS) * UNIT),
+                        by_category: std::array::from_fn(|c| cell.categories.get(c).map_or(0, Word::load)),
+                        waits_for: (cell.ticket.load() != 0).then(|| cell.want.load().min(MAX_UNITS) * UNIT),
                         declared: some(cell.declared.load()),
                     }
                 });
-                let ordered = living
-                    .iter()
-                    .any(|(s, _)| table.cell(*s, index).ordered.load() != 0);
+                let ordered = living.iter().any(|(s, _)| table.cell(*s, index).ordered.load() != 0);
                 Some(DeviceState {
                     uuid,
                     physical: shared.physical.load(),
@@ -183,6 +169,7 @@ impl Visit {
                     ordered,
                     used: word::Sum::unpack(shared.sum.load()).units * UNIT,
                     peak: shared.peak.load().min(MAX_UNITS) * UNIT,
+                    repairs: shared.repairs.load(),
                     holdings: holdings.collect(),
                 })
             })
@@ -205,11 +192,7 @@ impl Visit {
             .map(|s| word::Amount::unpack(table.cell(s, index).ordered.load()).number)
             .max()
             .unwrap_or(0);
-        let order = word::Amount {
-            units,
-            number: latest,
-        }
-        .next(units);
+        let order = word::Amount { units, number: latest }.next(units);
         for (slot, _) in living {
             table.cell(slot, index).ordered.store(order.pack());
         }

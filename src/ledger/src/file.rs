@@ -69,15 +69,10 @@ impl std::fmt::Display for LedgerError {
                 "{}: the group has {members} living processes already, which is the most; use another WEIR_GROUP",
                 path.display()
             ),
-            Self::TooManyDevices => write!(
-                f,
-                "a ledger can account for {} devices",
-                crate::table::MAX_DEVICES
-            ),
-            Self::NotFound { wanted } => write!(
-                f,
-                "there is no ledger of {wanted}: no such process or group has a cap"
-            ),
+            Self::TooManyDevices => write!(f, "a ledger can account for {} devices", crate::table::MAX_DEVICES),
+            Self::NotFound { wanted } => {
+                write!(f, "there is no ledger of {wanted}: no such process or group has a cap")
+            }
         }
     }
 }
@@ -91,11 +86,7 @@ impl From<BadPlace> for LedgerError {
 }
 
 fn system<'p>(path: &'p Path, doing: &'static str) -> impl FnOnce(io::Error) -> LedgerError + 'p {
-    move |error| LedgerError::System {
-        path: path.to_owned(),
-        doing,
-        error,
-    }
+    move |error| LedgerError::System { path: path.to_owned(), doing, error }
 }
 
 /// A ledger file that is mapped, and how to come back to it without keeping a descriptor.
@@ -118,10 +109,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() || meta.uid() != map::user() || meta.mode() & 0o022 != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it is not a plain file of this user alone",
-        ));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a plain file of this user alone"));
     }
     Ok(file)
 }
@@ -129,11 +117,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// Makes a complete file under a temporary name; it is locked on byte 0, so that nobody sweeps it away.
 fn draft(place: &Place, members: usize) -> Result<(File, PathBuf), LedgerError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let path = place.path().join(format!(
-        ".new-{}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Relaxed)
-    ));
+    let path = place.path().join(format!(".new-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
     let _ = fs::remove_file(&path); // of a dead process that had our id
     let file = File::options()
         .read(true)
@@ -154,9 +138,7 @@ fn draft(place: &Place, members: usize) -> Result<(File, PathBuf), LedgerError> 
     };
     if let Err(error) = fill() {
         let _ = fs::remove_file(&path);
-        return Err(system(&path, "allocate the ledger (is the disk full?)")(
-            error,
-        ));
+        return Err(system(&path, "allocate the ledger (is the disk full?)")(error));
     }
     Ok((file, path))
 }
@@ -174,44 +156,27 @@ fn look(path: &Path, members: usize) -> Result<Found, LedgerError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
         Err(e) => return Err(system(path, "open the ledger")(e)),
     };
-    let length = file
-        .metadata()
-        .map_err(system(path, "look at the ledger"))?
-        .len();
+    let length = file.metadata().map_err(system(path, "look at the ledger"))?.len();
     if length < (words_for(members) * 8) as u64 {
         return Ok(Found::Damaged(file));
     }
-    let mapping =
-        Mapping::of_file(&file, words_for(members)).map_err(system(path, "map the ledger"))?;
-    let ours = mapping
-        .words()
-        .and_then(|w| Table::new(w, members))
-        .is_some_and(Table::header_is_ours);
+    let mapping = Mapping::of_file(&file, words_for(members)).map_err(system(path, "map the ledger"))?;
+    let ours = mapping.words().and_then(|w| Table::new(w, members)).is_some_and(Table::header_is_ours);
     if !ours {
         return Ok(Found::Damaged(file));
     }
     let identity = identity(&file).map_err(system(path, "look at the ledger"))?;
-    let book = Book {
-        path: path.to_owned(),
-        identity,
-        mapping,
-        members,
-    };
+    let book = Book { path: path.to_owned(), identity, mapping, members };
     Ok(Found::Ours(Box::new(book), file))
 }
 
 /// Puts a damaged file aside, if nobody lives in it.
 fn put_aside(path: &Path, file: &File) -> Result<(), LedgerError> {
     // With every row locked nobody can join it while we rename.
-    if !map::try_lock(file, 0, MAX_MEMBERS as u64)
-        .map_err(system(path, "lock the damaged ledger"))?
-    {
-        return Err(LedgerError::Foreign {
-            path: path.to_owned(),
-        });
+    if !map::try_lock(file, 0, MAX_MEMBERS as u64).map_err(system(path, "lock the damaged ledger"))? {
+        return Err(LedgerError::Foreign { path: path.to_owned() });
     }
-    let still_there = fs::symlink_metadata(path)
-        .is_ok_and(|m| identity(file).is_ok_and(|i| i == (m.dev(), m.ino())));
+    let still_there = fs::symlink_metadata(path).is_ok_and(|m| identity(file).is_ok_and(|i| i == (m.dev(), m.ino())));
     if still_there {
         let mut aside = path.as_os_str().to_owned();
         aside.push(".damaged");
@@ -224,9 +189,7 @@ impl Book {
     /// Words with names; `None` in a fork.
     #[inline]
     pub(crate) fn table(&self) -> Option<Table<'_, SharedWord>> {
-        self.mapping
-            .words()
-            .and_then(|words| Table::new(words, self.members))
+        self.mapping.words().and_then(|words| Table::new(words, self.members))
     }
 
     /// The file again, if its name still leads to it.
@@ -251,10 +214,8 @@ impl Book {
                     match linked {
                         Ok(()) => {}
                         Err(e)
-                            if matches!(
-                                e.kind(),
-                                io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
-                            ) && attempts < 20 => {}
+                            if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound)
+                                && attempts < 20 => {}
                         Err(e) => return Err(system(&path, "name the new ledger")(e)),
                     }
                 }
@@ -277,10 +238,7 @@ impl Book {
                             breathe();
                         }
                         None => {
-                            return Err(LedgerError::GroupFull {
-                                path,
-                                members: GROUP_MEMBERS,
-                            });
+                            return Err(LedgerError::GroupFull { path, members: GROUP_MEMBERS });
                         }
                     }
                 }
@@ -300,10 +258,9 @@ impl Book {
                 if only_free && table.is_owned(slot) {
                     continue;
                 }
-                if map::try_lock(file, slot as u64, 1).map_err(system(
-                    &self.path,
-                    "lock a row (are locks supported there?)",
-                ))? {
+                if map::try_lock(file, slot as u64, 1)
+                    .map_err(system(&self.path, "lock a row (are locks supported there?)"))?
+                {
                     return Ok(Some(slot));
                 }
             }
@@ -315,34 +272,22 @@ impl Book {
     pub(crate) fn of_process(place: &Place, start: u64) -> Result<Self, LedgerError> {
         place.prepare()?;
         sweep(place);
-        let path = place
-            .path()
-            .join(format!("process-{}-{start}.ledger", std::process::id()));
+        let path = place.path().join(format!("process-{}-{start}.ledger", std::process::id()));
         let (file, temporary) = draft(place, 1)?; // locked on byte 0, which is its only row
         let named = fs::rename(&temporary, &path).map_err(system(&path, "name the new ledger"));
         if named.is_err() {
             let _ = fs::remove_file(&temporary);
         }
         named?;
-        let mapping =
-            Mapping::of_file(&file, words_for(1)).map_err(system(&path, "map the ledger"))?;
+        let mapping = Mapping::of_file(&file, words_for(1)).map_err(system(&path, "map the ledger"))?;
         let identity = identity(&file).map_err(system(&path, "look at the ledger"))?;
-        Ok(Self {
-            path,
-            identity,
-            mapping,
-            members: 1,
-        })
+        Ok(Self { path, identity, mapping, members: 1 })
     }
 
     /// A ledger without a file, for a process that cannot have one.
     pub(crate) fn private() -> io::Result<Self> {
-        let book = Self {
-            path: PathBuf::new(),
-            identity: (0, 0),
-            mapping: Mapping::private(words_for(1))?,
-            members: 1,
-        };
+        let book =
+            Self { path: PathBuf::new(), identity: (0, 0), mapping: Mapping::private(words_for(1))?, members: 1 };
         if let Some(table) = book.table() {
             table.write_header();
         }
@@ -353,12 +298,8 @@ impl Book {
     pub(crate) fn visit(path: &Path, members: usize) -> Result<Self, LedgerError> {
         match look(path, members)? {
             Found::Ours(book, _) => Ok(*book),
-            Found::Damaged(_) => Err(LedgerError::Foreign {
-                path: path.to_owned(),
-            }),
-            Found::Missing => Err(LedgerError::NotFound {
-                wanted: path.display().to_string(),
-            }),
+            Found::Damaged(_) => Err(LedgerError::Foreign { path: path.to_owned() }),
+            Found::Missing => Err(LedgerError::NotFound { wanted: path.display().to_string() }),
         }
     }
 }
@@ -375,14 +316,8 @@ pub(crate) fn group_path(place: &Place, name: &str) -> PathBuf {
 
 /// The process id in the name of a process's ledger.
 pub(crate) fn process_in_name(name: &str) -> Option<u32> {
-    let (pid, start) = name
-        .strip_prefix("process-")?
-        .strip_suffix(".ledger")?
-        .split_once('-')?;
-    start
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| pid.parse().ok())?
+    let (pid, start) = name.strip_prefix("process-")?.strip_suffix(".ledger")?.split_once('-')?;
+    start.bytes().all(|b| b.is_ascii_digit()).then(|| pid.parse().ok())?
 }
 
 /// Removes what dead processes left: their own ledgers and unfinished files. A bounded piece of work at every start.
@@ -394,8 +329,7 @@ fn sweep(place: &Place) {
     for entry in entries.flatten().take(1024) {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        let pid = process_in_name(name)
-            .or_else(|| name.strip_prefix(".new-")?.split_once('-')?.0.parse().ok());
+        let pid = process_in_name(name).or_else(|| name.strip_prefix(".new-")?.split_once('-')?.0.parse().ok());
         // A living process of that id is left alone here: it is the owner, or its end will bring the next sweep.
         if pid.is_none_or(map::process_exists) {
             continue;

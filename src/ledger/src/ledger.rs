@@ -4,7 +4,7 @@
 //! On the way that fits there is no system call and no allocation: a short process-local lock (one for each device) and
 //! the lock-free protocol of [`crate::admission`]. Only when a request does not fit are files and processes looked at.
 //!
-//! It touches the ledger's words and, through [`crate::members`], its file. After `fork` the child's copy answers
+//! It touches the ledger's words and, through the `members` module, its file. After `fork` the child's copy answers
 //! [`Refusal::Forked`] and touches nothing: the child joins on its own.
 
 use std::collections::VecDeque;
@@ -56,16 +56,8 @@ pub enum Category {
 
 impl Category {
     /// All of them, in the order of [`Usage::by_category`].
-    pub const ALL: [Self; CATEGORIES] = [
-        Self::Pool,
-        Self::Device,
-        Self::Managed,
-        Self::Array,
-        Self::Vmm,
-        Self::Imported,
-        Self::Context,
-        Self::Spilled,
-    ];
+    pub const ALL: [Self; CATEGORIES] =
+        [Self::Pool, Self::Device, Self::Managed, Self::Array, Self::Vmm, Self::Imported, Self::Context, Self::Spilled];
 }
 
 /// How badly a request is needed.
@@ -158,11 +150,7 @@ impl std::fmt::Display for Refusal {
                 write!(f, "larger than the cap allows at all ({})", Human(*largest))
             }
             Self::Full { free } => write!(f, "only {} free under the cap", Human(*free)),
-            Self::TimedOut { free } => write!(
-                f,
-                "waited in vain, only {} free under the cap",
-                Human(*free)
-            ),
+            Self::TimedOut { free } => write!(f, "waited in vain, only {} free under the cap", Human(*free)),
             Self::Forked => write!(f, "the ledger belongs to the parent process"),
         }
     }
@@ -332,19 +320,13 @@ impl Ledger {
     }
 
     fn local(&self, device: DeviceId) -> MutexGuard<'_, Local> {
-        self.local[device.0 % MAX_DEVICES]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.local[device.0 % MAX_DEVICES].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a device: declares the cap, and sets a little aside for tiny requests if there is room.
     pub fn open_device(&self, terms: &DeviceTerms) -> Result<DeviceId, LedgerError> {
-        let table = self.book.table().ok_or(LedgerError::NotFound {
-            wanted: "the parent process".into(),
-        })?;
-        let index = table
-            .device_of(terms.uuid, terms.physical)
-            .ok_or(LedgerError::TooManyDevices)?;
+        let table = self.book.table().ok_or(LedgerError::NotFound { wanted: "the parent process".into() })?;
+        let index = table.device_of(terms.uuid, terms.physical).ok_or(LedgerError::TooManyDevices)?;
         let shared = table.device(index);
         let cell = table.cell(self.slot, index);
         let mut local = self.local(DeviceId(index));
@@ -357,17 +339,12 @@ impl Ledger {
         if let Some(order) = order {
             cell.ordered.store(order.pack());
         }
-        cell.declared
-            .store(terms.cap.map_or(0, |cap| (cap / UNIT).clamp(1, MAX_UNITS)));
+        cell.declared.store(terms.cap.map_or(0, |cap| (cap / UNIT).clamp(1, MAX_UNITS)));
         let (cap, _) = admission::refresh_cap(table, index, true, |s| table.is_owned(s));
         local.warn = terms.warn;
         local.cap_seen = cap;
         local.trim_seen = shared.trim.load();
-        let default = if cap == 0 {
-            0
-        } else {
-            SET_ASIDE.min(cap * UNIT / 32)
-        };
+        let default = if cap == 0 { 0 } else { SET_ASIDE.min(cap * UNIT / 32) };
         local.aside_target = terms.set_aside.unwrap_or(default) / UNIT;
         let missing = local.aside_target.saturating_sub(local.aside);
         if missing != 0 && admission::take(table, self.slot, index, missing, true).is_ok() {
@@ -409,9 +386,7 @@ impl Ledger {
     ) -> Result<Grant, Refusal> {
         let table = self.book.table().ok_or(Refusal::Forked)?;
         let begin = Instant::now();
-        if self.local(device).turns.is_empty()
-            && queue::is_empty(table, self.slot, device.0, map::now_ms())
-        {
+        if self.local(device).turns.is_empty() && queue::is_empty(table, self.slot, device.0, map::now_ms()) {
             match self.reserve(device, bytes, category, urgency) {
                 Err(Refusal::Full { .. }) => {}
                 answer => return answer,
@@ -424,27 +399,13 @@ impl Ledger {
             local.turns.push_back(turn);
             turn
         };
-        let answer = self.wait(
-            table,
-            device,
-            bytes,
-            category,
-            urgency,
-            turn,
-            begin + patience,
-        );
+        let answer = self.wait(table, device, bytes, category, urgency, turn, begin + patience);
         self.local(device).turns.retain(|t| *t != turn);
         self.kick(device); // whoever is next
-        answer.map(|grant| Grant {
-            waited: begin.elapsed(),
-            ..grant
-        })
+        answer.map(|grant| Grant { waited: begin.elapsed(), ..grant })
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the request's own terms, its turn and its deadline"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the request's own terms, its turn and its deadline")]
     fn wait(
         &self,
         table: Table<'_, SharedWord>,
@@ -464,9 +425,8 @@ impl Ledger {
             let now = map::now_ms();
             let mut free = 0;
             if self.local(device).turns.front() == Some(&turn) {
-                let ticket = *ticket.get_or_insert_with(|| {
-                    queue::stand_in_line(table, self.slot, device.0, units_up(bytes), now)
-                });
+                let ticket = *ticket
+                    .get_or_insert_with(|| queue::stand_in_line(table, self.slot, device.0, units_up(bytes), now));
                 cell.beat.store(now);
                 if queue::is_first(table, self.slot, device.0, ticket, now) {
                     match self.reserve(device, bytes, category, urgency) {
@@ -477,10 +437,7 @@ impl Ledger {
                     self.look_around(table, device);
                 }
             }
-            let Some(left) = deadline
-                .checked_duration_since(Instant::now())
-                .filter(|d| !d.is_zero())
-            else {
+            let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
                 break Err(Refusal::TimedOut { free });
             };
             map::sleep_on(shared.wake, seen, left.min(LOOK));
@@ -518,12 +475,7 @@ impl Ledger {
         let units = units_up(bytes);
         let mut local = self.local(device);
         let grant = |crossed_mark| Grant {
-            reservation: Reservation {
-                units,
-                owner: self.own.pid,
-                device: device.0 as u16,
-                category: category as u8,
-            },
+            reservation: Reservation { units, owner: self.own.pid, device: device.0 as u16, category: category as u8 },
             crossed_mark,
             waited: Duration::ZERO,
         };
@@ -533,15 +485,9 @@ impl Ledger {
             return Ok(grant(None));
         }
         let cap = word::Amount::unpack(table.device(device.0).cap.load()).units;
-        let largest = if cap == 0 {
-            MAX_UNITS
-        } else {
-            cap.saturating_sub(local.aside_target)
-        };
+        let largest = if cap == 0 { MAX_UNITS } else { cap.saturating_sub(local.aside_target) };
         if units > largest {
-            return Err(Refusal::TooLarge {
-                largest: largest * UNIT,
-            });
+            return Err(Refusal::TooLarge { largest: largest * UNIT });
         }
         match admission::take(table, self.slot, device.0, units, true) {
             Ok(admitted) => {
@@ -549,9 +495,7 @@ impl Ledger {
                 Ok(grant(mark(&mut local, admitted)))
             }
             Err(Refused::Full { free }) => Err(Refusal::Full { free: free * UNIT }),
-            Err(Refused::Absurd) => Err(Refusal::TooLarge {
-                largest: MAX_UNITS * UNIT,
-            }),
+            Err(Refused::Absurd) => Err(Refusal::TooLarge { largest: MAX_UNITS * UNIT }),
         }
     }
 
@@ -584,13 +528,9 @@ impl Ledger {
         self.free_units(table, device, local, units);
     }
 
-    fn own_reservation(
-        &self,
-        reservation: &Reservation,
-    ) -> Option<(Table<'_, SharedWord>, DeviceId)> {
+    fn own_reservation(&self, reservation: &Reservation) -> Option<(Table<'_, SharedWord>, DeviceId)> {
         let table = self.book.table()?;
-        (reservation.owner == self.own.pid)
-            .then_some((table, DeviceId(reservation.device as usize % MAX_DEVICES)))
+        (reservation.owner == self.own.pid).then_some((table, DeviceId(reservation.device as usize % MAX_DEVICES)))
     }
 
     /// Committed memory went back to the driver. Tells how many bytes were really charged in that category: never more
@@ -601,9 +541,7 @@ impl Ledger {
         };
         let mut local = self.local(device);
         let at = category as usize;
-        let bytes = units_up(bytes)
-            .saturating_mul(UNIT)
-            .min(local.categories[at]);
+        let bytes = units_up(bytes).saturating_mul(UNIT).min(local.categories[at]);
         local.categories[at] -= bytes;
         table.cell(self.slot, device.0).categories[at].store(local.categories[at]);
         if category != Category::Spilled {
@@ -619,24 +557,16 @@ impl Ledger {
         let at = category as usize;
         let mut crossed = None;
         if category != Category::Spilled {
-            let admitted =
-                admission::take(table, self.slot, device.0, units_up(bytes), false).ok()?;
+            let admitted = admission::take(table, self.slot, device.0, units_up(bytes), false).ok()?;
             crossed = mark(&mut local, admitted);
         }
-        local.categories[at] =
-            local.categories[at].saturating_add(units_up(bytes).saturating_mul(UNIT));
+        local.categories[at] = local.categories[at].saturating_add(units_up(bytes).saturating_mul(UNIT));
         table.cell(self.slot, device.0).categories[at].store(local.categories[at]);
         crossed
     }
 
     /// Gives units back to the group, after what is missing was set aside again.
-    fn free_units(
-        &self,
-        table: Table<'_, SharedWord>,
-        device: DeviceId,
-        mut local: MutexGuard<'_, Local>,
-        units: u64,
-    ) {
+    fn free_units(&self, table: Table<'_, SharedWord>, device: DeviceId, mut local: MutexGuard<'_, Local>, units: u64) {
         let aside = local.aside_target.saturating_sub(local.aside).min(units);
         local.aside += aside;
         if units > aside {
@@ -697,11 +627,7 @@ impl Ledger {
             return None;
         }
         let used = word::Sum::unpack(shared.sum.load()).units;
-        let over = if cap == 0 {
-            0
-        } else {
-            used.saturating_sub(cap)
-        };
+        let over = if cap == 0 { 0 } else { used.saturating_sub(cap) };
         Some(News {
             cap_changed,
             trim_wanted: asked || over != 0,
@@ -718,10 +644,8 @@ fn mark(local: &mut Local, admitted: Admitted) -> Option<Crossing> {
         return None;
     }
     if admitted.sum >= level {
-        return (!std::mem::replace(&mut local.above_mark, true)).then_some(Crossing {
-            used: admitted.sum * UNIT,
-            cap: admitted.cap * UNIT,
-        });
+        return (!std::mem::replace(&mut local.above_mark, true))
+            .then_some(Crossing { used: admitted.sum * UNIT, cap: admitted.cap * UNIT });
     }
     if admitted.sum < level.saturating_sub(admitted.cap / 20) {
         local.above_mark = false;

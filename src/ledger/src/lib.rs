@@ -18,6 +18,8 @@
 //!   member sees at its next request that trimming is wanted.
 //! - Each process sets a little aside on each device for tiny requests. It is charged from the beginning, so these
 //!   requests are answered at the cap without passing it.
+//! - What a killed process held is free in the ledger at the next request. The driver gives the memory itself free a
+//!   moment later: a request admitted in between may still be refused by the driver, and is then given back.
 //! - Deleting the ledger file of a living group splits it: those who join later do not see those inside.
 
 #![deny(unsafe_code)]
@@ -39,7 +41,6 @@ pub mod word;
 
 pub use file::LedgerError;
 pub use ledger::{
-    Category, Crossing, DeviceId, DeviceTerms, Grant, Ledger, News, Refusal, Reservation, Urgency,
-    Usage, View,
+    Category, Crossing, DeviceId, DeviceTerms, Grant, Ledger, News, Refusal, Reservation, Urgency, Usage, View,
 };
 pub use place::Place;

@@ -35,16 +35,7 @@ const PAGE: usize = 4096;
 
 fn map(len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<NonNull<AtomicU64>> {
     // SAFETY: a new mapping at an address of the kernel's choice; it replaces nothing.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            flags,
-            fd,
-            0,
-        )
-    };
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -64,10 +55,7 @@ impl Mapping {
     /// Maps `len` words of a file that is at least so long.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
         if file.metadata()?.len() < (len * 8) as u64 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file is too short",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is too short"));
         }
         Self::new(len, libc::MAP_SHARED, file.as_raw_fd())
     }
@@ -79,20 +67,14 @@ impl Mapping {
 
     fn new(len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<Self> {
         let witness = map(PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-        let words = match advise(witness, PAGE, libc::MADV_WIPEONFORK)
-            .and_then(|()| map(len * 8, flags, fd))
-        {
+        let words = match advise(witness, PAGE, libc::MADV_WIPEONFORK).and_then(|()| map(len * 8, flags, fd)) {
             Ok(words) => words,
             Err(error) => {
                 unmap(witness, PAGE);
                 return Err(error);
             }
         };
-        let this = Self {
-            words: words.cast(),
-            len,
-            witness,
-        };
+        let this = Self { words: words.cast(), len, witness };
         advise(words, len * 8, libc::MADV_DONTFORK)?;
         this.witness().store(1, Relaxed);
         Ok(this)
@@ -140,13 +122,9 @@ impl Drop for Mapping {
 
 /// Allocates the file's blocks, so that a full disk is an error now and not a fault later.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < bytes
-    {
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < bytes {
         // Going on would bring SIGXFSZ, which ends the job.
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
@@ -157,13 +135,7 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-fn lock_call(
-    file: &File,
-    command: libc::c_int,
-    kind: libc::c_int,
-    first: u64,
-    len: u64,
-) -> io::Result<libc::flock> {
+fn lock_call(file: &File, command: libc::c_int, kind: libc::c_int, first: u64, len: u64) -> io::Result<libc::flock> {
     // SAFETY: flock is plain data for which all-zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
@@ -211,10 +183,7 @@ pub(crate) fn user() -> u32 {
 
 /// Milliseconds of the monotonic clock, the same for all processes of the machine.
 pub(crate) fn now_ms() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
@@ -223,11 +192,7 @@ pub(crate) fn now_ms() -> u64 {
 /// The half of a word that the kernel compares: the one with the low bits.
 fn futex_half(word: &SharedWord) -> *mut u32 {
     let half: *mut u32 = word.0.as_ptr().cast();
-    if cfg!(target_endian = "big") {
-        half.wrapping_add(1)
-    } else {
-        half
-    }
+    if cfg!(target_endian = "big") { half.wrapping_add(1) } else { half }
 }
 
 /// Sleeps until the word is no longer `seen`, somebody wakes us, or the time is over.
@@ -239,28 +204,13 @@ pub(crate) fn sleep_on(word: &SharedWord, seen: u64, at_most: Duration) {
     };
     // SAFETY: the word is mapped and aligned; FUTEX_WAIT only reads it. The call returns on any signal, which is fine:
     // the caller looks again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            futex_half(word),
-            libc::FUTEX_WAIT,
-            seen as u32,
-            &raw const time,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_futex, futex_half(word), libc::FUTEX_WAIT, seen as u32, &raw const time) };
 }
 
 /// Wakes all who sleep on the word, in every process.
 pub(crate) fn wake_all(word: &SharedWord) {
     // SAFETY: FUTEX_WAKE uses the address as a name only.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            futex_half(word),
-            libc::FUTEX_WAKE,
-            i32::MAX,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_futex, futex_half(word), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 #[cfg(test)]
@@ -270,26 +220,14 @@ mod tests {
     #[test]
     fn a_lock_outlives_its_descriptor_and_ends_with_the_mapping() {
         let path = std::env::temp_dir().join(format!("weir-map-{}", std::process::id()));
-        let open = || {
-            File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .unwrap()
-        };
+        let open = || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         let file = open();
         allocate(&file, 4096).unwrap();
         assert!(try_lock(&file, 100, 1).unwrap());
         let mapping = Mapping::of_file(&file, 512).unwrap();
         drop(file);
         let other = open();
-        assert_eq!(
-            first_locked(&other, 0, 1000).unwrap(),
-            Some(100),
-            "the mapping keeps the lock"
-        );
+        assert_eq!(first_locked(&other, 0, 1000).unwrap(), Some(100), "the mapping keeps the lock");
         assert!(!try_lock(&other, 100, 1).unwrap());
         drop(mapping);
         assert_eq!(first_locked(&other, 0, 1000).unwrap(), None);
@@ -299,13 +237,7 @@ mod tests {
     #[test]
     fn a_file_that_is_too_short_is_not_mapped() {
         let path = std::env::temp_dir().join(format!("weir-short-{}", std::process::id()));
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path)
-            .unwrap();
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         allocate(&file, 8).unwrap();
         assert!(Mapping::of_file(&file, 2).is_err());
         std::fs::remove_file(&path).unwrap();

@@ -53,21 +53,13 @@ pub(crate) struct Census<'b> {
 
 impl<'b> Census<'b> {
     pub(crate) fn new(book: &'b Book, own: Identity) -> Self {
-        Self {
-            book,
-            file: book.reopen(),
-            own,
-            thorough: false,
-        }
+        Self { book, file: book.reopen(), own, thorough: false }
     }
 
     /// Compares start times too: that reads a file of the system for every member, and finds only a process id that
     /// was used again while a child of the dead one keeps the lock. So it is not done every time.
     pub(crate) fn thorough(book: &'b Book, own: Identity) -> Self {
-        Self {
-            thorough: true,
-            ..Self::new(book, own)
-        }
+        Self { thorough: true, ..Self::new(book, own) }
     }
 
     /// Whether the row's owner is dead. In doubt it lives.
@@ -90,9 +82,7 @@ impl<'b> Census<'b> {
             return false;
         }
         let gone = !map::process_exists(pid)
-            || (self.thorough
-                && start != 0
-                && start_time(&pid.to_string()).is_some_and(|now| now != start));
+            || (self.thorough && start != 0 && start_time(&pid.to_string()).is_some_and(|now| now != start));
         // The row may have got a new owner between the lock and the words.
         gone && owner.pid.load() == word
     }
@@ -132,14 +122,7 @@ pub(crate) fn move_in(book: &Book, slot: usize, own: Identity) {
     for device in 0..MAX_DEVICES {
         admission::bury(table, slot, device, || true);
         let cell = table.cell(slot, device);
-        let wishes = [
-            cell.declared,
-            cell.ordered,
-            cell.ticket,
-            cell.want,
-            cell.beat,
-            cell.peak,
-        ];
+        let wishes = [cell.declared, cell.ordered, cell.ticket, cell.want, cell.beat, cell.peak];
         for word in wishes.into_iter().chain(cell.categories) {
             if word.load() != 0 {
                 word.store(0);
@@ -183,18 +166,12 @@ mod tests {
         assert!(!Census::new(&book, own).is_dead(slot));
         // The lock is still held (as by a child that inherited it), but the process of that id is another one.
         owner.start.store(own.start + 1);
-        assert!(
-            Census::thorough(&book, own).is_dead(slot),
-            "another start time"
-        );
+        assert!(Census::thorough(&book, own).is_dead(slot), "another start time");
         owner.start.store(own.start);
         owner.pid.store(0x7fff_fff0);
         assert!(Census::new(&book, own).is_dead(slot), "no such process");
         owner.namespace.store(own.namespace + 1);
-        assert!(
-            !Census::new(&book, own).is_dead(slot),
-            "in another namespace only the lock counts"
-        );
+        assert!(!Census::new(&book, own).is_dead(slot), "in another namespace only the lock counts");
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -202,10 +179,7 @@ mod tests {
     fn in_doubt_a_member_lives() {
         let (book, slot, dir) = joined("doubt");
         fs::remove_file(&book.path).unwrap();
-        assert!(
-            !Census::new(&book, Identity::own()).is_dead(slot),
-            "the locks cannot be asked any more"
-        );
+        assert!(!Census::new(&book, Identity::own()).is_dead(slot), "the locks cannot be asked any more");
         fs::remove_dir_all(dir).unwrap();
     }
 

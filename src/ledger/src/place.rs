@@ -69,10 +69,7 @@ impl Place {
 
     /// Makes the directory if it is missing, and makes sure that nobody else can write to it.
     pub fn prepare(&self) -> Result<(), BadPlace> {
-        let bad = |problem: String| BadPlace {
-            path: self.path.clone(),
-            problem,
-        };
+        let bad = |problem: String| BadPlace { path: self.path.clone(), problem };
         // The usual case first: 200 processes of a group start one after another.
         let meta = match fs::symlink_metadata(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => DirBuilder::new()
@@ -87,17 +84,10 @@ impl Place {
             return Err(bad("it is not a directory (links are not followed)".into()));
         }
         if meta.uid() != map::user() {
-            return Err(bad(format!(
-                "it belongs to user {}, not to {}",
-                meta.uid(),
-                map::user()
-            )));
+            return Err(bad(format!("it belongs to user {}, not to {}", meta.uid(), map::user())));
         }
         if meta.mode() & 0o022 != 0 {
-            return Err(bad(format!(
-                "others can write to it (mode {:04o})",
-                meta.mode() & 0o7777
-            )));
+            return Err(bad(format!("others can write to it (mode {:04o})", meta.mode() & 0o7777)));
         }
         Ok(())
     }
@@ -115,10 +105,7 @@ mod tests {
         assert_eq!(path(None, Some("/b")), Path::new("/b/weir"));
         assert_eq!(path(Some("relative"), Some("/b")), Path::new("/b/weir"));
         let fallback = path(None, None);
-        assert!(
-            fallback.starts_with("/run/user") || fallback.starts_with("/dev/shm"),
-            "{fallback:?}"
-        );
+        assert!(fallback.starts_with("/run/user") || fallback.starts_with("/dev/shm"), "{fallback:?}");
     }
 
     #[test]
@@ -129,32 +116,14 @@ mod tests {
         assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
         let link = base.join("link");
         symlink(&good, &link).unwrap();
-        assert!(
-            Place::at(&link)
-                .prepare()
-                .unwrap_err()
-                .to_string()
-                .contains("links are not followed")
-        );
+        assert!(Place::at(&link).prepare().unwrap_err().to_string().contains("links are not followed"));
         fs::set_permissions(&good, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(
-            Place::at(&good)
-                .prepare()
-                .unwrap_err()
-                .to_string()
-                .contains("others can write")
-        );
+        assert!(Place::at(&good).prepare().unwrap_err().to_string().contains("others can write"));
         let file = base.join("file");
         fs::write(&file, "").unwrap();
         assert!(Place::at(file.join("x")).prepare().is_err());
         if map::user() != 0 {
-            assert!(
-                Place::at("/proc")
-                    .prepare()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("belongs to")
-            );
+            assert!(Place::at("/proc").prepare().unwrap_err().to_string().contains("belongs to"));
         }
         fs::remove_dir_all(&base).unwrap();
     }

@@ -21,13 +21,7 @@ use crate::word::Word;
 pub const ATTENTION_MS: u64 = 500;
 
 /// Draws a number for the row.
-pub fn stand_in_line<W: Word>(
-    table: Table<'_, W>,
-    slot: usize,
-    device: usize,
-    units: u64,
-    now_ms: u64,
-) -> u64 {
+pub fn stand_in_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64, now_ms: u64) -> u64 {
     let cell = table.cell(slot, device);
     cell.want.store(units);
     cell.beat.store(now_ms);
@@ -42,23 +36,15 @@ pub fn leave_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize) {
 }
 
 /// Whether nobody attentive has a smaller number than `ticket`.
-pub fn is_first<W: Word>(
-    table: Table<'_, W>,
-    slot: usize,
-    device: usize,
-    ticket: u64,
-    now_ms: u64,
-) -> bool {
+pub fn is_first<W: Word>(table: Table<'_, W>, slot: usize, device: usize, ticket: u64, now_ms: u64) -> bool {
     if planted(Defect::NoTicketOrder) {
         return true;
     }
-    (0..table.members())
-        .filter(|s| *s != slot && table.is_owned(*s))
-        .all(|other| {
-            let cell = table.cell(other, device);
-            let theirs = cell.ticket.load();
-            theirs == 0 || theirs > ticket || now_ms.abs_diff(cell.beat.load()) > ATTENTION_MS
-        })
+    (0..table.members()).filter(|s| *s != slot && table.is_owned(*s)).all(|other| {
+        let cell = table.cell(other, device);
+        let theirs = cell.ticket.load();
+        theirs == 0 || theirs > ticket || now_ms.abs_diff(cell.beat.load()) > ATTENTION_MS
+    })
 }
 
 /// Whether anybody attentive waits.

@@ -48,14 +48,7 @@ pub struct DeviceFacts {
 /// A UUID as `nvidia-smi` writes it.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     let hex = hex_of(uuid);
-    format!(
-        "GPU-{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 fn hex_of(uuid: [u8; 16]) -> String {
@@ -67,19 +60,9 @@ impl Selector {
     pub fn parse(text: &str) -> Result<Self, BadValue> {
         let text = text.trim();
         let upper = text.to_ascii_uppercase();
-        if let Some(rest) = upper
-            .strip_prefix("GPU-")
-            .or_else(|| upper.strip_prefix("MIG-"))
-        {
-            let digits: String = rest
-                .chars()
-                .filter(|c| *c != '-')
-                .collect::<String>()
-                .to_ascii_lowercase();
-            if digits.is_empty()
-                || digits.len() > 32
-                || !digits.bytes().all(|b| b.is_ascii_hexdigit())
-            {
+        if let Some(rest) = upper.strip_prefix("GPU-").or_else(|| upper.strip_prefix("MIG-")) {
+            let digits: String = rest.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
+            if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(BadValue::new(
                     text,
                     "it is no UUID nor the beginning of one",
@@ -94,11 +77,7 @@ impl Selector {
         {
             return Ok(Self::Index(index));
         }
-        Err(BadValue::new(
-            text,
-            "it names no device",
-            "an index like 0 or a UUID like GPU-5f1c…",
-        ))
+        Err(BadValue::new(text, "it names no device", "an index like 0 or a UUID like GPU-5f1c…"))
     }
 
     fn matches(&self, device: &DeviceFacts) -> bool {
@@ -117,33 +96,20 @@ impl Selector {
         let mut found = devices.iter().filter(|d| self.matches(d));
         match (found.next(), found.next()) {
             (Some(device), None) => Ok(device),
-            (Some(_), Some(_)) => Err(BadValue::new(
-                &shown,
-                "more than one device begins so",
-                "more digits of the UUID",
-            )),
+            (Some(_), Some(_)) => {
+                Err(BadValue::new(&shown, "more than one device begins so", "more digits of the UUID"))
+            }
             (None, _) => {
-                let problem = if matches!(self, Self::Index(_))
-                    && devices.iter().any(|d| d.index.is_none())
-                {
+                let problem = if matches!(self, Self::Index(_)) && devices.iter().any(|d| d.index.is_none()) {
                     "physical indices cannot be told here (NVML is missing)"
                 } else {
                     "there is no such device"
                 };
                 let known: Vec<_> = devices
                     .iter()
-                    .map(|d| {
-                        d.index.map_or_else(
-                            || uuid_text(d.uuid),
-                            |i| format!("{i} ({})", uuid_text(d.uuid)),
-                        )
-                    })
+                    .map(|d| d.index.map_or_else(|| uuid_text(d.uuid), |i| format!("{i} ({})", uuid_text(d.uuid))))
                     .collect();
-                Err(BadValue::new(
-                    &shown,
-                    problem,
-                    format!("one of {}", known.join(", ")),
-                ))
+                Err(BadValue::new(&shown, problem, format!("one of {}", known.join(", "))))
             }
         }
     }
@@ -154,11 +120,7 @@ impl CapSetting {
     pub fn parse(text: &str) -> Result<Self, BadValue> {
         let bad = |problem: String| BadValue::new(text, problem, CAP_HELP);
         let inside = |entry: &str, e: &BadValue| {
-            bad(format!(
-                "in \"{}\": {}",
-                BadValue::new(entry.trim(), "", "").value,
-                e.problem
-            ))
+            bad(format!("in \"{}\": {}", BadValue::new(entry.trim(), "", "").value, e.problem))
         };
         let mut setting = Self::default();
         if text.trim().is_empty() {
@@ -167,16 +129,11 @@ impl CapSetting {
         for entry in text.split(',') {
             let (selector, amount) = match entry.split_once('=') {
                 None => (None, entry),
-                Some((selector, amount)) => (
-                    Some(Selector::parse(selector).map_err(|e| inside(entry, &e))?),
-                    amount,
-                ),
+                Some((selector, amount)) => (Some(Selector::parse(selector).map_err(|e| inside(entry, &e))?), amount),
             };
             let amount = parse_amount(amount).map_err(|e| inside(entry, &e))?;
             if matches!(amount, Amount::Bytes(0) | Amount::Share(0)) {
-                return Err(bad(
-                    "a cap of 0 leaves the job nothing; leave WEIR_CAP out for no cap".into(),
-                ));
+                return Err(bad("a cap of 0 leaves the job nothing; leave WEIR_CAP out for no cap".into()));
             }
             match selector {
                 None if setting.default.is_some() => {
@@ -184,10 +141,7 @@ impl CapSetting {
                 }
                 None => setting.default = Some(amount),
                 Some(selector) if setting.named.iter().any(|(s, _)| *s == selector) => {
-                    return Err(bad(format!(
-                        "a device is named twice, the second time in \"{}\"",
-                        entry.trim()
-                    )));
+                    return Err(bad(format!("a device is named twice, the second time in \"{}\"", entry.trim())));
                 }
                 Some(selector) => setting.named.push((selector, amount)),
             }
@@ -199,10 +153,7 @@ impl CapSetting {
     ///
     /// `devices` are all devices of the machine, visible to the job or not: a cap for a hidden device is no mistake.
     pub fn resolve(&self, devices: &[DeviceFacts]) -> Result<Vec<Option<u64>>, BadValue> {
-        let mut caps: Vec<_> = devices
-            .iter()
-            .map(|d| self.default.map(|a| a.of(d.physical).min(d.physical)))
-            .collect();
+        let mut caps: Vec<_> = devices.iter().map(|d| self.default.map(|a| a.of(d.physical).min(d.physical))).collect();
         let mut taken = vec![false; devices.len()];
         for (selector, amount) in &self.named {
             let device = selector.find(devices)?;
@@ -210,11 +161,7 @@ impl CapSetting {
                 continue;
             };
             if std::mem::replace(&mut taken[at], true) {
-                return Err(BadValue::new(
-                    &uuid_text(device.uuid),
-                    "this device is named twice",
-                    CAP_HELP,
-                ));
+                return Err(BadValue::new(&uuid_text(device.uuid), "this device is named twice", CAP_HELP));
             }
             caps[at] = Some(amount.of(device.physical).min(device.physical));
         }
@@ -243,9 +190,9 @@ impl OnCap {
             "spill" => Ok(Self::Spill),
             "wait" => Err(BadValue::new(text, "it does not say how long", help)),
             other => match other.strip_prefix("wait:") {
-                Some(duration) => parse_duration(duration)
-                    .map(Self::Wait)
-                    .map_err(|e| BadValue::new(text, e.problem, help)),
+                Some(duration) => {
+                    parse_duration(duration).map(Self::Wait).map_err(|e| BadValue::new(text, e.problem, help))
+                }
                 None => Err(BadValue::new(text, "it is not known", help)),
             },
         }
@@ -260,11 +207,7 @@ pub fn parse_warn(text: &str) -> Result<Amount, BadValue> {
 /// Reads WEIR_GROUP: 1 to 64 letters, digits, `_`, `-` or `.`, beginning with a letter or digit.
 pub fn parse_group(text: &str) -> Result<String, BadValue> {
     let bad = |problem: &str| {
-        Err(BadValue::new(
-            text,
-            problem,
-            "1 to 64 letters, digits, '_', '-' or '.', the first a letter or a digit",
-        ))
+        Err(BadValue::new(text, problem, "1 to 64 letters, digits, '_', '-' or '.', the first a letter or a digit"))
     };
     if text.is_empty() {
         return bad("it is empty");
@@ -272,10 +215,7 @@ pub fn parse_group(text: &str) -> Result<String, BadValue> {
     if text.len() > 64 {
         return bad("it is longer than 64 characters");
     }
-    if !text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
-    {
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
         return bad("it has a character that a group's name cannot have");
     }
     if !text.as_bytes()[0].is_ascii_alphanumeric() {
@@ -297,16 +237,8 @@ mod tests {
         let mut second = [0xA1; 16];
         second[0] = 0x5e;
         vec![
-            DeviceFacts {
-                uuid: first,
-                index: Some(0),
-                physical: 24 * GIB,
-            },
-            DeviceFacts {
-                uuid: second,
-                index: Some(1),
-                physical: 80 * GIB,
-            },
+            DeviceFacts { uuid: first, index: Some(0), physical: 24 * GIB },
+            DeviceFacts { uuid: second, index: Some(1), physical: 80 * GIB },
         ]
     }
 
@@ -318,25 +250,12 @@ mod tests {
     fn caps_that_are_right() {
         assert_eq!(caps("8GiB"), Ok(vec![Some(8 * GIB), Some(8 * GIB)]));
         assert_eq!(caps("50%"), Ok(vec![Some(12 * GIB), Some(40 * GIB)]));
-        assert_eq!(
-            caps("0=8GiB,1=50%"),
-            Ok(vec![Some(8 * GIB), Some(40 * GIB)])
-        );
+        assert_eq!(caps("0=8GiB,1=50%"), Ok(vec![Some(8 * GIB), Some(40 * GIB)]));
         assert_eq!(caps("1=50%"), Ok(vec![None, Some(40 * GIB)]));
-        assert_eq!(
-            caps("4GiB, 1 = 50%"),
-            Ok(vec![Some(4 * GIB), Some(40 * GIB)])
-        );
+        assert_eq!(caps("4GiB, 1 = 50%"), Ok(vec![Some(4 * GIB), Some(40 * GIB)]));
         assert_eq!(caps("gpu-5F=1GiB"), Ok(vec![Some(GIB), None]));
-        assert_eq!(
-            caps(&format!("{}=1GiB", uuid_text(machine()[1].uuid))),
-            Ok(vec![None, Some(GIB)])
-        );
-        assert_eq!(
-            caps("30GiB"),
-            Ok(vec![Some(24 * GIB), Some(30 * GIB)]),
-            "a cap is clipped to the device"
-        );
+        assert_eq!(caps(&format!("{}=1GiB", uuid_text(machine()[1].uuid))), Ok(vec![None, Some(GIB)]));
+        assert_eq!(caps("30GiB"), Ok(vec![Some(24 * GIB), Some(30 * GIB)]), "a cap is clipped to the device");
     }
 
     #[test]
@@ -367,14 +286,8 @@ mod tests {
 
     #[test]
     fn an_index_is_refused_when_physical_indices_are_unknown() {
-        let devices: Vec<_> = machine()
-            .into_iter()
-            .map(|d| DeviceFacts { index: None, ..d })
-            .collect();
-        let error = CapSetting::parse("0=1GiB")
-            .unwrap()
-            .resolve(&devices)
-            .unwrap_err();
+        let devices: Vec<_> = machine().into_iter().map(|d| DeviceFacts { index: None, ..d }).collect();
+        let error = CapSetting::parse("0=1GiB").unwrap().resolve(&devices).unwrap_err();
         assert!(error.to_string().contains("NVML"), "{error}");
         assert!(error.to_string().contains("GPU-5f"), "{error}");
     }
@@ -382,34 +295,13 @@ mod tests {
     #[test]
     fn policies_and_groups() {
         assert_eq!(OnCap::parse("fail"), Ok(OnCap::Fail));
-        assert_eq!(
-            OnCap::parse("Wait:30s"),
-            Ok(OnCap::Wait(Duration::from_secs(30)))
-        );
+        assert_eq!(OnCap::parse("Wait:30s"), Ok(OnCap::Wait(Duration::from_secs(30))));
         assert_eq!(OnCap::parse("spill"), Ok(OnCap::Spill));
-        for bad in [
-            "",
-            "wait",
-            "wait:",
-            "wait:0s",
-            "wait:30",
-            "retry",
-            "fail,spill",
-        ] {
+        for bad in ["", "wait", "wait:", "wait:0s", "wait:30", "retry", "fail,spill"] {
             assert!(OnCap::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_group("team-a.1"), Ok("team-a.1".into()));
-        for bad in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "-x",
-            "a b",
-            "ä",
-            &"x".repeat(65),
-            "a\0b",
-        ] {
+        for bad in ["", ".", "..", "a/b", "-x", "a b", "ä", &"x".repeat(65), "a\0b"] {
             assert!(parse_group(bad).is_err(), "{bad}");
         }
     }

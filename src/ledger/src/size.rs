@@ -31,29 +31,17 @@ impl BadValue {
     /// Puts the three together.
     pub fn new(value: &str, problem: impl Into<String>, expected: impl Into<String>) -> Self {
         // A hostile or accidental megabyte of text must not end up in a message.
-        let mut short: String = value
-            .chars()
-            .take(80)
-            .flat_map(char::escape_debug)
-            .collect();
+        let mut short: String = value.chars().take(80).flat_map(char::escape_debug).collect();
         if value.chars().nth(80).is_some() {
             short.push('…');
         }
-        Self {
-            value: short,
-            problem: problem.into(),
-            expected: expected.into(),
-        }
+        Self { value: short, problem: problem.into(), expected: expected.into() }
     }
 }
 
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "\"{}\": {}; expected {}",
-            self.value, self.problem, self.expected
-        )
+        write!(f, "\"{}\": {}; expected {}", self.value, self.problem, self.expected)
     }
 }
 
@@ -76,9 +64,7 @@ impl Amount {
     pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Share(millionths) => {
-                (u128::from(whole) * u128::from(millionths) / 1_000_000) as u64
-            }
+            Self::Share(millionths) => (u128::from(whole) * u128::from(millionths) / 1_000_000) as u64,
         }
     }
 }
@@ -112,13 +98,7 @@ impl fmt::Display for Human {
             return write!(f, "{} {}", self.0 / unit, NAMES[step]);
         }
         let hundredths = u128::from(self.0) * 100 / u128::from(unit);
-        write!(
-            f,
-            "{}.{:02} {}",
-            hundredths / 100,
-            hundredths % 100,
-            NAMES[step]
-        )
+        write!(f, "{}.{:02} {}", hundredths / 100, hundredths % 100, NAMES[step])
     }
 }
 
@@ -130,9 +110,7 @@ struct Decimal {
 
 /// Splits off the number at the front.
 fn decimal(text: &str) -> Result<(Decimal, &str), &'static str> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     if text.starts_with('-') {
         return Err("it is negative");
@@ -154,13 +132,7 @@ fn decimal(text: &str) -> Result<(Decimal, &str), &'static str> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         digits = digits * 10 + u128::from(digit - b'0');
     }
-    Ok((
-        Decimal {
-            digits,
-            scale: fraction.len() as u32,
-        },
-        rest,
-    ))
+    Ok((Decimal { digits, scale: fraction.len() as u32 }, rest))
 }
 
 impl Decimal {
@@ -199,18 +171,12 @@ pub fn parse_size(text: &str) -> Result<u64, BadValue> {
         return Err(bad("a share has no meaning here".into()));
     }
     let Some(unit) = unit_of(name) else {
-        return Err(bad(format!(
-            "the unit \"{}\" is not known",
-            BadValue::new(name, "", "").value
-        )));
+        return Err(bad(format!("the unit \"{}\" is not known", BadValue::new(name, "", "").value)));
     };
     if unit == 1 && number.scale != 0 {
         return Err(bad("a part of a byte does not exist".into()));
     }
-    number
-        .times(unit)
-        .and_then(|bytes| u64::try_from(bytes).ok())
-        .ok_or_else(|| bad("it is larger than 16 EiB".into()))
+    number.times(unit).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| bad("it is larger than 16 EiB".into()))
 }
 
 /// Reads a share in percent, from 0 to 100, as millionths.
@@ -225,19 +191,14 @@ pub fn parse_share(text: &str) -> Result<u32, BadValue> {
         return Err(bad("it does not end in %"));
     }
     match number.times(10_000) {
-        Some(millionths @ 0..=1_000_000) if number.digits <= 100 * 10_u128.pow(number.scale) => {
-            Ok(millionths as u32)
-        }
+        Some(millionths @ 0..=1_000_000) if number.digits <= 100 * 10_u128.pow(number.scale) => Ok(millionths as u32),
         _ => Err(bad("it is more than 100%")),
     }
 }
 
 /// Reads a size or a share.
 pub fn parse_amount(text: &str) -> Result<Amount, BadValue> {
-    let help = |bad: BadValue| BadValue {
-        expected: SHARE_HELP.into(),
-        ..bad
-    };
+    let help = |bad: BadValue| BadValue { expected: SHARE_HELP.into(), ..bad };
     if text.trim_end().ends_with('%') {
         parse_share(text).map(Amount::Share).map_err(help)
     } else {
@@ -263,9 +224,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
     };
     match number.times(unit) {
         Some(0) => Err(bad("it is no time at all")),
-        Some(micros) if micros <= 30 * 24 * 3_600_000_000 => {
-            Ok(Duration::from_micros(micros as u64))
-        }
+        Some(micros) if micros <= 30 * 24 * 3_600_000_000 => Ok(Duration::from_micros(micros as u64)),
         _ => Err(bad("it is longer than 30 days")),
     }
 }
@@ -331,18 +290,8 @@ mod tests {
         assert_eq!(parse_amount("80%"), Ok(Amount::Share(800_000)));
         assert_eq!(parse_amount("12.5 %"), Ok(Amount::Share(125_000)));
         assert_eq!(parse_amount("100%"), Ok(Amount::Share(1_000_000)));
-        assert!(
-            parse_amount("100.0000001%")
-                .unwrap_err()
-                .problem
-                .contains("more than 100")
-        );
-        assert!(
-            parse_amount("-5%")
-                .unwrap_err()
-                .problem
-                .contains("negative")
-        );
+        assert!(parse_amount("100.0000001%").unwrap_err().problem.contains("more than 100"));
+        assert!(parse_amount("-5%").unwrap_err().problem.contains("negative"));
         assert_eq!(Amount::Share(125_000).of(80 << 30), 10 << 30);
         assert_eq!(Amount::Share(1_000_000).of(u64::MAX), u64::MAX);
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
@@ -354,13 +303,8 @@ mod tests {
 
     #[test]
     fn sizes_for_people() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (512, "512 B"),
-            (1 << 30, "1 GiB"),
-            (3 << 29, "1.50 GiB"),
-            (8 << 40, "8 TiB"),
-        ] {
+        for (bytes, text) in [(0, "0 B"), (512, "512 B"), (1 << 30, "1 GiB"), (3 << 29, "1.50 GiB"), (8 << 40, "8 TiB")]
+        {
             assert_eq!(Human(bytes).to_string(), text);
         }
         assert_eq!(Amount::Share(125_000).to_string(), "12.5%");

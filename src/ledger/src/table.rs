@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! header   16 words    magic, version, members, devices, check
-//! devices  16 x 16     key, uuid, physical bytes, SUM, CAP, wake, hint, tickets, peak, trim
+//! devices  16 x 16     key, uuid, physical bytes, SUM, CAP, wake, hint, tickets, peak, trim, repairs
 //! rows     n x (8 + 16 x 16)
 //!          owner, start, namespace
 //!          per device: HELD, ANNOUNCED, declared cap, ordered cap, ticket, want, beat, peak, 8 categories
@@ -37,9 +37,7 @@ pub const fn words_for(members: usize) -> usize {
 /// The words of the header of a new ledger.
 pub fn header(members: usize) -> [u64; 5] {
     let fields = [MAGIC, VERSION, members as u64, MAX_DEVICES as u64];
-    let check = fields.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, f| {
-        (h ^ f).wrapping_mul(0x0100_0000_01b3)
-    });
+    let check = fields.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, f| (h ^ f).wrapping_mul(0x0100_0000_01b3));
     [fields[0], fields[1], fields[2], fields[3], check]
 }
 
@@ -80,6 +78,8 @@ pub struct Device<'a, W> {
     pub peak: &'a W,
     /// Counts requests that found no room: a wish that the others trim what they keep in reserve.
     pub trim: &'a W,
+    /// Counts corrections of the sum: 0 unless the file was damaged.
+    pub repairs: &'a W,
 }
 
 /// The words of one member on one device.
@@ -117,8 +117,7 @@ pub struct Owner<'a, W> {
 impl<'a, W: Word> Table<'a, W> {
     /// Names the words; `None` when there are too few of them or too many members.
     pub fn new(words: &'a [W], members: usize) -> Option<Self> {
-        (members > 0 && members <= MAX_MEMBERS && words.len() >= words_for(members))
-            .then_some(Self { words, members })
+        (members > 0 && members <= MAX_MEMBERS && words.len() >= words_for(members)).then_some(Self { words, members })
     }
 
     /// Rows in this ledger.
@@ -128,10 +127,7 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// Whether the header is that of this format and size.
     pub fn header_is_ours(self) -> bool {
-        header(self.members)
-            .iter()
-            .zip(self.words)
-            .all(|(want, word)| word.load() == *want)
+        header(self.members).iter().zip(self.words).all(|(want, word)| word.load() == *want)
     }
 
     /// Writes the header of a new ledger.
@@ -158,6 +154,7 @@ impl<'a, W: Word> Table<'a, W> {
             tickets: &w[8],
             peak: &w[9],
             trim: &w[10],
+            repairs: &w[11],
         }
     }
 
@@ -171,11 +168,7 @@ impl<'a, W: Word> Table<'a, W> {
     #[inline]
     pub fn owner(self, slot: usize) -> Owner<'a, W> {
         let w = self.row(slot);
-        Owner {
-            pid: &w[0],
-            start: &w[1],
-            namespace: &w[2],
-        }
+        Owner { pid: &w[0], start: &w[1], namespace: &w[2] }
     }
 
     /// Whether a row has an owner, alive or not yet buried.
@@ -209,8 +202,7 @@ impl<'a, W: Word> Table<'a, W> {
         for index in 0..MAX_DEVICES {
             let entry = self.device(index);
             let seen = entry.key.load();
-            if seen != key && (seen != 0 || (!entry.key.replace(0, key) && entry.key.load() != key))
-            {
+            if seen != key && (seen != 0 || (!entry.key.replace(0, key) && entry.key.load() != key)) {
                 continue;
             }
             // Whoever has the same key writes the same values: it does not matter who lives to do it.
@@ -269,9 +261,7 @@ mod tests {
 
     #[test]
     fn a_table_is_refused_when_words_are_missing() {
-        let words: Vec<SharedWord> = (0..words_for(2) - 1)
-            .map(|_| SharedWord::default())
-            .collect();
+        let words: Vec<SharedWord> = (0..words_for(2) - 1).map(|_| SharedWord::default()).collect();
         assert!(Table::new(&words, 2).is_none());
         assert!(Table::new(&words, 0).is_none());
         assert!(Table::new(&words, 1).is_some());

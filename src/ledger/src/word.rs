@@ -74,10 +74,7 @@ impl Amount {
     /// Unpacks a word.
     #[inline]
     pub fn unpack(word: u64) -> Self {
-        Self {
-            units: word >> TAG_BITS,
-            number: word & TAG_MASK,
-        }
+        Self { units: word >> TAG_BITS, number: word & TAG_MASK }
     }
     /// Packs into a word.
     #[inline]
@@ -88,10 +85,7 @@ impl Amount {
     #[inline]
     #[must_use]
     pub fn next(self, units: u64) -> Self {
-        Self {
-            units,
-            number: (self.number + 1) & TAG_MASK,
-        }
+        Self { units, number: (self.number + 1) & TAG_MASK }
     }
 }
 
@@ -159,25 +153,8 @@ mod tests {
 
     #[test]
     fn change_numbers_wrap_without_touching_the_amount() {
-        let last = Amount {
-            units: 7,
-            number: TAG_MASK,
-        };
-        assert_eq!(
-            last.next(9),
-            Amount {
-                units: 9,
-                number: 0
-            }
-        );
-        assert!(
-            Sum {
-                units: 0,
-                fence: 0,
-                slot: 0,
-                seq: 0
-            }
-            .is_change(last.next(9).number)
-        );
+        let last = Amount { units: 7, number: TAG_MASK };
+        assert_eq!(last.next(9), Amount { units: 9, number: 0 });
+        assert!(Sum { units: 0, fence: 0, slot: 0, seq: 0 }.is_change(last.next(9).number));
     }
 }

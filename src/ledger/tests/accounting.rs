@@ -15,8 +15,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("weir-accounting-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("weir-accounting-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
@@ -32,13 +31,7 @@ impl Drop for Dir {
 }
 
 fn terms(cap: Option<u64>) -> DeviceTerms {
-    DeviceTerms {
-        uuid: [7; 16],
-        physical: 1024 * MIB,
-        cap,
-        warn: None,
-        set_aside: Some(0),
-    }
+    DeviceTerms { uuid: [7; 16], physical: 1024 * MIB, cap, warn: None, set_aside: Some(0) }
 }
 
 fn reserve(ledger: &Ledger, device: DeviceId, bytes: u64) -> Result<Grant, Refusal> {
@@ -55,16 +48,10 @@ fn reserve_commit_release_and_give_back_add_up() {
     let device = ledger.open_device(&terms(Some(8 * MIB))).unwrap();
     let first = reserve(&ledger, device, 5 * MIB).unwrap();
     let view = ledger.view(device).unwrap();
-    assert_eq!(
-        (view.used, view.own.pending, view.own.by_category[0]),
-        (5 * MIB, 5 * MIB, 0)
-    );
+    assert_eq!((view.used, view.own.pending, view.own.by_category[0]), (5 * MIB, 5 * MIB, 0));
     ledger.commit(first.reservation);
     let view = ledger.view(device).unwrap();
-    assert_eq!(
-        (view.used, view.own.pending, view.own.by_category[0]),
-        (5 * MIB, 0, 5 * MIB)
-    );
+    assert_eq!((view.used, view.own.pending, view.own.by_category[0]), (5 * MIB, 0, 5 * MIB));
     let second = reserve(&ledger, device, 3 * MIB).unwrap();
     assert_eq!(reserve(&ledger, device, 1), Err(Refusal::Full { free: 0 }));
     ledger.give_back(second.reservation);
@@ -80,11 +67,7 @@ fn an_account_never_goes_below_nothing() {
     let ledger = Ledger::private().unwrap();
     let device = ledger.open_device(&terms(Some(8 * MIB))).unwrap();
     ledger.commit(reserve(&ledger, device, MIB).unwrap().reservation);
-    assert_eq!(
-        ledger.release(device, Category::Managed, MIB),
-        0,
-        "nothing was charged there"
-    );
+    assert_eq!(ledger.release(device, Category::Managed, MIB), 0, "nothing was charged there");
     assert_eq!(ledger.release(device, Category::Pool, 99 * MIB), MIB);
     assert_eq!(ledger.release(device, Category::Pool, MIB), 0);
     assert_eq!(used(&ledger, device), 0);
@@ -96,13 +79,7 @@ fn what_can_never_fit_fails_at_once_even_when_it_may_wait() {
     let device = ledger.open_device(&terms(Some(8 * MIB))).unwrap();
     let begin = Instant::now();
     for bytes in [8 * MIB + 1, u64::MAX] {
-        let answer = ledger.reserve_waiting(
-            device,
-            bytes,
-            Category::Pool,
-            Urgency::Normal,
-            Duration::from_secs(30),
-        );
+        let answer = ledger.reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, Duration::from_secs(30));
         assert_eq!(answer, Err(Refusal::TooLarge { largest: 8 * MIB }));
     }
     assert!(begin.elapsed() < Duration::from_secs(5));
@@ -112,31 +89,14 @@ fn what_can_never_fit_fails_at_once_even_when_it_may_wait() {
 fn tiny_requests_are_answered_at_the_cap_and_do_not_pass_it() {
     let cap = 256 * MIB;
     let ledger = Ledger::private().unwrap();
-    let device = ledger
-        .open_device(&DeviceTerms {
-            set_aside: None,
-            ..terms(Some(cap))
-        })
-        .unwrap();
+    let device = ledger.open_device(&DeviceTerms { set_aside: None, ..terms(Some(cap)) }).unwrap();
     assert_eq!(ledger.view(device).unwrap().own.set_aside, 2 * MIB);
-    assert_eq!(
-        reserve(&ledger, device, cap - MIB),
-        Err(Refusal::TooLarge {
-            largest: cap - 2 * MIB
-        })
-    );
+    assert_eq!(reserve(&ledger, device, cap - MIB), Err(Refusal::TooLarge { largest: cap - 2 * MIB }));
     ledger.commit(reserve(&ledger, device, cap - 2 * MIB).unwrap().reservation);
     assert!(reserve(&ledger, device, 4096).is_err());
-    let granule = ledger
-        .reserve(device, 2 * MIB, Category::Pool, Urgency::Tiny)
-        .unwrap();
+    let granule = ledger.reserve(device, 2 * MIB, Category::Pool, Urgency::Tiny).unwrap();
     assert_eq!(used(&ledger, device), cap, "charged from the beginning");
-    assert!(
-        ledger
-            .reserve(device, 4096, Category::Pool, Urgency::Tiny)
-            .is_err(),
-        "it is used up"
-    );
+    assert!(ledger.reserve(device, 4096, Category::Pool, Urgency::Tiny).is_err(), "it is used up");
     // What comes free is set aside again first.
     ledger.give_back(granule.reservation);
     assert_eq!(ledger.view(device).unwrap().own.set_aside, 2 * MIB);
@@ -147,12 +107,7 @@ fn tiny_requests_are_answered_at_the_cap_and_do_not_pass_it() {
 fn the_soft_mark_is_told_once_for_each_crossing() {
     let ledger = Ledger::private().unwrap();
     let warn = Some(Amount::Share(900_000));
-    let device = ledger
-        .open_device(&DeviceTerms {
-            warn,
-            ..terms(Some(100 * MIB))
-        })
-        .unwrap();
+    let device = ledger.open_device(&DeviceTerms { warn, ..terms(Some(100 * MIB)) }).unwrap();
     let take = |mib: u64| {
         let grant = reserve(&ledger, device, mib * MIB).unwrap();
         let crossed = grant.crossed_mark.is_some();
@@ -176,28 +131,12 @@ fn one_truth_for_every_query() {
     let view = ledger.view(device).unwrap();
     assert_eq!(view.total(), 100 * MIB);
     assert_eq!(view.free(None, 0), 40 * MIB);
-    assert_eq!(
-        view.free(Some(10 * MIB), 0),
-        10 * MIB,
-        "others use the device too"
-    );
-    assert_eq!(
-        view.free(Some(10 * MIB), 25 * MIB),
-        35 * MIB,
-        "what the pool keeps is free"
-    );
+    assert_eq!(view.free(Some(10 * MIB), 0), 10 * MIB, "others use the device too");
+    assert_eq!(view.free(Some(10 * MIB), 25 * MIB), 35 * MIB, "what the pool keeps is free");
     assert_eq!(view.free(None, u64::MAX), 100 * MIB);
-    let open = ledger
-        .open_device(&DeviceTerms {
-            uuid: [8; 16],
-            ..terms(None)
-        })
-        .unwrap();
+    let open = ledger.open_device(&DeviceTerms { uuid: [8; 16], ..terms(None) }).unwrap();
     let view = ledger.view(open).unwrap();
-    assert_eq!(
-        (view.cap, view.total(), view.free(None, 0)),
-        (None, 1024 * MIB, 1024 * MIB)
-    );
+    assert_eq!((view.cap, view.total(), view.free(None, 0)), (None, 1024 * MIB, 1024 * MIB));
     let _ = reserve(&ledger, open, 2048 * MIB).unwrap();
     assert_eq!(ledger.view(open).unwrap().free(None, 0), 0);
 }
@@ -213,10 +152,7 @@ fn facts_are_charged_even_above_the_cap_and_spilled_bytes_are_not() {
     ledger.charge(device, Category::Spilled, 500 * MIB);
     let view = ledger.view(device).unwrap();
     assert_eq!((view.used, view.own.by_category[7]), (50 * MIB, 500 * MIB));
-    assert_eq!(
-        ledger.release(device, Category::Spilled, 500 * MIB),
-        500 * MIB
-    );
+    assert_eq!(ledger.release(device, Category::Spilled, 500 * MIB), 500 * MIB);
     assert_eq!(used(&ledger, device), 50 * MIB);
 }
 
@@ -231,15 +167,11 @@ fn members_of_a_group_share_one_cap_and_the_smallest_holds() {
     third.open_device(&terms(None)).unwrap();
     assert_eq!(first.view(device).unwrap().cap, Some(6 * MIB));
     first.commit(reserve(&first, device, 4 * MIB).unwrap().reservation);
-    assert_eq!(
-        reserve(&second, same, 3 * MIB),
-        Err(Refusal::Full { free: 2 * MIB })
-    );
+    assert_eq!(reserve(&second, same, 3 * MIB), Err(Refusal::Full { free: 2 * MIB }));
     second.commit(reserve(&second, same, 2 * MIB).unwrap().reservation);
     assert_eq!(reserve(&third, device, 1), Err(Refusal::Full { free: 0 }));
     second.leave();
-    let grant =
-        reserve(&third, device, 4 * MIB).expect("its share is free and its smaller cap is gone");
+    let grant = reserve(&third, device, 4 * MIB).expect("its share is free and its smaller cap is gone");
     assert_eq!(used(&first, device), 8 * MIB);
     third.give_back(grant.reservation);
     first.leave();
@@ -258,43 +190,23 @@ fn a_live_cap_is_raised_and_lowered_from_outside() {
     ledger.commit(reserve(&ledger, device, 8 * MIB).unwrap().reservation);
     assert_eq!(ledger.news(device), None);
     let visit = control::find(&dir.place(), &Target::Process(std::process::id())).unwrap();
-    assert_eq!(
-        visit.order_cap([7; 16], Amount::Bytes(10 * MIB)),
-        Some(10 * MIB)
-    );
+    assert_eq!(visit.order_cap([7; 16], Amount::Bytes(10 * MIB)), Some(10 * MIB));
     assert!(ledger.news(device).unwrap().cap_changed);
     ledger.commit(reserve(&ledger, device, 2 * MIB).unwrap().reservation);
-    assert_eq!(
-        visit.order_cap([7; 16], Amount::Bytes(4 * MIB)),
-        Some(4 * MIB)
-    );
+    assert_eq!(visit.order_cap([7; 16], Amount::Bytes(4 * MIB)), Some(4 * MIB));
     let news = ledger.news(device).unwrap();
     assert!(news.trim_wanted);
     assert_eq!((news.over, news.cap), (6 * MIB, Some(4 * MIB)));
-    assert!(
-        reserve(&ledger, device, 512).is_err(),
-        "held until the use is below"
-    );
+    assert!(reserve(&ledger, device, 512).is_err(), "held until the use is below");
     ledger.release(device, Category::Pool, 7 * MIB);
     assert!(reserve(&ledger, device, MIB).is_ok());
-    assert_eq!(
-        visit.order_cap([9; 16], Amount::Bytes(MIB)),
-        None,
-        "no such device"
-    );
+    assert_eq!(visit.order_cap([9; 16], Amount::Bytes(MIB)), None, "no such device");
     assert_eq!(visit.order_cap([7; 16], Amount::Bytes(0)), None, "no cap");
     let state = &visit.devices()[0];
-    assert_eq!(
-        (state.cap, state.ordered, state.holdings.len()),
-        (Some(4 * MIB), true, 1)
-    );
+    assert_eq!((state.cap, state.ordered, state.holdings.len()), (Some(4 * MIB), true, 1));
     ledger.leave();
     assert!(control::find(&dir.place(), &Target::Process(std::process::id())).is_err());
-    assert_eq!(
-        std::fs::read_dir(&dir.0).unwrap().count(),
-        0,
-        "no file is left"
-    );
+    assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0, "no file is left");
 }
 
 #[test]
@@ -303,10 +215,7 @@ fn an_order_to_a_group_holds_for_newcomers_until_the_group_is_empty() {
     let first = Ledger::join_group(&dir.place(), "g").unwrap();
     first.open_device(&terms(Some(8 * MIB))).unwrap();
     let visit = control::find(&dir.place(), &Target::Group("g".into())).unwrap();
-    assert_eq!(
-        visit.order_cap([7; 16], Amount::Share(500_000)),
-        Some(512 * MIB)
-    );
+    assert_eq!(visit.order_cap([7; 16], Amount::Share(500_000)), Some(512 * MIB));
     let second = Ledger::join_group(&dir.place(), "g").unwrap();
     let device = second.open_device(&terms(Some(2 * MIB))).unwrap();
     assert_eq!(second.view(device).unwrap().cap, Some(512 * MIB));
@@ -327,13 +236,8 @@ fn one_who_waits_is_woken_when_memory_comes_free() {
     holder.commit(reserve(&holder, device, 8 * MIB).unwrap().reservation);
     let waiter = Ledger::join_group(&dir.place(), "g").unwrap();
     waiter.open_device(&terms(None)).unwrap();
-    let wait = |patience| {
-        waiter.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience)
-    };
-    assert_eq!(
-        wait(Duration::from_millis(60)),
-        Err(Refusal::TimedOut { free: 0 })
-    );
+    let wait = |patience| waiter.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience);
+    assert_eq!(wait(Duration::from_millis(60)), Err(Refusal::TimedOut { free: 0 }));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
@@ -366,13 +270,7 @@ fn those_who_wait_are_served_in_order() {
                 // can be served only after the one before it gave back.
                 let bytes = (8 - n.min(3)) * MIB;
                 let grant = waiter
-                    .reserve_waiting(
-                        device,
-                        bytes,
-                        Category::Pool,
-                        Urgency::Normal,
-                        Duration::from_secs(30),
-                    )
+                    .reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, Duration::from_secs(30))
                     .unwrap();
                 served.lock().unwrap().push(n);
                 waiter.give_back(grant.reservation);
@@ -398,13 +296,7 @@ fn threads_of_one_process_are_served_in_order_too() {
             let (ledger, served) = (&ledger, &served);
             scope.spawn(move || {
                 let grant = ledger
-                    .reserve_waiting(
-                        device,
-                        4 * MIB,
-                        Category::Pool,
-                        Urgency::Normal,
-                        Duration::from_secs(30),
-                    )
+                    .reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, Duration::from_secs(30))
                     .unwrap();
                 served.lock().unwrap().push(n);
                 ledger.give_back(grant.reservation);

@@ -20,8 +20,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("weir-processes-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("weir-processes-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
@@ -40,13 +39,7 @@ impl Drop for Dir {
 }
 
 fn terms() -> DeviceTerms {
-    DeviceTerms {
-        uuid: [5; 16],
-        physical: 1 << 30,
-        cap: Some(8 * MIB),
-        warn: None,
-        set_aside: Some(0),
-    }
+    DeviceTerms { uuid: [5; 16], physical: 1 << 30, cap: Some(8 * MIB), warn: None, set_aside: Some(0) }
 }
 
 fn join(dir: &Path) -> (Ledger, DeviceId) {
@@ -56,9 +49,7 @@ fn join(dir: &Path) -> (Ledger, DeviceId) {
 }
 
 fn take(ledger: &Ledger, device: DeviceId, mib: u64) -> Result<(), Refusal> {
-    ledger
-        .reserve(device, mib * MIB, Category::Device, Urgency::Normal)
-        .map(|grant| ledger.commit(grant.reservation))
+    ledger.reserve(device, mib * MIB, Category::Device, Urgency::Normal).map(|grant| ledger.commit(grant.reservation))
 }
 
 /// A child that plays a part and talks by lines.
@@ -88,11 +79,7 @@ impl Actor {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(
-                self.hear.read_line(&mut line).unwrap(),
-                0,
-                "ended before it said {word}"
-            );
+            assert_ne!(self.hear.read_line(&mut line).unwrap(), 0, "ended before it said {word}");
             assert!(!line.contains("panicked"), "{line}");
             if line.trim_end().ends_with(word) {
                 return;
@@ -107,6 +94,19 @@ impl Actor {
     fn signal(&self, signal: i32) {
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+}
+
+impl Actor {
+    /// Stops it, and waits until it really stands still.
+    fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let begin = Instant::now();
+        let stat = format!("/proc/{}/stat", self.child.id());
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -166,20 +166,12 @@ fn play_a_part() {
             let (ledger, device) = join(&dir);
             say("waiting");
             let patience = Duration::from_secs(60);
-            let grant = ledger.reserve_waiting(
-                device,
-                6 * MIB,
-                Category::Device,
-                Urgency::Normal,
-                patience,
-            );
+            let grant = ledger.reserve_waiting(device, 6 * MIB, Category::Device, Urgency::Normal, patience);
             say(if grant.is_ok() { "served" } else { "refused" });
             pause();
         }
         "limited" => {
-            let error = Ledger::join_group(&Place::at(&dir), "g")
-                .err()
-                .expect("no room for the file");
+            let error = Ledger::join_group(&Place::at(&dir), "g").err().expect("no room for the file");
             assert!(error.to_string().contains("disk full"), "{error}");
             say("refused");
         }
@@ -219,10 +211,7 @@ fn the_share_of_a_killed_process_is_free_at_the_next_request() {
     let (ledger, device) = join(&dir.0);
     let mut holder = Actor::start("holder", &dir.0);
     holder.expect("holding");
-    assert_eq!(
-        take(&ledger, device, 3),
-        Err(Refusal::Full { free: 2 * MIB })
-    );
+    assert_eq!(take(&ledger, device, 3), Err(Refusal::Full { free: 2 * MIB }));
     holder.child.kill().unwrap();
     holder.child.wait().unwrap();
     take(&ledger, device, 8).unwrap();
@@ -234,10 +223,7 @@ fn a_member_that_closes_every_descriptor_still_counts() {
     let (ledger, device) = join(&dir.0);
     let mut closer = Actor::start("closer", &dir.0);
     closer.expect("closed");
-    assert_eq!(
-        take(&ledger, device, 3),
-        Err(Refusal::Full { free: 2 * MIB })
-    );
+    assert_eq!(take(&ledger, device, 3), Err(Refusal::Full { free: 2 * MIB }));
     closer.go_on();
     closer.expect("took");
     assert_eq!(take(&ledger, device, 1), Err(Refusal::Full { free: 0 }));
@@ -255,10 +241,7 @@ fn exec_ends_a_membership() {
     executor.go_on();
     let begin = Instant::now();
     while take(&ledger, device, 8).is_err() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "the row outlives exec"
-        );
+        assert!(begin.elapsed() < Duration::from_secs(20), "the row outlives exec");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -269,11 +252,7 @@ fn a_fork_joins_on_its_own_and_does_not_keep_its_parents_share() {
     let mut parent = Actor::start("forker", &dir.0);
     parent.expect("child");
     let (ledger, device) = join(&dir.0);
-    assert_eq!(
-        ledger.view(device).unwrap().used,
-        7 * MIB,
-        "4 of the parent, 3 of the child"
-    );
+    assert_eq!(ledger.view(device).unwrap().used, 7 * MIB, "4 of the parent, 3 of the child");
     parent.signal(libc::SIGKILL);
     parent.child.wait().unwrap();
     parent.go_on();
@@ -293,15 +272,11 @@ fn a_stopped_process_at_the_head_of_the_queue_is_passed_by_and_keeps_its_place()
     let mut second = Actor::start("waiter", &dir.0);
     second.expect("waiting");
     std::thread::sleep(Duration::from_millis(150));
-    first.signal(libc::SIGSTOP);
+    first.stop();
     let begin = Instant::now();
     ledger.release(device, Category::Device, 8 * MIB);
     second.expect("served");
-    assert!(
-        begin.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     first.signal(libc::SIGCONT);
     second.child.kill().unwrap();
     first.expect("served");
@@ -319,9 +294,7 @@ fn one_who_waits_notices_a_death() {
             holder.child.kill().unwrap();
         });
         let patience = Duration::from_secs(30);
-        let grant = ledger
-            .reserve_waiting(device, 7 * MIB, Category::Pool, Urgency::Normal, patience)
-            .unwrap();
+        let grant = ledger.reserve_waiting(device, 7 * MIB, Category::Pool, Urgency::Normal, patience).unwrap();
         assert!(grant.waited < Duration::from_secs(5), "{:?}", grant.waited);
         ledger.give_back(grant.reservation);
     });
@@ -334,16 +307,10 @@ fn a_file_of_another_version_is_put_aside_unless_somebody_lives_in_it() {
     take(&ledger, device, 8).unwrap();
     let file = File::options().write(true).open(dir.file()).unwrap();
     file.write_all_at(&99_u64.to_le_bytes(), 8).unwrap();
-    let error = Ledger::join_group(&dir.place(), "g")
-        .err()
-        .expect("somebody lives there");
+    let error = Ledger::join_group(&dir.place(), "g").err().expect("somebody lives there");
     assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains("WEIR_GROUP"), "{error}");
-    assert_eq!(
-        ledger.view(device).unwrap().used,
-        8 * MIB,
-        "the living lose nothing"
-    );
+    assert_eq!(ledger.view(device).unwrap().used, 8 * MIB, "the living lose nothing");
     ledger.leave();
     let (anew, device) = join(&dir.0);
     take(&anew, device, 8).unwrap();
@@ -357,9 +324,7 @@ fn links_and_strangers_are_not_followed() {
     let target = dir.0.join("precious");
     std::fs::write(&target, "precious").unwrap();
     std::os::unix::fs::symlink(&target, dir.file()).unwrap();
-    let error = Ledger::join_group(&dir.place(), "g")
-        .err()
-        .expect("a link is refused");
+    let error = Ledger::join_group(&dir.place(), "g").err().expect("a link is refused");
     assert!(matches!(error, LedgerError::System { .. }), "{error}");
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
 }
@@ -369,32 +334,21 @@ fn no_room_for_the_file_is_an_error_and_not_a_death() {
     let dir = Dir::new("limit");
     // A limit on the size of files sends a deadly signal to those who pass it.
     let output = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -f 64; exec \"$0\" --exact play_a_part --nocapture",
-        ])
+        .args(["-c", "ulimit -f 64; exec \"$0\" --exact play_a_part --nocapture"])
         .arg(std::env::current_exe().unwrap())
         .env("WEIR_TEST_PART", "limited")
         .env("WEIR_TEST_DIR", &dir.0)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(
-        std::fs::read_dir(&dir.0).unwrap().count(),
-        0,
-        "nothing is left behind"
-    );
+    assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0, "nothing is left behind");
 }
 
 #[test]
 fn a_group_can_be_full() {
     let dir = Dir::new("full");
-    let seats: Vec<_> = (0..GROUP_MEMBERS)
-        .map(|_| Ledger::join_group(&dir.place(), "g").unwrap())
-        .collect();
-    let error = Ledger::join_group(&dir.place(), "g")
-        .err()
-        .expect("it is full");
+    let seats: Vec<_> = (0..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
+    let error = Ledger::join_group(&dir.place(), "g").err().expect("it is full");
     assert!(matches!(error, LedgerError::GroupFull { .. }), "{error}");
     drop(seats); // without leaving, as the dead do
     let (ledger, device) = join(&dir.0);
@@ -409,11 +363,7 @@ fn files_of_dead_processes_are_swept_away() {
         std::fs::write(dir.0.join(name), "left over").unwrap();
     }
     let ledger = Ledger::for_process(&dir.place()).unwrap();
-    let names: Vec<_> = std::fs::read_dir(&dir.0)
-        .unwrap()
-        .flatten()
-        .map(|e| e.file_name())
-        .collect();
+    let names: Vec<_> = std::fs::read_dir(&dir.0).unwrap().flatten().map(|e| e.file_name()).collect();
     assert_eq!(names, [ledger.path().file_name().unwrap()]);
     ledger.leave();
 }

@@ -27,13 +27,7 @@ const UUID: [u8; 16] = [3; 16];
 const VIOLATION: i32 = 3;
 
 fn terms() -> DeviceTerms {
-    DeviceTerms {
-        uuid: UUID,
-        physical: 1 << 30,
-        cap: Some(CAP),
-        warn: None,
-        set_aside: Some(0),
-    }
+    DeviceTerms { uuid: UUID, physical: 1 << 30, cap: Some(CAP), warn: None, set_aside: Some(0) }
 }
 
 /// A small deterministic generator.
@@ -58,12 +52,7 @@ struct Record(File);
 
 impl Record {
     fn open(path: &Path) -> Self {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         Self(file.expect("the record opens"))
     }
 
@@ -89,9 +78,7 @@ impl Record {
     fn write(&self, index: usize, held: u64) -> u64 {
         let whole = u128::from(std::process::id()) | (u128::from(held) << 64);
         self.locked(|| {
-            self.0
-                .write_all_at(&whole.to_le_bytes(), index as u64 * 16)
-                .expect("the record is written");
+            self.0.write_all_at(&whole.to_le_bytes(), index as u64 * 16).expect("the record is written");
             (0..MEMBERS)
                 .map(|i| self.entry(i))
                 .filter(|(pid, held)| *held != 0 && has_memory(*pid))
@@ -107,10 +94,7 @@ fn has_memory(pid: u64) -> bool {
         return false;
     };
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    fields
-        .split_ascii_whitespace()
-        .nth(20)
-        .is_some_and(|size| size != "0")
+    fields.split_ascii_whitespace().nth(20).is_some_and(|size| size != "0")
 }
 
 fn kill_myself() {
@@ -135,21 +119,22 @@ fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
     let mut dice = Dice(seed | 1);
     let record = Record::open(&dir.join("record"));
     record.write(index, 0);
-    // Half of the members die by their own hand, somewhere between the first access of joining and much later.
-    if dice.roll(2) == 0 {
-        faults::arm(1 + dice.roll(6000), kill_myself);
+    // Some die while joining, the others inside an admission (below) or by the hand of the storm.
+    if dice.roll(5) == 0 {
+        faults::arm(1 + dice.roll(800), kill_myself);
     }
     loop {
         let ledger = match Ledger::join_group(&Place::at(dir), "storm") {
             Ok(ledger) => ledger,
             Err(e) => violation(&format!("cannot join: {e}")),
         };
-        let device = ledger
-            .open_device(&terms())
-            .unwrap_or_else(|e| violation(&e.to_string()));
+        let device = ledger.open_device(&terms()).unwrap_or_else(|e| violation(&e.to_string()));
         let mut held: Vec<u64> = Vec::new();
         for _ in 0..40 {
             let bytes = 1 + dice.roll(CAP / 3);
+            if dice.roll(50) == 0 {
+                faults::arm(1 + dice.roll(20), kill_myself);
+            }
             let answer = if dice.roll(4) == 0 {
                 let patience = Duration::from_millis(dice.roll(30));
                 ledger.reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, patience)
@@ -175,14 +160,14 @@ fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
             if !held.is_empty() && dice.roll(2) == 0 {
                 let bytes = held.swap_remove(dice.roll(held.len() as u64) as usize);
                 record.write(index, held.iter().sum());
+                if dice.roll(50) == 0 {
+                    faults::arm(1 + dice.roll(20), kill_myself);
+                }
                 ledger.release(device, Category::Pool, bytes);
             }
             let charged = ledger.view(device).map_or(0, |v| v.own.charged);
             if charged != held.iter().sum::<u64>() {
-                violation(&format!(
-                    "{charged} bytes charged, {} held",
-                    held.iter().sum::<u64>()
-                ));
+                violation(&format!("{charged} bytes charged, {} held", held.iter().sum::<u64>()));
             }
         }
         record.write(index, 0);
@@ -201,11 +186,7 @@ impl Storm {
         let dir = std::env::temp_dir().join(format!("weir-storm-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         Place::at(&dir).prepare().expect("a directory");
-        Self {
-            dir,
-            defect,
-            dice: Dice(0x5EED_1234_5678_9ABC),
-        }
+        Self { dir, defect, dice: Dice(0x5EED_1234_5678_9ABC) }
     }
 
     fn spawn(&mut self, index: usize) -> Child {
@@ -213,17 +194,9 @@ impl Storm {
         Command::new(std::env::current_exe().expect("this program"))
             .arg("member")
             .arg(&self.dir)
-            .args([
-                index.to_string(),
-                seed.to_string(),
-                self.defect.map_or(0, |d| d as u8).to_string(),
-            ])
+            .args([index.to_string(), seed.to_string(), self.defect.map_or(0, |d| d as u8).to_string()])
             .stdin(Stdio::null())
-            .stderr(if self.defect.is_some() {
-                Stdio::null()
-            } else {
-                Stdio::inherit()
-            })
+            .stderr(if self.defect.is_some() { Stdio::null() } else { Stdio::inherit() })
             .spawn()
             .expect("a member starts")
     }
@@ -268,6 +241,12 @@ impl Storm {
         }
         let ledger = Ledger::join_group(&place, "storm").map_err(|e| e.to_string())?;
         let device = ledger.open_device(&terms()).map_err(|e| e.to_string())?;
+        // Before anything could be corrected: all that the dead held has come back, and the sum never was wrong.
+        let left = ledger.view(device).map_or(u64::MAX, |v| v.used);
+        let repairs: u64 = control::list(&place).iter().flat_map(control::Visit::devices).map(|d| d.repairs).sum();
+        if left != 0 || repairs != 0 {
+            return Err(format!("{left} bytes were left behind, the sum was corrected {repairs} times"));
+        }
         let grant = ledger
             .reserve(device, CAP, Category::Pool, Urgency::Normal)
             .map_err(|e| format!("the whole cap is not there again: {e}"))?;
@@ -285,11 +264,7 @@ impl Storm {
             libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock);
             lock
         };
-        if i32::from(lock.l_type) == libc::F_UNLCK {
-            Ok(())
-        } else {
-            Err("a lock is left".into())
-        }
+        if i32::from(lock.l_type) == libc::F_UNLCK { Ok(()) } else { Err("a lock is left".into()) }
     }
 }
 
@@ -314,8 +289,7 @@ fn halted(name: &str) -> Result<(), String> {
             .map_err(|e| e.to_string())?;
         let deadline = Instant::now() + Duration::from_secs(20);
         let stopped = loop {
-            let stat =
-                std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
             match stat.rsplit_once(") ").and_then(|(_, s)| s.chars().next()) {
                 Some('T') => break true,
                 Some('Z') | None => break false, // it ended before that step
@@ -338,10 +312,7 @@ fn halted(name: &str) -> Result<(), String> {
             .map_err(|e| format!("a halted member at the head of the queue (step {step}): {e}"))?;
         ledger.give_back(waited.reservation);
         if begin.elapsed() > Duration::from_secs(5) {
-            return Err(format!(
-                "{:?} beside a member halted at step {step}",
-                begin.elapsed()
-            ));
+            return Err(format!("{:?} beside a member halted at step {step}", begin.elapsed()));
         }
         if stopped {
             signal(child.id(), libc::SIGCONT);
@@ -369,24 +340,14 @@ fn halting_member(dir: &Path, step: u64) -> ! {
                 ledger.release(device, Category::Pool, CAP / 4);
             }
         }
-        let _ = ledger.reserve_waiting(
-            device,
-            CAP / 4,
-            Category::Pool,
-            Urgency::Normal,
-            Duration::from_millis(1),
-        );
+        let _ = ledger.reserve_waiting(device, CAP / 4, Category::Pool, Urgency::Normal, Duration::from_millis(1));
     }
     std::process::exit(0);
 }
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize| {
-        args.get(at)
-            .and_then(|a| a.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
+    let number = |at: usize| args.get(at).and_then(|a| a.parse::<u64>().ok()).unwrap_or(0);
     match args.first().map(String::as_str) {
         Some("member") => {
             let defect = Defect::ALL.into_iter().find(|d| *d as u64 == number(4));
@@ -395,15 +356,10 @@ fn main() -> ExitCode {
         Some("halt") => halting_member(Path::new(&args[1]), number(2)),
         _ => {}
     }
-    let kills = args
-        .iter()
-        .position(|a| a == "--kills")
-        .map_or(150, |at| number(at + 1));
+    let kills = args.iter().position(|a| a == "--kills").map_or(150, |at| number(at + 1));
     let begin = Instant::now();
     let mut storm = Storm::new("sound", None);
-    let ended = storm
-        .rage(kills)
-        .and_then(|counts| storm.calm().map(|()| counts));
+    let ended = storm.rage(kills).and_then(|counts| storm.calm().map(|()| counts));
     match ended {
         Ok((by_hand, inside)) => println!(
             "storm: {by_hand} killed from outside, {inside} inside the protocol, {:.1} s: ok",
@@ -419,13 +375,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("a member halted at every 13th step: ok");
-    for defect in [
-        Defect::NoLivenessCheck,
-        Defect::SplitAdmission,
-        Defect::KeepOnGiveBack,
-    ] {
+    for defect in [Defect::NoLivenessCheck, Defect::SplitAdmission, Defect::KeepOnGiveBack, Defect::NoHelp] {
         let mut storm = Storm::new("defect", Some(defect));
-        let Err(found) = storm.rage(400) else {
+        let Err(found) = storm.rage(400).and_then(|_| storm.calm()) else {
             println!("{defect:?} was not noticed");
             return ExitCode::FAILURE;
         };

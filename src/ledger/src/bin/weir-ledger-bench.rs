@@ -18,13 +18,7 @@ use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, Place, Urgency};
 const MIB: u64 = 1 << 20;
 
 fn terms() -> DeviceTerms {
-    DeviceTerms {
-        uuid: [1; 16],
-        physical: 80 << 30,
-        cap: Some(8 << 30),
-        warn: None,
-        set_aside: None,
-    }
+    DeviceTerms { uuid: [1; 16], physical: 80 << 30, cap: Some(8 << 30), warn: None, set_aside: None }
 }
 
 fn request(ledger: &Ledger, device: DeviceId) {
@@ -46,9 +40,7 @@ fn per_round(threads: usize, rounds: u32, body: impl Fn() + Sync) -> f64 {
 }
 
 fn line(name: &str, threads: usize, ns: f64) {
-    println!(
-        "{{\"bench\":\"ledger\",\"case\":\"{name}\",\"threads\":{threads},\"ns_per_request\":{ns:.1}}}"
-    );
+    println!("{{\"bench\":\"ledger\",\"case\":\"{name}\",\"threads\":{threads},\"ns_per_request\":{ns:.1}}}");
 }
 
 fn requests(dir: &Path) {
@@ -56,19 +48,12 @@ fn requests(dir: &Path) {
     let private = Ledger::private().expect("a ledger");
     let process = Ledger::for_process(&place).expect("a ledger");
     let group = Ledger::join_group(&place, "bench").expect("a group");
-    let others: Vec<_> = (0..7)
-        .map(|_| Ledger::join_group(&place, "bench").expect("a member"))
-        .collect();
+    let others: Vec<_> = (0..7).map(|_| Ledger::join_group(&place, "bench").expect("a member")).collect();
     for other in &others {
         other.open_device(&terms()).expect("a device");
     }
     let counter = Mutex::new(0_u64);
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(dir.join("counter"));
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(dir.join("counter"));
     let file = file.expect("a file");
     file.write_all_at(&[0; 8], 0).expect("a counter");
     for threads in [1, 2] {
@@ -80,17 +65,9 @@ fn requests(dir: &Path) {
                 *std::hint::black_box(&counter).lock().expect("no panic") -= 2 * MIB;
             }),
         );
-        for (name, ledger) in [
-            ("private", &private),
-            ("process file", &process),
-            ("group of 8", &group),
-        ] {
+        for (name, ledger) in [("private", &private), ("process file", &process), ("group of 8", &group)] {
             let device = ledger.open_device(&terms()).expect("a device");
-            line(
-                name,
-                threads,
-                per_round(threads, 1_000_000, || request(ledger, device)),
-            );
+            line(name, threads, per_round(threads, 1_000_000, || request(ledger, device)));
         }
         line(
             "locked file (for comparison)",
@@ -117,11 +94,7 @@ fn requests(dir: &Path) {
             scope.spawn(move || (0..1_000_000).for_each(|_| request(ledger, device)));
         }
     });
-    line(
-        "group of 8, two members at once",
-        2,
-        begin.elapsed().as_nanos() as f64 / 1e6,
-    );
+    line("group of 8, two members at once", 2, begin.elapsed().as_nanos() as f64 / 1e6);
     process.leave();
 }
 
@@ -189,11 +162,7 @@ fn start(dir: &Path, at_once: bool) {
         let _ = starter.child.wait();
     }
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let how = if at_once {
-        "all at once"
-    } else {
-        "one after another"
-    };
+    let how = if at_once { "all at once" } else { "one after another" };
     println!(
         "{{\"bench\":\"ledger\",\"case\":\"start of {PROCESSES} processes in one group, {how}\",\
          \"join_mean_ms\":{:.3},\"join_max_ms\":{:.3},\"leave_mean_ms\":{:.3},\
@@ -210,8 +179,7 @@ fn main() {
     if args.get(1).is_some_and(|a| a == "starter") {
         return starter(Path::new(&args[2]));
     }
-    let dir: PathBuf =
-        std::env::temp_dir().join(format!("weir-bench-ledger-{}", std::process::id()));
+    let dir: PathBuf = std::env::temp_dir().join(format!("weir-bench-ledger-{}", std::process::id()));
     Place::at(&dir).prepare().expect("a directory");
     requests(&dir);
     start(&dir, false);
