@@ -10,7 +10,6 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-
 pub(crate) use self::capture::Capture;
 pub(crate) use self::exec::{Exec, Refusal, Step};
 pub(crate) use self::memory::Owned;
@@ -161,7 +160,14 @@ impl State {
     }
 
     /// Adds a node behind `edges`.
-    pub(crate) fn add_node(&mut self, graph: u64, edges: Vec<Edge>, ctx: u64, task: Task, work: Option<Work>) -> R<u64> {
+    pub(crate) fn add_node(
+        &mut self,
+        graph: u64,
+        edges: Vec<Edge>,
+        ctx: u64,
+        task: Task,
+        work: Option<Work>,
+    ) -> R<u64> {
         self.graph(graph)?;
         self.check_edges(graph, &edges)?;
         let handle = self.fresh();

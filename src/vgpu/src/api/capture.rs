@@ -177,9 +177,7 @@ pub(crate) unsafe fn cuStreamUpdateCaptureDependencies(
     flags: c_uint,
 ) -> R {
     // SAFETY: passed on as promised.
-    unsafe {
-        cuStreamUpdateCaptureDependencies_v2(h_stream, dependencies, std::ptr::null(), num_dependencies, flags)
-    }
+    unsafe { cuStreamUpdateCaptureDependencies_v2(h_stream, dependencies, std::ptr::null(), num_dependencies, flags) }
 }
 
 pub(crate) unsafe fn cuStreamUpdateCaptureDependencies_v2(

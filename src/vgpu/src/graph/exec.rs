@@ -167,7 +167,8 @@ impl State {
                     let owner = |h: u64| self.graphs.nodes.get(&h).map(|n| n.graph);
                     owner(n) == owner(step.node)
                 };
-                let alloc = self.graphs.nodes.iter().find(|(_, n)| matches!(&n.task, Task::Alloc(p) if p.addr == *addr));
+                let alloc =
+                    self.graphs.nodes.iter().find(|(_, n)| matches!(&n.task, Task::Alloc(p) if p.addr == *addr));
                 if let Some((&alloc, _)) = alloc
                     && own(alloc)
                     && !self.comes_after(step.node, alloc)
@@ -341,9 +342,8 @@ impl State {
         for touch in old {
             let start = list.len();
             let found = self.touch(&mut list, touch.addr, touch.len, touch.write, who);
-            let same = |id: u64, at: u64| {
-                id == touch.id || self.extent(at).is_some_and(|e| matches!(e.kind, Kind::Mapped(_)))
-            };
+            let same =
+                |id: u64, at: u64| id == touch.id || self.extent(at).is_some_and(|e| matches!(e.kind, Kind::Mapped(_)));
             if found.is_ok() && list[start..].iter().all(|t| same(t.id, t.addr)) && list.len() > start {
                 continue;
             }

@@ -171,7 +171,8 @@ impl State {
         if let Some(stream) = stream {
             let clock = self.order_of(stream);
             if let Some(work) = self.engine.pending_known(addr, size, &clock) {
-                let what = format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
+                let what =
+                    format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
                 self.crime(ctx, &what)?;
             }
             let op = Op::GraphMemory { addr, live: false };

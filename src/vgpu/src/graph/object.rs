@@ -58,8 +58,7 @@ impl State {
         self.graph(graph)?;
         let known = self.object(object)?;
         if moved {
-            known.owned_by_job =
-                known.owned_by_job.checked_sub(u64::from(count)).ok_or(INVALID_VALUE)?;
+            known.owned_by_job = known.owned_by_job.checked_sub(u64::from(count)).ok_or(INVALID_VALUE)?;
         } else {
             known.count += u64::from(count);
         }

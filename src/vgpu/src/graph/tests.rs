@@ -12,6 +12,11 @@ use weir_cuda::*;
 
 const MIB: usize = 1 << 20;
 
+macro_rules! cu {
+    // SAFETY: the tests give places, handles and arrays as each function documents them.
+    ($name:ident($($arg:expr),* $(,)?)) => { unsafe { api::$name($($arg),*) } };
+}
+
 /// A context of its own, and the turn of this test.
 struct Turn {
     ctx: CUcontext,
@@ -39,17 +44,18 @@ impl Drop for Turn {
     }
 }
 
+/// Sets words, and waits: streams that do not block go on beside the default stream.
+fn set(addr: CUdeviceptr, value: u32, words: usize) {
+    cu!(cuMemsetD32_v2(addr, value, words)).unwrap();
+    cu!(cuCtxSynchronize()).unwrap();
+}
+
 /// Gives back what a driver function writes.
 fn made<T>(call: impl FnOnce(*mut T) -> R) -> R<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     call(value.as_mut_ptr())?;
     // SAFETY: handles, numbers and structures of the ABI are valid when zero, and written on success.
     Ok(unsafe { value.assume_init() })
-}
-
-macro_rules! cu {
-    // SAFETY: the tests give places, handles and arrays as each function documents them.
-    ($name:ident($($arg:expr),* $(,)?)) => { unsafe { api::$name($($arg),*) } };
 }
 
 fn stream() -> CUstream {
@@ -143,14 +149,14 @@ fn fill_node(graph: CUgraph, after: &[CUgraphNode], addr: CUdeviceptr, value: u3
 fn captured_work_runs_at_launch_and_again_at_the_next() {
     let _turn = Turn::take();
     let (s, addr) = (stream(), memory(64));
-    cu!(cuMemsetD32_v2(addr, 7, 16)).unwrap();
+    set(addr, 7, 16);
     begin(s, 0);
     cu!(cuMemsetD32Async(addr, 9, 16, s)).unwrap();
     let g = end(s).unwrap();
     assert_eq!(word(addr), 7);
     let exec = instance(g, 0).unwrap();
     for _ in 0..3 {
-        cu!(cuMemsetD32_v2(addr, 7, 16)).unwrap();
+        set(addr, 7, 16);
         launch(exec, s).unwrap();
         cu!(cuStreamSynchronize(s)).unwrap();
         assert_eq!(word(addr), 9);
@@ -408,12 +414,9 @@ fn edges_are_checked() {
     let foreign = empty(other, &[]).unwrap();
     assert_eq!(empty(g, &[a, a]), Err(INVALID_VALUE));
     assert_eq!(empty(g, &[foreign]), Err(INVALID_VALUE));
-    let add = |from: CUgraphNode, to: CUgraphNode| {
-        cu!(cuGraphAddDependencies(g, &raw const from, &raw const to, 1))
-    };
-    let remove = |from: CUgraphNode, to: CUgraphNode| {
-        cu!(cuGraphRemoveDependencies(g, &raw const from, &raw const to, 1))
-    };
+    let add = |from: CUgraphNode, to: CUgraphNode| cu!(cuGraphAddDependencies(g, &raw const from, &raw const to, 1));
+    let remove =
+        |from: CUgraphNode, to: CUgraphNode| cu!(cuGraphRemoveDependencies(g, &raw const from, &raw const to, 1));
     assert_eq!(add(a, c), Err(INVALID_VALUE), "it is there already");
     assert_eq!(add(c, a), Err(INVALID_VALUE), "a circle");
     assert_eq!(add(a, a), Err(INVALID_VALUE), "a circle of one");
@@ -475,7 +478,8 @@ fn launches_of_one_graph_follow_each_other_across_streams() {
         Depth: 1,
         ..CUDA_MEMCPY3D::default()
     };
-    made::<CUgraphNode>(|out| cu!(cuGraphAddMemcpyNode(out, g, &raw const copy, 1, &raw const params, null_mut()))).unwrap();
+    made::<CUgraphNode>(|out| cu!(cuGraphAddMemcpyNode(out, g, &raw const copy, 1, &raw const params, null_mut())))
+        .unwrap();
     let exec = instance(g, 0).unwrap();
     for round in 0..20u32 {
         cu!(cuMemsetD32Async(half, 100 + round, 4, a)).unwrap();
@@ -493,6 +497,8 @@ fn launches_of_one_graph_follow_each_other_across_streams() {
 fn memory_nodes_take_memory_at_launch_and_keep_it_until_trimmed() {
     let _turn = Turn::take();
     cu!(cuDeviceGraphMemTrim(0)).unwrap();
+    let (mut zero, high) = (0u64, CUgraphMem_attribute(3));
+    cu!(cuDeviceSetGraphMemAttribute(0, high, (&raw mut zero).cast())).unwrap();
     let before = crate::device::physical_bytes(0);
     let (s, g) = (stream(), graph());
     let (alloc, addr) = alloc_node(g, &[], 3 * MIB);
@@ -521,10 +527,8 @@ fn memory_nodes_take_memory_at_launch_and_keep_it_until_trimmed() {
     assert_eq!((graph_memory(2), graph_memory(3)), (0, 4 << 20));
     assert_eq!(crate::device::physical_bytes(0), before);
     let mut one = 1u64;
-    let high = CUgraphMem_attribute(3);
     assert_eq!(cu!(cuDeviceSetGraphMemAttribute(0, high, (&raw mut one).cast())), Err(INVALID_VALUE));
-    one = 0;
-    cu!(cuDeviceSetGraphMemAttribute(0, high, (&raw mut one).cast())).unwrap();
+    cu!(cuDeviceSetGraphMemAttribute(0, high, (&raw mut zero).cast())).unwrap();
     assert_eq!(graph_memory(3), 0);
     cu!(cuGraphExecDestroy(exec)).unwrap();
     instance(g, 0).unwrap();
@@ -639,7 +643,7 @@ fn executable_graphs_can_be_changed_in_place() {
     let node = fill_node(g, &[], addr, 1).unwrap();
     let exec = instance(g, 0).unwrap();
     let run = || {
-        cu!(cuMemsetD32_v2(addr, 0, 16)).unwrap();
+        set(addr, 0, 16);
         launch(exec, s).unwrap();
         cu!(cuStreamSynchronize(s)).unwrap();
         word(addr)

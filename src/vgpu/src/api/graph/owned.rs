@@ -57,12 +57,7 @@ pub(crate) unsafe fn cuUserObjectRelease(object: CUuserObject, count: c_uint) ->
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphRetainUserObject(
-    graph: CUgraph,
-    object: CUuserObject,
-    count: c_uint,
-    flags: c_uint,
-) -> R {
+pub(crate) unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> R {
     counted(count)?;
     let mut s = driver()?;
     let graph = graph_of(&s, graph)?;

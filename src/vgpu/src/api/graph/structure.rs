@@ -330,7 +330,9 @@ fn dot(s: &State, graph: u64, text: &mut String) -> R {
 fn word(task: &Task) -> String {
     match task {
         Task::Kernel(p) => p.launch.entry.name.to_string_lossy().into_owned(),
-        Task::Copy(p) => format!("MEMCPY {} bytes", p.get().WidthInBytes * p.get().Height.max(1) * p.get().Depth.max(1)),
+        Task::Copy(p) => {
+            format!("MEMCPY {} bytes", p.get().WidthInBytes * p.get().Height.max(1) * p.get().Depth.max(1))
+        }
         Task::Set(p) => format!("MEMSET {:#x}", p.dst),
         Task::Host(..) => "HOST".to_owned(),
         Task::Child(_) => "GRAPH".to_owned(),
