@@ -5,7 +5,9 @@
 //!
 //! Without arguments everything is measured on the traces that come with the crate.
 
+mod peers;
 mod replay;
+mod speed;
 mod trace;
 
 use std::path::PathBuf;
@@ -43,12 +45,18 @@ fn main() -> std::process::ExitCode {
                         failed |= !capacity(&trace, mib);
                     }
                 }
+                if wants("peers") {
+                    compare(&trace);
+                }
             }
             Err(error) => {
                 eprintln!("pool: {error}");
                 failed = true;
             }
         }
+    }
+    if wants("speed") {
+        speed::all();
     }
     std::process::ExitCode::from(u8::from(failed))
 }
@@ -60,6 +68,40 @@ fn shipped() -> Vec<PathBuf> {
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     files.sort();
     files
+}
+
+/// Smallest capacity of the models of other allocators.
+fn compare(trace: &Trace) {
+    let makers: [fn(u64) -> Box<dyn peers::Peer>; 4] = [
+        |capacity| Box::new(peers::Bfc::new(capacity)),
+        |capacity| Box::new(peers::Torch::new(capacity)),
+        |capacity| Box::new(peers::Rmm::new(capacity)),
+        |capacity| Box::new(peers::Offsets::new(capacity)),
+    ];
+    for make in makers {
+        let fits = |capacity: u64| {
+            let mut peer = make(capacity);
+            let mut addresses = vec![0; trace.blocks as usize];
+            trace.events.iter().all(|event| {
+                let address = &mut addresses[event.block as usize];
+                if event.bytes > 0 {
+                    peer.allocate(event.bytes as u64).map(|addr| *address = addr).is_some()
+                } else {
+                    peer.free(*address);
+                    true
+                }
+            })
+        };
+        if let Some(least) = replay::smallest(trace.peak, fits) {
+            println!(
+                "{{\"bench\":\"peer_capacity\",\"trace\":\"{}\",\"allocator\":\"{}\",\"peak_live_bytes\":{},\"min_capacity_bytes\":{least},\"ratio\":{:.4}}}",
+                trace.name,
+                make(1 << 20).name(),
+                trace.peak,
+                least as f64 / trace.peak as f64
+            );
+        }
+    }
 }
 
 /// Smallest capacity, and what happens with 3 % more than the peak.

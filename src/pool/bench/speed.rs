@@ -1,0 +1,123 @@
+//! Nanoseconds per pair of allocation and free: hot, and random churn with many blocks live, with one and
+//! two threads; the pool and its peers in the same run. Touches the clock only.
+
+use crate::peers::{Bfc, Offsets, Peer, Rmm, Torch};
+use std::sync::Barrier;
+use std::time::Instant;
+use weir_pool::sim::Device;
+use weir_pool::{Config, Pool, Request};
+
+const CAPACITY: u64 = 64 << 30;
+
+/// Sizes as a training job has them: mostly small, some large.
+fn size(random: u64) -> u64 {
+    match random % 10 {
+        0..6 => 256 + (random >> 8) % (16 << 10),
+        6..9 => 1024 + (random >> 8) % (256 << 10),
+        _ => 4096 + (random >> 8) % (2 << 20),
+    }
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
+}
+
+/// One thread's work: `live` blocks are held, one at random is replaced per pair. With `live` 0 a block
+/// is taken and given back at once. Returns nanoseconds per pair.
+fn churn(live: usize, pairs: u64, seed: u64, start: impl FnOnce(), take: &mut dyn FnMut(u64) -> u64, give: &mut dyn FnMut(u64)) -> f64 {
+    let mut state = seed | 1;
+    let mut held: Vec<u64> = (0..live).map(|_| take(size(next(&mut state)))).collect();
+    // Reach the steady state, and let every table grow to its size, before the clock starts.
+    let mut round = |count: u64, state: &mut u64| {
+        for _ in 0..count {
+            if live == 0 {
+                let addr = take(4096);
+                give(addr);
+            } else {
+                let at = (next(state) % live as u64) as usize;
+                give(held[at]);
+                held[at] = take(size(next(state)));
+            }
+        }
+    };
+    round(pairs / 2, &mut state);
+    start();
+    let clock = Instant::now();
+    round(pairs, &mut state);
+    let nanos = clock.elapsed().as_nanos() as f64 / pairs as f64;
+    held.into_iter().for_each(give);
+    nanos
+}
+
+fn pool(live: usize, threads: u64, pairs: u64, synchronous: bool) -> f64 {
+    let device = Device::new(CAPACITY);
+    let Ok(pool) = Pool::new(Config::new(CAPACITY), &device) else { return f64::NAN };
+    let barrier = Barrier::new(threads as usize);
+    let one = |thread: u64| {
+        let stream = (!synchronous).then_some(thread);
+        let mut pairs_done = 0;
+        let mut take = |bytes: u64| {
+            let request = Request { bytes, stream, context: 1, ..Request::default() };
+            pool.allocate(&device, &request).map_or(0, |block| block.addr)
+        };
+        let mut give = |addr: u64| {
+            if synchronous {
+                let _ = pool.free(&device, addr);
+                pairs_done += 1;
+                if pairs_done % 4096 == 0 {
+                    let proof = pool.sync_began(1);
+                    pool.sync_ended(proof, true);
+                }
+            } else {
+                let _ = pool.free_async(addr, thread, 1);
+            }
+        };
+        churn(live, pairs, thread * 31, || { barrier.wait(); }, &mut take, &mut give)
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let running: Vec<_> = (1..=threads).map(|thread| scope.spawn(move || one(thread))).collect();
+        let times: Vec<f64> = running.into_iter().filter_map(|thread| thread.join().ok()).collect();
+        times.iter().sum::<f64>() / times.len().max(1) as f64
+    })
+}
+
+fn peer(peer: &mut dyn Peer, live: usize, pairs: u64) -> f64 {
+    let cell = std::cell::RefCell::new(peer);
+    let mut take = |bytes: u64| cell.borrow_mut().allocate(bytes).unwrap_or(0);
+    let mut give = |addr: u64| cell.borrow_mut().free(addr);
+    churn(live, pairs, 31, || {}, &mut take, &mut give)
+}
+
+fn print(allocator: &str, live: usize, threads: u64, nanos: f64) {
+    let what = if live == 0 { "hot" } else { "churn" };
+    println!(
+        "{{\"bench\":\"speed\",\"allocator\":\"{allocator}\",\"pattern\":\"{what}\",\"live\":{live},\"threads\":{threads},\"ns_per_pair\":{nanos:.1}}}"
+    );
+}
+
+/// Best of three: other work on the machine only ever makes it slower.
+fn best(mut measure: impl FnMut() -> f64) -> f64 {
+    (0..3).map(|_| measure()).fold(f64::INFINITY, f64::min)
+}
+
+pub(crate) fn all() {
+    for live in [0, 100, 1_000, 10_000, 100_000] {
+        let pairs = 400_000;
+        for threads in [1, 2] {
+            print("weir", live, threads, best(|| pool(live, threads, pairs, false)));
+        }
+        print("weir_synchronous", live, 1, best(|| pool(live, 1, pairs, true)));
+        print("offset_allocator", live, 1, best(|| peer(&mut Offsets::new(CAPACITY), live, pairs)));
+        print("tensorflow_bfc", live, 1, best(|| peer(&mut Bfc::new(CAPACITY), live, pairs)));
+        print("pytorch_native", live, 1, best(|| peer(&mut Torch::new(CAPACITY), live, pairs)));
+        // Its cost grows with the number of holes: fewer pairs, or it would take minutes.
+        let few = (40_000_000 / (live as u64 * live as u64 / 100 + 100)).clamp(300, pairs);
+        if live <= 10_000 {
+            print("rmm_pool", live, 1, peer(&mut Rmm::new(CAPACITY), live, few));
+        }
+    }
+}
