@@ -1,6 +1,7 @@
 //! Libraries and their kernels, which belong to no context.
 
-use super::module::{give_range, image_at, image_in_file, options, text};
+use super::jit::JitOptions;
+use super::module::{give_range, image_at, image_in_file, text};
 use super::{need, put};
 use crate::error::*;
 use crate::kernel::Image;
@@ -10,19 +11,21 @@ use weir_cuda::*;
 
 fn load(
     library: *mut CUlibrary,
-    jit: (c_uint, *mut CUjit_option, *mut *mut c_void),
+    jit: R<JitOptions>,
     settings: (c_uint, *mut CUlibraryOption, *mut *mut c_void),
     image: impl FnOnce() -> R<Arc<Image>>,
 ) -> R {
     need(library)?;
-    options(jit.0, jit.1, jit.2)?;
+    let jit = jit?;
     // Some options of libraries have no value.
     if settings.0 > 0 && settings.1.is_null() {
         return Err(INVALID_VALUE);
     }
     driver()?;
-    let image = image()?;
-    let handle = driver()?.load_library(image);
+    let image = image();
+    // SAFETY: the caller's lists and buffers.
+    unsafe { jit.answer(&image) };
+    let handle = driver()?.load_library(image?);
     // SAFETY: checked above.
     unsafe { put(library, handle as CUlibrary) };
     Ok(())
@@ -38,7 +41,7 @@ pub(crate) unsafe fn cuLibraryLoadData(
     library_option_values: *mut *mut c_void,
     num_library_options: c_uint,
 ) -> R {
-    let jit = (num_jit_options, jit_options, jit_options_values);
+    let jit = JitOptions::new(num_jit_options, jit_options, jit_options_values);
     let settings = (num_library_options, library_options, library_option_values);
     // SAFETY: the caller gives an image.
     load(library, jit, settings, || unsafe { image_at(code) })
@@ -54,7 +57,7 @@ pub(crate) unsafe fn cuLibraryLoadFromFile(
     library_option_values: *mut *mut c_void,
     num_library_options: c_uint,
 ) -> R {
-    let jit = (num_jit_options, jit_options, jit_options_values);
+    let jit = JitOptions::new(num_jit_options, jit_options, jit_options_values);
     let settings = (num_library_options, library_options, library_option_values);
     // SAFETY: the caller gives a C string.
     load(library, jit, settings, || unsafe { image_in_file(file_name) })

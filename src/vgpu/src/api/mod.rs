@@ -13,6 +13,7 @@ mod graph;
 mod host;
 mod init;
 mod ipc;
+mod jit;
 mod launch;
 mod library;
 mod memory;

@@ -1,5 +1,6 @@
 //! Modules and the linker.
 
+use super::jit::JitOptions;
 use super::{given, need, put};
 use crate::error::*;
 use crate::kernel::{Image, Link, Linked, eager};
@@ -49,15 +50,6 @@ pub(super) unsafe fn image_at(image: *const c_void) -> R<Arc<Image>> {
     unsafe { Image::at(image) }.map(Arc::new)
 }
 
-/// Options come with their values.
-pub(super) fn options<T>(count: c_uint, options: *mut T, values: *mut *mut c_void) -> R {
-    if count > 0 {
-        given(options)?;
-        given(values)?;
-    }
-    Ok(())
-}
-
 fn load(module: *mut CUmodule, image: impl FnOnce() -> R<Arc<Image>>) -> R {
     need(module)?;
     driver()?.current()?;
@@ -88,9 +80,14 @@ pub(crate) unsafe fn cuModuleLoadDataEx(
     jit_options: *mut CUjit_option,
     option_values: *mut *mut c_void,
 ) -> R {
-    options(num_options, jit_options, option_values)?;
-    // SAFETY: the caller gives an image.
-    load(module, || unsafe { image_at(image) })
+    let jit = JitOptions::new(num_options, jit_options, option_values)?;
+    load(module, || {
+        // SAFETY: the caller gives an image.
+        let image = unsafe { image_at(image) };
+        // SAFETY: the caller's lists and buffers.
+        unsafe { jit.answer(&image) };
+        image
+    })
 }
 
 pub(crate) unsafe fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> R {
@@ -147,11 +144,7 @@ pub(crate) unsafe fn cuModuleEnumerateFunctions(
 ///
 /// # Safety
 /// Both are NULL or the caller's places.
-pub(super) unsafe fn give_range(
-    dptr: *mut CUdeviceptr,
-    bytes: *mut usize,
-    range: impl FnOnce() -> R<(u64, u64)>,
-) -> R {
+pub(super) unsafe fn give_range(dptr: *mut CUdeviceptr, bytes: *mut usize, range: impl FnOnce() -> R<(u64, u64)>) -> R {
     if dptr.is_null() && bytes.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -225,7 +218,7 @@ pub(crate) unsafe fn cuLinkCreate(
     state_out: *mut CUlinkState,
 ) -> R {
     need(state_out)?;
-    options(num_options, link_options, option_values)?;
+    JitOptions::new(num_options, link_options, option_values)?;
     let mut s = driver()?;
     let ctx = s.current()?;
     let handle = s.fresh();
@@ -269,7 +262,7 @@ pub(crate) unsafe fn cuLinkAddData(
     option_values: *mut *mut c_void,
 ) -> R {
     given(data)?;
-    options(num_options, link_options, option_values)?;
+    JitOptions::new(num_options, link_options, option_values)?;
     if size > isize::MAX as usize {
         return Err(INVALID_VALUE);
     }
@@ -300,7 +293,7 @@ pub(crate) unsafe fn cuLinkAddFile(
     link_options: *mut CUjit_option,
     option_values: *mut *mut c_void,
 ) -> R {
-    options(num_options, link_options, option_values)?;
+    JitOptions::new(num_options, link_options, option_values)?;
     // SAFETY: the caller gives a C string.
     let bytes = unsafe { file(path)? };
     add(state, type_, &bytes)

@@ -47,12 +47,27 @@ impl Builtin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// Stores `pattern` in each of `words` 32-bit words.
-    Fill { to: u64, words: u64, pattern: u32 },
+    Fill {
+        to: u64,
+        words: u64,
+        pattern: u32,
+    },
     /// Adds the number of words that are not `pattern` to the word at `errors`.
-    Check { at: u64, words: u64, pattern: u32, errors: u64 },
-    Copy { to: u64, from: u64, words: u64 },
+    Check {
+        at: u64,
+        words: u64,
+        pattern: u32,
+        errors: u64,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        words: u64,
+    },
     /// Keeps its stream busy.
-    Spin { nanos: u64 },
+    Spin {
+        nanos: u64,
+    },
 }
 
 impl Call {

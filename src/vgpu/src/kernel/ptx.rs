@@ -280,7 +280,8 @@ impl<'a> Parser<'a> {
             }
         };
         let element = width.ok_or(Malformed)? * lanes;
-        let mut declared = Declared { name, align: align.unwrap_or(element), element, size: element, managed, open: None };
+        let mut declared =
+            Declared { name, align: align.unwrap_or(element), element, size: element, managed, open: None };
         self.dimensions(&mut declared)?;
         Ok(declared)
     }

@@ -31,8 +31,9 @@ impl Settings {
             | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
             | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => value >= 0,
             A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => matches!(value, 0 | 1),
-            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            | A::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => (0..=2).contains(&value),
+            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE | A::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {
+                (0..=2).contains(&value)
+            }
             // The others can only be read.
             _ => false,
         };
