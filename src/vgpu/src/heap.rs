@@ -108,7 +108,10 @@ impl Heap {
                 file.map(base, small + large, 0, Protection::ReadWrite)?;
                 Some(file)
             }
-            Backing::None => None,
+            Backing::None => {
+                crate::memory::add_device_range(base, small + large);
+                None
+            }
         };
         let new = || {
             Some(Self {
