@@ -48,20 +48,8 @@ fn scratch() -> PathBuf {
 }
 
 fn intent(asked: u64) -> Intent {
-    let by = Attribution {
-        stack: 1,
-        op: 2,
-        python: 3,
-    };
-    Intent {
-        kind: Kind::Alloc,
-        class: Class::Block,
-        device: 0,
-        stream: 0,
-        asked,
-        address: 0,
-        by,
-    }
+    let by = Attribution { stack: 1, op: 2, python: 3 };
+    Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, asked, address: 0, by }
 }
 
 fn primitives(rounds: u64) {
@@ -79,105 +67,48 @@ fn primitives(rounds: u64) {
         }
     };
     let none = serde_json::json!({});
-    print(
-        "rdtsc",
-        best(rounds, |n| {
-            (0..n).for_each(|_| _ = std::hint::black_box(clock.now()))
-        }),
-        "ns",
-        &none,
-    );
-    let what =
-        serde_json::json!({ "what": "fetch_add, rdtsc, 64-byte store; 64 MiB ring in memory" });
+    print("rdtsc", best(rounds, |n| (0..n).for_each(|_| _ = std::hint::black_box(clock.now()))), "ns", &none);
+    let what = serde_json::json!({ "what": "fetch_add, rdtsc, 64-byte store; 64 MiB ring in memory" });
     print("primitive_1_thread", best(rounds, store), "ns", &what);
-    print(
-        "primitive_2_threads",
-        best_threads(2, rounds, |_, n| store(n)),
-        "ns",
-        &what,
-    );
+    print("primitive_2_threads", best_threads(2, rounds, |_, n| store(n)), "ns", &what);
 }
 
 fn recording(rounds: u64) {
     let dir = scratch();
     let journal = Journal::create(&Options::in_dir(&dir)).unwrap();
     let what = serde_json::json!({ "file": journal.path().is_some(), "ring_events": 1 << 20 });
-    let event = Event {
-        asked: 1000,
-        given: 1024,
-        address: 4096,
-        ..Event::new(Kind::Map, Class::Block, 0)
-    };
+    let event = Event { asked: 1000, given: 1024, address: 4096, ..Event::new(Kind::Map, Class::Block, 0) };
     let record = |rounds: u64| {
         for n in 0..rounds {
-            std::hint::black_box(journal.record(Event {
-                address: n,
-                ..event
-            }));
+            std::hint::black_box(journal.record(Event { address: n, ..event }));
         }
     };
     print("record_1_thread", best(rounds, record), "ns", &what);
-    print(
-        "record_2_threads",
-        best_threads(2, rounds, |_, n| record(n)),
-        "ns",
-        &what,
-    );
+    print("record_2_threads", best_threads(2, rounds, |_, n| record(n)), "ns", &what);
 
     let pair = |thread: u64, rounds: u64| {
         for n in 0..rounds {
             let address = thread << 40 | (n % 1000 + 1) << 9;
-            journal.pool_hit(
-                &intent(500),
-                Granted {
-                    address,
-                    given: 512,
-                },
-            );
+            journal.pool_hit(&intent(500), Granted { address, given: 512 });
             std::hint::black_box(journal.free(address, Class::Block, 0));
         }
     };
     let both = serde_json::json!({ "what": "one allocation and its free: two events, live table insert and remove" });
-    print(
-        "alloc_free_pair_1_thread",
-        best(rounds / 2, |n| pair(0, n)),
-        "ns",
-        &both,
-    );
-    print(
-        "alloc_free_pair_2_threads",
-        best_threads(2, rounds / 2, pair),
-        "ns",
-        &both,
-    );
+    print("alloc_free_pair_1_thread", best(rounds / 2, |n| pair(0, n)), "ns", &both);
+    print("alloc_free_pair_2_threads", best_threads(2, rounds / 2, pair), "ns", &both);
 
     for n in 0..100_000_u64 {
-        journal.pool_hit(
-            &intent(500),
-            Granted {
-                address: 1 << 45 | n << 9,
-                given: 512,
-            },
-        );
+        journal.pool_hit(&intent(500), Granted { address: 1 << 45 | n << 9, given: 512 });
     }
-    let full =
-        serde_json::json!({ "what": "the same with 100 000 live allocations, through tickets" });
+    let full = serde_json::json!({ "what": "the same with 100 000 live allocations, through tickets" });
     let ticket_pair = |rounds: u64| {
         for n in 0..rounds {
             let address = (n % 100_000 + 1) << 9;
-            journal.begin(intent(500)).granted(Granted {
-                address,
-                given: 512,
-            });
+            journal.begin(intent(500)).granted(Granted { address, given: 512 });
             journal.begin_free(address, Class::Block).freed(0);
         }
     };
-    print(
-        "ticket_pair_full_table",
-        best(rounds / 4, ticket_pair),
-        "ns",
-        &full,
-    );
+    print("ticket_pair_full_table", best(rounds / 4, ticket_pair), "ns", &full);
     let op = Op {
         name: "StatefulPartitionedCall/gradient_tape/sequential_1/dense_1/MatMul/MatMul",
         region: "output",
@@ -186,27 +117,53 @@ fn recording(rounds: u64) {
     };
     print(
         "intern_op_warm",
-        best(rounds / 10, |n| {
-            (0..n).for_each(|_| _ = std::hint::black_box(journal.op(&op)))
-        }),
+        best(rounds / 10, |n| (0..n).for_each(|_| _ = std::hint::black_box(journal.op(&op)))),
         "ns",
         &serde_json::json!({}),
     );
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// A stack of at least this depth, then `f`.
+#[inline(never)]
+fn deep(depth: u32, f: &mut dyn FnMut()) {
+    if depth == 0 {
+        f();
+    } else {
+        deep(depth - 1, f);
+    }
+    std::hint::black_box(depth);
+}
+
+fn stacks(rounds: u64) {
+    prepare_unwinding();
+    let journal =
+        Journal::create(&Options { dir: None, geometry: Geometry::default(), config: String::new() }).unwrap();
+    for (name, walk, share) in [
+        ("stack_frame_pointers", Walk::FramePointers, 1),
+        ("stack_tables", Walk::Tables, 1),
+        ("stack_backtrace", Walk::Backtrace, 10),
+    ] {
+        let mut to = [0; 30];
+        let (mut time, mut frames) = (0.0, 0);
+        deep(30, &mut || {
+            frames = capture_stack(walk, &mut to);
+            time =
+                best(rounds / share, |n| (0..n).for_each(|_| _ = std::hint::black_box(capture_stack(walk, &mut to))));
+        });
+        print(name, time, "ns", &serde_json::json!({ "frames": frames }));
+    }
+    let mut time = 0.0;
+    deep(30, &mut || {
+        time = best(rounds, |n| (0..n).for_each(|_| _ = std::hint::black_box(journal.native_stack(Walk::Best))));
+    });
+    print("stack_captured_and_interned", time, "ns", &serde_json::json!({ "frames": "whole stack" }));
+}
+
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap()
-        * 1024
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// In a process of its own, so that its memory can be told.
@@ -236,30 +193,17 @@ fn read_all(path: &str) {
 
 fn reading(events: u64) {
     let dir = scratch();
-    let geometry = Geometry {
-        events,
-        ..Geometry::default()
-    };
+    let geometry = Geometry { events, ..Geometry::default() };
     let journal = Journal::create(&Options::in_dir(&dir).sized(geometry)).unwrap();
     for n in 0..events / 2 {
-        journal.pool_hit(
-            &intent(500),
-            Granted {
-                address: (n + 1) << 9,
-                given: 512,
-            },
-        );
+        journal.pool_hit(&intent(500), Granted { address: (n + 1) << 9, given: 512 });
         if n >= 50_000 {
             journal.free((n - 49_999) << 9, Class::Block, 0);
         }
     }
     let path = journal.path().unwrap();
     let me = std::env::current_exe().unwrap();
-    let done = std::process::Command::new(me)
-        .arg("read")
-        .arg(&path)
-        .status()
-        .unwrap();
+    let done = std::process::Command::new(me).arg("read").arg(&path).status().unwrap();
     assert!(done.success());
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -276,5 +220,6 @@ fn main() {
     let rounds = if quick { 200_000 } else { 4_000_000 };
     primitives(rounds);
     recording(rounds);
+    stacks(rounds / 20);
     reading(if quick { 100_000 } else { 10_000_000 });
 }

@@ -39,10 +39,7 @@ fn meta(kind: Item, length: usize) -> u64 {
 /// The header word of an item.
 pub(crate) fn header(kind: Item, length: usize, words: &[u64]) -> u64 {
     let meta = meta(kind, length);
-    meta | u64::from(crc32c::crc32c_append(
-        crc_words(words),
-        &(meta >> 32).to_le_bytes(),
-    ))
+    meta | u64::from(crc32c::crc32c_append(crc_words(words), &(meta >> 32).to_le_bytes()))
 }
 
 /// Kind and length (bytes for text, else words) that a header word claims.
@@ -124,14 +121,8 @@ impl Arena {
         let Some(place) = self.data.get(start..start + 1 + words.len()) else {
             return false;
         };
-        place
-            .first()
-            .is_some_and(|word| word.load(Ordering::Acquire) >> 32 == meta >> 32)
-            && place
-                .iter()
-                .skip(1)
-                .zip(words)
-                .all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+        place.first().is_some_and(|word| word.load(Ordering::Acquire) >> 32 == meta >> 32)
+            && place.iter().skip(1).zip(words).all(|(word, value)| word.load(Ordering::Relaxed) == *value)
     }
 
     /// Reads an item back: its length and words.
@@ -139,18 +130,10 @@ impl Arena {
         let start = id as usize * UNIT_WORDS;
         let head = self.data.get(start)?.load(Ordering::Acquire);
         let (found, length) = claims(head);
-        let count = if kind == Item::Text {
-            length.div_ceil(8)
-        } else {
-            length
-        };
+        let count = if kind == Item::Text { length.div_ceil(8) } else { length };
         let place = self.data.get(start + 1..start + 1 + count)?;
-        let words: Vec<u64> = place
-            .iter()
-            .map(|word| word.load(Ordering::Relaxed))
-            .collect();
-        (id != 0 && found == kind as u8 && header(kind, length, &words) == head)
-            .then_some((length, words))
+        let words: Vec<u64> = place.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        (id != 0 && found == kind as u8 && header(kind, length, &words) == head).then_some((length, words))
     }
 }
 
@@ -182,12 +165,8 @@ mod tests {
     use super::*;
 
     fn arena(units: usize) -> Arena {
-        let words = |count: usize| -> &'static [AtomicU64] {
-            (0..count)
-                .map(|_| AtomicU64::new(0))
-                .collect::<Vec<_>>()
-                .leak()
-        };
+        let words =
+            |count: usize| -> &'static [AtomicU64] { (0..count).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak() };
         Arena::new(words(units * UNIT_WORDS), words(units.next_power_of_two()))
     }
 
@@ -216,11 +195,7 @@ mod tests {
     #[test]
     fn threads_agree_on_ids() {
         let arena = arena(100_000);
-        let ids = || {
-            (0..2000_u64)
-                .map(|n| arena.intern(Item::Stack, 2, &[n, n * n]))
-                .collect::<Vec<_>>()
-        };
+        let ids = || (0..2000_u64).map(|n| arena.intern(Item::Stack, 2, &[n, n * n])).collect::<Vec<_>>();
         let (a, b) = std::thread::scope(|scope| {
             let other = scope.spawn(ids);
             (ids(), other.join().unwrap())
@@ -231,22 +206,12 @@ mod tests {
     #[test]
     fn text_is_kept_to_the_byte() {
         let arena = arena(1000);
-        for text in [
-            "",
-            "a",
-            "12345678",
-            "123456789",
-            "gradient_tape/sequential_1/dense_1/MatMul",
-        ] {
+        for text in ["", "a", "12345678", "123456789", "gradient_tape/sequential_1/dense_1/MatMul"] {
             let mut words = [0; LONGEST_TEXT];
             let length = text_words(text.as_bytes(), &mut words);
             let id = arena.intern(Item::Text, length, &words[..length.div_ceil(8)]);
             let (length, words) = arena.get(Item::Text, id).unwrap();
-            let bytes: Vec<u8> = words
-                .iter()
-                .flat_map(|word| word.to_le_bytes())
-                .take(length)
-                .collect();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
             assert_eq!(bytes, text.as_bytes());
         }
     }

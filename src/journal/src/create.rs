@@ -7,9 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::layout::{
-    Geometry, HEADER_BYTES, MAGIC, SECTIONS, Section, VERSION_MAJOR, VERSION_MINOR, crc_words, word,
-};
+use crate::layout::{Geometry, HEADER_BYTES, MAGIC, SECTIONS, Section, VERSION_MAJOR, VERSION_MINOR, crc_words, word};
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
@@ -29,11 +27,7 @@ pub struct Options {
 impl Options {
     /// A journal of the usual size in this directory.
     pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: Some(dir.into()),
-            geometry: Geometry::default(),
-            config: String::new(),
-        }
+        Self { dir: Some(dir.into()), geometry: Geometry::default(), config: String::new() }
     }
 
     /// The same with these sizes.
@@ -46,13 +40,9 @@ impl Options {
 
 /// The directory that is used when none is named: `$XDG_STATE_HOME/weir`, else `~/.local/state/weir`.
 pub fn default_dir() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| {
-        let home = std::env::var_os("HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())?;
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute())?;
         Some(home.join(".local/state"))
     })?;
     Some(state.join("weir"))
@@ -101,11 +91,7 @@ pub(crate) fn stat_fields(stat: &str) -> Option<(u32, u64)> {
 /// The kernel's name for this boot; zero when unknown.
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = text
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .take(32)
-        .collect();
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).take(32).collect();
     u128::from_str_radix(&hex, 16).unwrap_or(0).to_be_bytes()
 }
 
@@ -121,10 +107,7 @@ impl Journal {
         let (sections, bytes) = options.geometry.sections();
         let (mapping, backing) = match create_file(options.dir.as_ref(), bytes) {
             Ok((mapping, backing)) => (mapping, backing),
-            Err(error) => (
-                Mapping::anonymous(bytes)?,
-                Backing::memory(error.to_string()),
-            ),
+            Err(error) => (Mapping::anonymous(bytes)?, Backing::memory(error.to_string())),
         };
         let clock = Clock::best();
         fill_header(mapping.words(), &sections, bytes, clock);
@@ -140,10 +123,7 @@ impl Journal {
 
 fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backing)> {
     let Some(dir) = dir else {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "no directory for journals",
-        ));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no directory for journals"));
     };
     let dir = SafeDir::open(dir)?;
     let (name, file) = create_named(&dir)?;
@@ -162,17 +142,11 @@ fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backin
 }
 
 fn create_named(dir: &SafeDir) -> io::Result<(String, File)> {
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let pid = std::process::id();
     let mut last = None;
     for turn in 0..100 {
-        let name = if turn == 0 {
-            format!("{seconds}-{pid}.weir")
-        } else {
-            format!("{seconds}-{pid}-{turn}.weir")
-        };
+        let name = if turn == 0 { format!("{seconds}-{pid}.weir") } else { format!("{seconds}-{pid}-{turn}.weir") };
         match dir.create(&name) {
             Ok(file) => return Ok((name, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
@@ -182,28 +156,17 @@ fn create_named(dir: &SafeDir) -> io::Result<(String, File)> {
     Err(last.unwrap_or_else(|| io::Error::other("no free file name")))
 }
 
-fn fill_header(
-    words: &[AtomicU64],
-    sections: &[(u64, u64); SECTIONS.len()],
-    bytes: u64,
-    clock: Clock,
-) {
+fn fill_header(words: &[AtomicU64], sections: &[(u64, u64); SECTIONS.len()], bytes: u64, clock: Clock) {
     let set = |index: usize, value: u64| {
         if let Some(place) = words.get(index) {
             place.store(value, Ordering::Relaxed);
         }
     };
     let own = Identity::own();
-    set(
-        word::VERSION,
-        u64::from(VERSION_MAJOR) | u64::from(VERSION_MINOR) << 32,
-    );
+    set(word::VERSION, u64::from(VERSION_MAJOR) | u64::from(VERSION_MINOR) << 32);
     set(word::HEADER_BYTES, HEADER_BYTES);
     set(word::FILE_BYTES, bytes);
-    set(
-        word::PID_UID,
-        u64::from(own.pid) | u64::from(own.user) << 32,
-    );
+    set(word::PID_UID, u64::from(own.pid) | u64::from(own.user) << 32);
     set(word::PROCESS_START, own.start);
     store_bytes(words, word::BOOT_ID, &own.boot);
     set(word::PID_NAMESPACE, own.namespace);
@@ -219,25 +182,11 @@ fn fill_header(
         set(word::SECTIONS + 2 * number + 1, *size);
     }
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    store_text(
-        words,
-        word::COMMAND,
-        command.strip_suffix(b"\0").unwrap_or(&command),
-        word::COMMAND_BYTES,
-    );
+    store_text(words, word::COMMAND, command.strip_suffix(b"\0").unwrap_or(&command), word::COMMAND_BYTES);
     let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    store_text(
-        words,
-        word::EXE,
-        exe.as_os_str().as_encoded_bytes(),
-        word::EXE_BYTES,
-    );
-    let fixed: Vec<u64> = words
-        .iter()
-        .take(word::STATIC_CRC)
-        .skip(1)
-        .map(|word| word.load(Ordering::Relaxed))
-        .collect();
+    store_text(words, word::EXE, exe.as_os_str().as_encoded_bytes(), word::EXE_BYTES);
+    let fixed: Vec<u64> =
+        words.iter().take(word::STATIC_CRC).skip(1).map(|word| word.load(Ordering::Relaxed)).collect();
     set(word::STATIC_CRC, u64::from(crc_words(&fixed)));
 }
 
@@ -264,9 +213,7 @@ pub(crate) fn store_text(words: &[AtomicU64], start: usize, text: &[u8], room: u
 /// The words of one section.
 pub(crate) fn section(words: &'static [AtomicU64], place: (u64, u64)) -> &'static [AtomicU64] {
     let start = place.0 as usize / 8;
-    words
-        .get(start..start + place.1 as usize / 8)
-        .unwrap_or_default()
+    words.get(start..start + place.1 as usize / 8).unwrap_or_default()
 }
 
 /// The words of a section by name.
@@ -275,9 +222,7 @@ pub(crate) fn named(
     table: &[(u64, u64); SECTIONS.len()],
     which: Section,
 ) -> &'static [AtomicU64] {
-    table
-        .get(which as usize)
-        .map_or(Default::default(), |place| section(words, *place))
+    table.get(which as usize).map_or(Default::default(), |place| section(words, *place))
 }
 
 #[cfg(test)]

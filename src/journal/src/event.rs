@@ -156,10 +156,7 @@ impl Class {
 
     /// The class with this number; unknown numbers are `Other`.
     pub fn from_number(number: u8) -> Self {
-        Self::ALL
-            .get(usize::from(number).wrapping_sub(1))
-            .copied()
-            .unwrap_or(Self::Other)
+        Self::ALL.get(usize::from(number).wrapping_sub(1)).copied().unwrap_or(Self::Other)
     }
 }
 
@@ -176,17 +173,11 @@ pub struct Attribution {
 
 impl Attribution {
     pub(crate) fn pack(self) -> u64 {
-        bits(self.stack.into(), 24)
-            | bits(self.op.into(), 20) << 24
-            | bits(self.python.into(), 20) << 44
+        bits(self.stack.into(), 24) | bits(self.op.into(), 20) << 24 | bits(self.python.into(), 20) << 44
     }
 
     pub(crate) fn unpack(word: u64) -> Self {
-        Self {
-            stack: bits(word, 24) as u32,
-            op: bits(word >> 24, 20) as u32,
-            python: bits(word >> 44, 20) as u32,
-        }
+        Self { stack: bits(word, 24) as u32, op: bits(word >> 24, 20) as u32, python: bits(word >> 44, 20) as u32 }
     }
 }
 
@@ -258,11 +249,7 @@ impl Event {
             result: 0,
             latency: 0,
             thread: 0,
-            by: Attribution {
-                stack: 0,
-                op: 0,
-                python: 0,
-            },
+            by: Attribution { stack: 0, op: 0, python: 0 },
             aux: 0,
             flags: 0,
         }
@@ -270,8 +257,7 @@ impl Event {
 
     /// Ticks between allocation and free, for a free.
     pub fn age(&self) -> Option<u64> {
-        (self.kind == Kind::Free && self.flags & FLAG_UNKNOWN_ADDRESS == 0)
-            .then(|| long_from_short(self.aux))
+        (self.kind == Kind::Free && self.flags & FLAG_UNKNOWN_ADDRESS == 0).then(|| long_from_short(self.aux))
     }
 
     /// The record, with its CRC.
@@ -343,9 +329,7 @@ pub fn short_from_long(value: u64) -> u16 {
 
 /// The duration that [`short_from_long`] stored.
 pub fn long_from_short(short: u16) -> u64 {
-    u64::from(short & 0x3ff)
-        .checked_shl(u32::from(short >> 10))
-        .unwrap_or(u64::MAX)
+    u64::from(short & 0x3ff).checked_shl(u32::from(short >> 10)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

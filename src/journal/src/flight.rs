@@ -82,12 +82,7 @@ impl InFlight {
             address: words[2],
             by: Attribution::unpack(words[4]),
         };
-        Ok(Some(Self {
-            intent,
-            since: words[1],
-            thread: bits(words[5], 24) as u32,
-            seq: words[6].checked_sub(1),
-        }))
+        Ok(Some(Self { intent, since: words[1], thread: bits(words[5], 24) as u32, seq: words[6].checked_sub(1) }))
     }
 }
 
@@ -103,9 +98,7 @@ pub(crate) struct Flights {
 
 impl Flights {
     pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
-        Self {
-            slots: words.as_chunks().0,
-        }
+        Self { slots: words.as_chunks().0 }
     }
 
     /// Fills a slot; `None` when there are more calls in flight than slots.
@@ -116,9 +109,7 @@ impl Flights {
             let index = start.wrapping_add(step) & mask;
             let slot = self.slots.get(index)?;
             if slot[0].load(Ordering::Relaxed) == EMPTY
-                && slot[0]
-                    .compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
+                && slot[0].compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 let packed = flight.pack();
                 for (word, value) in slot.iter().zip(packed).skip(1) {
@@ -158,18 +149,9 @@ mod tests {
             stream: 9,
             asked: 1 << 40,
             address: 77,
-            by: Attribution {
-                stack: 1 << 23,
-                op: 1 << 19,
-                python: 3,
-            },
+            by: Attribution { stack: 1 << 23, op: 1 << 19, python: 3 },
         };
-        InFlight {
-            intent,
-            since: 12345,
-            thread,
-            seq: None,
-        }
+        InFlight { intent, since: 12345, thread, seq: None }
     }
 
     #[test]
@@ -178,13 +160,7 @@ mod tests {
         let mut words = flight.pack();
         assert_eq!(InFlight::unpack(&words), Ok(Some(flight)));
         words[6] = 42;
-        assert_eq!(
-            InFlight::unpack(&words),
-            Ok(Some(InFlight {
-                seq: Some(41),
-                ..flight
-            }))
-        );
+        assert_eq!(InFlight::unpack(&words), Ok(Some(InFlight { seq: Some(41), ..flight })));
         words[3] ^= 8;
         assert_eq!(InFlight::unpack(&words), Err(()));
     }

@@ -18,10 +18,7 @@ impl Journal {
         if before != 0 && now.saturating_sub(before) < hz / 1000 * every_ms {
             return None;
         }
-        if last
-            .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err()
-        {
+        if last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return None;
         }
         self.read_host()
@@ -34,8 +31,7 @@ impl Journal {
         if let Some(place) = self.words.get(word::HOST_SAMPLE + 1) {
             place.store(resident, Ordering::Relaxed);
         }
-        let pinned = self.live_bytes(HOST_DEVICE, Class::Pinned)
-            + self.live_bytes(HOST_DEVICE, Class::Registered);
+        let pinned = self.live_bytes(HOST_DEVICE, Class::Pinned) + self.live_bytes(HOST_DEVICE, Class::Registered);
         self.refresh_anchor();
         Some(self.record(Event {
             given: resident,
@@ -46,9 +42,7 @@ impl Journal {
 
     /// Resident bytes at the last sample.
     pub fn resident_bytes(&self) -> u64 {
-        self.words
-            .get(word::HOST_SAMPLE + 1)
-            .map_or(0, |place| place.load(Ordering::Relaxed))
+        self.words.get(word::HOST_SAMPLE + 1).map_or(0, |place| place.load(Ordering::Relaxed))
     }
 
     /// Writes a later clock anchor, in turn into one of two places, so that one whole anchor always exists.
@@ -73,9 +67,7 @@ impl Journal {
 fn resident_pages(text: &[u8]) -> Option<u64> {
     let field = text.split(|byte| *byte == b' ').nth(1)?;
     field.iter().try_fold(0_u64, |sum, digit| {
-        digit
-            .is_ascii_digit()
-            .then(|| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+        digit.is_ascii_digit().then(|| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
     })
 }
 

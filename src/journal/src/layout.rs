@@ -175,26 +175,14 @@ pub struct Geometry {
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self {
-            events: 1 << 20,
-            live: 150_000,
-            flights: 1024,
-            names: 4 << 20,
-            stacks: 8 << 20,
-        }
+        Self { events: 1 << 20, live: 150_000, flights: 1024, names: 4 << 20, stacks: 8 << 20 }
     }
 }
 
 impl Geometry {
     /// A few hundred KiB: for tests and for processes that hardly allocate.
     pub const fn tiny() -> Self {
-        Self {
-            events: 64,
-            live: 512,
-            flights: 64,
-            names: 64 << 10,
-            stacks: 64 << 10,
-        }
+        Self { events: 64, live: 512, flights: 64, names: 64 << 10, stacks: 64 << 10 }
     }
 
     /// Ring slots.
@@ -277,9 +265,7 @@ mod tests {
 
     #[test]
     fn crc_is_crc32c_over_the_bytes() {
-        let words: Vec<u64> = (0..100_u64)
-            .map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-            .collect();
+        let words: Vec<u64> = (0..100_u64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(crc_words(&words), crc32c::crc32c(&bytes));
     }

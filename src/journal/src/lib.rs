@@ -16,20 +16,24 @@ mod live;
 mod names;
 mod oom;
 pub mod reader;
+mod retention;
 pub mod sabotage;
 mod sys;
+mod unwind;
 mod writer;
 
 pub use arena::Item;
 pub use create::{Identity, Options, default_dir};
 pub use event::{
-    Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT,
-    FLAG_UNKNOWN_ADDRESS, Kind, STREAM_UNKNOWN, long_from_short, short_from_long,
+    Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT, FLAG_UNKNOWN_ADDRESS,
+    Kind, STREAM_UNKNOWN, long_from_short, short_from_long,
 };
 pub use flight::{InFlight, Intent};
 pub use layout::Geometry;
 pub use live::LiveEntry;
 pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH};
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
+pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
 pub use sys::clock::{Anchor, Clock};
+pub use unwind::{Walk, capture_stack, prepare_unwinding};
 pub use writer::{FreeTicket, Granted, Journal, Ticket};

@@ -57,9 +57,7 @@ impl LiveEntry {
         let mut words = [
             bits(self.thread.into(), 24) << 8,
             self.address,
-            bits(self.given, 48)
-                | bits(self.class as u64, 4) << 48
-                | bits(self.device.into(), 6) << 52,
+            bits(self.given, 48) | bits(self.class as u64, 4) << 48 | bits(self.device.into(), 6) << 52,
             bits(self.asked, 48) | u64::from(self.stream) << 48,
             self.birth,
             self.time,
@@ -119,9 +117,7 @@ fn key_of(address: u64, class: Class) -> u64 {
 
 impl LiveTable {
     pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
-        Self {
-            buckets: words.as_chunks().0,
-        }
+        Self { buckets: words.as_chunks().0 }
     }
 
     fn home(&self, key: u64) -> usize {
@@ -129,21 +125,13 @@ impl LiveTable {
         (hash >> 20) as usize & (self.buckets.len().wrapping_sub(1))
     }
 
-    fn bucket(
-        &self,
-        home: usize,
-        step: usize,
-    ) -> Option<(usize, &'static [AtomicU64; BUCKET_WORDS])> {
+    fn bucket(&self, home: usize, step: usize) -> Option<(usize, &'static [AtomicU64; BUCKET_WORDS])> {
         let index = home.wrapping_add(step) & (self.buckets.len().wrapping_sub(1));
         Some((index, self.buckets.get(index)?))
     }
 
     fn entry(&self, place: Place) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
-        self.buckets
-            .get(place.bucket)?
-            .as_chunks()
-            .0
-            .get(place.slot + 1)
+        self.buckets.get(place.bucket)?.as_chunks().0.get(place.slot + 1)
     }
 
     /// Puts an entry into the table; `None` when the table is full. From the store of the entry's first word on, the
@@ -156,27 +144,14 @@ impl LiveTable {
             for slot in 0..BUCKET_ENTRIES {
                 let control = bucket.get(slot + 1)?;
                 if control.load(Ordering::Relaxed) != KEY_EMPTY
-                    || control
-                        .compare_exchange(
-                            KEY_EMPTY,
-                            KEY_CLAIMED,
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        )
-                        .is_err()
+                    || control.compare_exchange(KEY_EMPTY, KEY_CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err()
                 {
                     continue;
                 }
                 for passed in 0..step {
-                    self.bucket(home, passed)?
-                        .1
-                        .first()?
-                        .fetch_add(1, Ordering::Relaxed);
+                    self.bucket(home, passed)?.1.first()?.fetch_add(1, Ordering::Relaxed);
                 }
-                let place = Place {
-                    bucket: index,
-                    slot,
-                };
+                let place = Place { bucket: index, slot };
                 let words = self.entry(place)?;
                 let packed = entry.pack(STATE_LIVE);
                 for (word, value) in words.iter().zip(packed).skip(1) {
@@ -191,12 +166,7 @@ impl LiveTable {
     }
 
     /// Finds a live allocation and marks it as being given back, so that nobody else can do the same.
-    pub(crate) fn begin_free(
-        &self,
-        address: u64,
-        class: Class,
-        thread: u32,
-    ) -> Option<(Place, LiveEntry)> {
+    pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(Place, LiveEntry)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -205,24 +175,14 @@ impl LiveTable {
                 if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
                     continue;
                 }
-                let place = Place {
-                    bucket: index,
-                    slot,
-                };
+                let place = Place { bucket: index, slot };
                 let words = self.entry(place)?;
                 let first = words[0].load(Ordering::Acquire);
                 if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
                     continue;
                 }
-                let freeing = if off(Guard::Freeing) {
-                    first
-                } else {
-                    first & !0xff | STATE_FREEING
-                };
-                if words[0]
-                    .compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-                {
+                let freeing = if off(Guard::Freeing) { first } else { first & !0xff | STATE_FREEING };
+                if words[0].compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     if !off(Guard::Freeing) {
                         words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
                     }
@@ -255,8 +215,7 @@ impl LiveTable {
 
     /// Empties a place after its free was committed.
     pub(crate) fn remove(&self, place: Place) {
-        let (Some(words), Some(bucket)) = (self.entry(place), self.buckets.get(place.bucket))
-        else {
+        let (Some(words), Some(bucket)) = (self.entry(place), self.buckets.get(place.bucket)) else {
             return;
         };
         let Some(control) = bucket.get(place.slot + 1) else {
@@ -281,8 +240,7 @@ impl LiveTable {
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&LiveEntry)) {
         for bucket in self.buckets {
             for words in bucket.as_chunks::<RECORD_WORDS>().0.iter().skip(1) {
-                let snapshot: [u64; RECORD_WORDS] =
-                    std::array::from_fn(|word| words[word].load(Ordering::Acquire));
+                let snapshot: [u64; RECORD_WORDS] = std::array::from_fn(|word| words[word].load(Ordering::Acquire));
                 if snapshot[0] & 0xff == STATE_EMPTY {
                     continue;
                 }
@@ -303,9 +261,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn table(buckets: usize) -> LiveTable {
-        let words: Vec<AtomicU64> = (0..buckets * BUCKET_WORDS)
-            .map(|_| AtomicU64::new(0))
-            .collect();
+        let words: Vec<AtomicU64> = (0..buckets * BUCKET_WORDS).map(|_| AtomicU64::new(0)).collect();
         LiveTable::new(words.leak())
     }
 
@@ -320,21 +276,14 @@ mod tests {
             birth,
             time: 99,
             thread: 1234,
-            by: Attribution {
-                stack: 1,
-                op: 2,
-                python: 3,
-            },
+            by: Attribution { stack: 1, op: 2, python: 3 },
         }
     }
 
     #[test]
     fn an_entry_comes_back_as_it_went() {
         let entry = entry(0xffff_ffff_ffff_f000, 5);
-        assert_eq!(
-            LiveEntry::unpack(&entry.pack(STATE_LIVE)),
-            Some((entry, STATE_LIVE))
-        );
+        assert_eq!(LiveEntry::unpack(&entry.pack(STATE_LIVE)), Some((entry, STATE_LIVE)));
         let mut words = entry.pack(STATE_LIVE);
         words[4] ^= 1;
         assert_eq!(LiveEntry::unpack(&words), None);
@@ -346,9 +295,7 @@ mod tests {
         for round in 0..100_000_u64 {
             table.insert(&entry(round << 8, round)).unwrap();
             if round >= 80 {
-                let (place, _) = table
-                    .begin_free((round - 80) << 8, Class::Block, 1)
-                    .unwrap();
+                let (place, _) = table.begin_free((round - 80) << 8, Class::Block, 1).unwrap();
                 table.remove(place);
             }
         }
@@ -357,21 +304,14 @@ mod tests {
             table.remove(place);
         }
         for bucket in table.buckets {
-            assert!(
-                bucket[..8]
-                    .iter()
-                    .all(|word| word.load(Ordering::Relaxed) == 0),
-                "a removal left something"
-            );
+            assert!(bucket[..8].iter().all(|word| word.load(Ordering::Relaxed) == 0), "a removal left something");
         }
     }
 
     #[test]
     fn a_full_table_says_so() {
         let table = table(2);
-        let kept = (0..20)
-            .filter(|n| table.insert(&entry(n << 12, *n)).is_some())
-            .count();
+        let kept = (0..20).filter(|n| table.insert(&entry(n << 12, *n)).is_some()).count();
         assert_eq!(kept, 14);
     }
 

@@ -53,10 +53,7 @@ impl Journal {
         }
         let name = self.text(op.name);
         let (region, shape) = (self.text(op.region), self.text(op.shape));
-        let words = [
-            u64::from(name) | u64::from(region) << 32,
-            u64::from(shape) | u64::from(op.dtype) << 32,
-        ];
+        let words = [u64::from(name) | u64::from(region) << 32, u64::from(shape) | u64::from(op.dtype) << 32];
         self.known(self.names.intern(Item::Op, 2, &words))
     }
 
@@ -73,34 +70,20 @@ impl Journal {
         for (word, line) in words.iter_mut().zip(lines) {
             *word = u64::from(*line);
         }
-        let used = words
-            .get(..lines.len().min(PYTHON_DEPTH))
-            .unwrap_or_default();
-        if used.is_empty() {
-            0
-        } else {
-            self.known(self.names.intern(Item::Python, used.len(), used))
-        }
+        let used = words.get(..lines.len().min(PYTHON_DEPTH)).unwrap_or_default();
+        if used.is_empty() { 0 } else { self.known(self.names.intern(Item::Python, used.len(), used)) }
     }
 
     /// The id of a native stack: return addresses, innermost first.
     pub fn stack(&self, addresses: &[u64]) -> u32 {
         let used = addresses.get(..STACK_DEPTH).unwrap_or(addresses);
-        if used.is_empty() {
-            0
-        } else {
-            self.known(self.stacks.intern(Item::Stack, used.len(), used))
-        }
+        if used.is_empty() { 0 } else { self.known(self.stacks.intern(Item::Stack, used.len(), used)) }
     }
 
     /// A text by its id. Allocates.
     pub fn text_of(&self, id: u32) -> Option<String> {
         let (length, words) = self.names.get(Item::Text, id)?;
-        let bytes: Vec<u8> = words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .take(length)
-            .collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -133,17 +116,9 @@ impl Journal {
             packed[1] = module.bias;
             packed[2] = module.start;
             packed[3] = path | (module.size.div_ceil(4096) << 32);
-            for (word, chunk) in packed
-                .iter_mut()
-                .skip(4)
-                .zip(module.build_id.chunks(8))
-                .take(3)
-            {
+            for (word, chunk) in packed.iter_mut().skip(4).zip(module.build_id.chunks(8)).take(3) {
                 let mut bytes = [0; 8];
-                bytes
-                    .iter_mut()
-                    .zip(chunk)
-                    .for_each(|(to, from)| *to = *from);
+                bytes.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
                 *word = u64::from_le_bytes(bytes);
             }
             let known = module.build_id.len().min(24) as u64;

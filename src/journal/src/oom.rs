@@ -89,9 +89,7 @@ impl Situation {
     pub fn cause(&self, asked: u64) -> Cause {
         if self.pool_free >= asked && self.pool_largest < asked {
             Cause::Fragmentation
-        } else if self.pool_free.saturating_add(self.pool_deferred) >= asked
-            && self.pool_deferred > 0
-        {
+        } else if self.pool_free.saturating_add(self.pool_deferred) >= asked && self.pool_deferred > 0 {
             Cause::Deferred
         } else if self.cap > 0 && self.charged.saturating_add(asked) > self.cap {
             Cause::Cap
@@ -182,11 +180,7 @@ impl Journal {
     /// A request failed for want of memory: records the event, and reports it unless its cause is known already.
     pub fn out_of_memory(&self, failure: &Failure, situation: &Situation) -> Outcome {
         let cause = situation.cause(failure.asked);
-        let seen = self
-            .words
-            .get(word::OOM_SEEN)
-            .map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
-            + 1;
+        let seen = self.words.get(word::OOM_SEEN).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
         let (number, times, fresh) = self.count_cause(failure, cause);
         let event = self.record(Event {
             asked: failure.asked,
@@ -208,29 +202,19 @@ impl Journal {
         self.fill_slot(dump, &report);
         let written = self.write_json(&report);
         let text = self.text_of_report(&report, written.as_deref());
-        Outcome::Reported {
-            report: Box::new(report),
-            text,
-        }
+        Outcome::Reported { report: Box::new(report), text }
     }
 
     /// Finds or makes the entry of a cause: its number, how often it was seen, and whether to report it.
     fn count_cause(&self, failure: &Failure, cause: Cause) -> (u16, u64, bool) {
         let by = failure.by;
-        let mut key = by.pack()
-            ^ u64::from(failure.device) << 8
-            ^ (failure.class as u64)
-            ^ (cause as u64) << 16;
+        let mut key = by.pack() ^ u64::from(failure.device) << 8 ^ (failure.class as u64) ^ (cause as u64) << 16;
         key = (key ^ key >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let hz = self
-            .words
-            .get(word::TICK_HZ)
-            .map_or(1, |hz| hz.load(Ordering::Relaxed));
+        let hz = self.words.get(word::TICK_HZ).map_or(1, |hz| hz.load(Ordering::Relaxed));
         let now = self.now();
         let causes = self.causes.as_chunks::<CAUSE_WORDS>().0;
         for (number, entry) in causes.iter().enumerate() {
-            let found = match entry[0].compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire)
-            {
+            let found = match entry[0].compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => key,
                 Err(other) => other,
             };
@@ -240,14 +224,11 @@ impl Journal {
             }
             let times = entry[1].fetch_add(1, Ordering::Relaxed) + 1;
             let last = entry[3].swap(now, Ordering::Relaxed);
-            entry[2]
-                .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
-                .ok();
+            entry[2].compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
             entry[4].fetch_max(failure.asked, Ordering::Relaxed);
             entry[5].store(failure.asked, Ordering::Relaxed);
             entry[6].store(by.pack(), Ordering::Relaxed);
-            let place =
-                u64::from(failure.device) | (failure.class as u64) << 8 | (cause as u64) << 16;
+            let place = u64::from(failure.device) | (failure.class as u64) << 8 | (cause as u64) << 16;
             entry[7].store(place, Ordering::Relaxed);
             let quiet = now.saturating_sub(last) > hz.saturating_mul(QUIET_SECONDS);
             return (number as u16, times, times == 1 || quiet);
@@ -263,14 +244,11 @@ impl Journal {
         event: u64,
         counts: (u64, u64),
     ) -> OomReport {
-        let mut groups: std::collections::HashMap<(u32, u32, Class), (u64, u64)> =
-            std::collections::HashMap::new();
+        let mut groups: std::collections::HashMap<(u32, u32, Class), (u64, u64)> = std::collections::HashMap::new();
         let (mut live_bytes, mut live_blocks) = (0_u64, 0);
         self.for_each_live(|entry| {
             if entry.device == failure.device && is_jobs_own(entry.class) {
-                let group = groups
-                    .entry((entry.by.op, entry.by.python, entry.class))
-                    .or_default();
+                let group = groups.entry((entry.by.op, entry.by.python, entry.class)).or_default();
                 group.0 = group.0.saturating_add(entry.given);
                 group.1 += 1;
                 live_bytes = live_bytes.saturating_add(entry.given);
@@ -278,24 +256,15 @@ impl Journal {
             }
         });
         let mut groups: Vec<_> = groups.into_iter().collect();
-        groups.sort_unstable_by_key(|(owner, (bytes, _))| {
-            (std::cmp::Reverse(*bytes), owner.0, owner.1)
+        groups.sort_unstable_by_key(|(owner, (bytes, _))| (std::cmp::Reverse(*bytes), owner.0, owner.1));
+        let holders = groups.into_iter().take(HOLDERS).map(|((op, python, class), (bytes, blocks))| Holder {
+            op: self.op_name(op).unwrap_or_default(),
+            python: self.python_line(python).unwrap_or_default(),
+            class,
+            bytes,
+            blocks,
         });
-        let holders =
-            groups
-                .into_iter()
-                .take(HOLDERS)
-                .map(|((op, python, class), (bytes, blocks))| Holder {
-                    op: self.op_name(op).unwrap_or_default(),
-                    python: self.python_line(python).unwrap_or_default(),
-                    class,
-                    bytes,
-                    blocks,
-                });
-        let stack = self
-            .stacks
-            .get(crate::arena::Item::Stack, failure.by.stack)
-            .map_or(Vec::new(), |(_, words)| words);
+        let stack = self.stacks.get(crate::arena::Item::Stack, failure.by.stack).map_or(Vec::new(), |(_, words)| words);
         OomReport {
             schema: OOM_SCHEMA,
             pid: std::process::id(),
@@ -309,11 +278,7 @@ impl Journal {
             cause,
             op: self.op_name(failure.by.op).unwrap_or_default(),
             python: self.python_line(failure.by.python).unwrap_or_default(),
-            stack: stack
-                .iter()
-                .take(STACK_DEPTH)
-                .map(|address| format!("{address:#x}"))
-                .collect(),
+            stack: stack.iter().take(STACK_DEPTH).map(|address| format!("{address:#x}")).collect(),
             situation: *situation,
             live_bytes,
             live_blocks,
@@ -326,11 +291,7 @@ impl Journal {
     /// The first dumps keep their slots; later ones take turns in the others.
     fn fill_slot(&self, dump: u64, report: &OomReport) {
         let kept = OOM_KEPT as u64;
-        let slot = if dump < kept {
-            dump
-        } else {
-            kept + (dump - kept) % kept
-        } as usize;
+        let slot = if dump < kept { dump } else { kept + (dump - kept) % kept } as usize;
         let words = OOM_SLOT_BYTES / 8;
         let Some(place) = self.oom.get(slot * words..(slot + 1) * words) else {
             return;
@@ -338,9 +299,7 @@ impl Journal {
         let mut report = report.clone();
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         // What does not fit loses its tail: first the stack, then holders one by one.
-        while text.len() > OOM_SLOT_BYTES - 24
-            && (!report.stack.is_empty() || !report.holders.is_empty())
-        {
+        while text.len() > OOM_SLOT_BYTES - 24 && (!report.stack.is_empty() || !report.holders.is_empty()) {
             if report.stack.is_empty() {
                 report.holders.pop();
             } else {
@@ -363,10 +322,7 @@ impl Journal {
     /// Writes `<journal>.oom.json`, all reports of this process so far that the slots hold, whole or not at all.
     fn write_json(&self, report: &OomReport) -> Option<String> {
         let dir = self.backing.dir.as_ref()?;
-        let (name, draft) = (
-            format!("{}.oom.json", self.backing.name),
-            format!(".{}.oom.draft", self.backing.name),
-        );
+        let (name, draft) = (format!("{}.oom.json", self.backing.name), format!(".{}.oom.draft", self.backing.name));
         let mut text = serde_json::to_vec_pretty(report).ok()?;
         text.push(b'\n');
         if text.len() as u64 > files::file_size_limit() {
@@ -374,9 +330,7 @@ impl Journal {
         }
         let _ = dir.remove(&draft);
         let mut file = dir.create(&draft).ok()?;
-        let done = file
-            .write_all(&text)
-            .and_then(|()| dir.rename(&draft, &name));
+        let done = file.write_all(&text).and_then(|()| dir.rename(&draft, &name));
         if done.is_err() {
             let _ = dir.remove(&draft);
             return None;
@@ -391,59 +345,27 @@ impl Journal {
         text
     }
 
-    fn write_text(
-        &self,
-        to: &mut String,
-        report: &OomReport,
-        json: Option<&str>,
-    ) -> std::fmt::Result {
+    fn write_text(&self, to: &mut String, report: &OomReport, json: Option<&str>) -> std::fmt::Result {
         let now = &report.situation;
-        writeln!(
-            to,
-            "weir: GPU OUT OF MEMORY   pid {}   GPU {}",
-            report.pid, report.device
-        )?;
+        writeln!(to, "weir: GPU OUT OF MEMORY   pid {}   GPU {}", report.pid, report.device)?;
         let who = [report.op.as_str(), report.python.as_str()];
-        let who: Vec<_> = who
-            .into_iter()
-            .filter(|text| !text.is_empty())
-            .map(|text| shortened(text, 60))
-            .collect();
-        writeln!(
-            to,
-            "Asked   {:>10}   {}",
-            human(report.asked),
-            who.join("   ")
-        )?;
+        let who: Vec<_> = who.into_iter().filter(|text| !text.is_empty()).map(|text| shortened(text, 60)).collect();
+        writeln!(to, "Asked   {:>10}   {}", human(report.asked), who.join("   "))?;
         let why = match report.cause {
-            Cause::Cap => format!(
-                "the cap is reached: {} of {} charged",
-                human(now.charged),
-                human(now.cap)
-            ),
+            Cause::Cap => format!("the cap is reached: {} of {} charged", human(now.charged), human(now.cap)),
             Cause::Fragmentation => format!(
                 "FRAGMENTATION: {} free in the pool, largest hole {}",
                 human(now.pool_free),
                 human(now.pool_largest)
             ),
-            Cause::Deferred => format!(
-                "{} freed memory may still be in use by the device",
-                human(now.pool_deferred)
-            ),
-            Cause::Device => format!(
-                "the device is full: {} of {} free",
-                human(now.device_free),
-                human(now.device_total)
-            ),
+            Cause::Deferred => format!("{} freed memory may still be in use by the device", human(now.pool_deferred)),
+            Cause::Device => {
+                format!("the device is full: {} of {} free", human(now.device_free), human(now.device_total))
+            }
             Cause::Unknown => "the driver refused; the numbers do not tell why".to_owned(),
         };
         writeln!(to, "Why     {why}")?;
-        writeln!(
-            to,
-            "Live    {:>10}   {} blocks",
-            human(report.live_bytes),
-            report.live_blocks
-        )?;
+        writeln!(to, "Live    {:>10}   {} blocks", human(report.live_bytes), report.live_blocks)?;
         writeln!(
             to,
             "Pool    {:>10} free   {} holes   {} deferred",
@@ -460,29 +382,14 @@ impl Journal {
                 human(now.charged_by_others)
             )?;
         }
-        writeln!(
-            to,
-            "Host    {:>10} resident   {} pinned",
-            human(now.resident),
-            human(now.pinned)
-        )?;
+        writeln!(to, "Host    {:>10} resident   {} pinned", human(now.resident), human(now.pinned))?;
         if !report.holders.is_empty() {
             writeln!(to, "Who holds it")?;
         }
         for (place, holder) in report.holders.iter().enumerate() {
-            let op = if holder.op.is_empty() {
-                "(no operation known)"
-            } else {
-                &holder.op
-            };
+            let op = if holder.op.is_empty() { "(no operation known)" } else { &holder.op };
             let (op, python) = (shortened(op, 40), shortened(&holder.python, 30));
-            writeln!(
-                to,
-                "{:>2} {op:<40} {python:<30} {:>10} {:>7}",
-                place + 1,
-                human(holder.bytes),
-                holder.blocks
-            )?;
+            writeln!(to, "{:>2} {op:<40} {python:<30} {:>10} {:>7}", place + 1, human(holder.bytes), holder.blocks)?;
         }
         if let Some(json) = json {
             writeln!(to, "More    {json}")?;
@@ -501,10 +408,7 @@ fn is_jobs_own(class: Class) -> bool {
 
 /// Checksum of an OOM slot.
 pub(crate) fn slot_crc(number: u64, text: &[u8]) -> u64 {
-    u64::from(crc32c::crc32c_append(
-        crc32c::crc32c(&number.to_le_bytes()),
-        text,
-    )) | 1 << 32
+    u64::from(crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), text)) | 1 << 32
 }
 
 /// The end of a text, which says more than its beginning, in at most `most` characters.
@@ -523,11 +427,7 @@ pub(crate) fn human(bytes: u64) -> String {
     let step = (64 - bytes.leading_zeros()).saturating_sub(1) as usize / 10;
     let step = step.min(UNITS.len() - 1);
     let unit = UNITS.get(step).copied().unwrap_or("B");
-    if step == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{:.2} {unit}", bytes as f64 / (1_u64 << (10 * step)) as f64)
-    }
+    if step == 0 { format!("{bytes} B") } else { format!("{:.2} {unit}", bytes as f64 / (1_u64 << (10 * step)) as f64) }
 }
 
 #[cfg(test)]
@@ -536,29 +436,13 @@ mod tests {
 
     #[test]
     fn causes_follow_from_the_numbers() {
-        let free = Situation {
-            pool_free: 4 << 30,
-            pool_largest: 1 << 30,
-            ..Situation::default()
-        };
+        let free = Situation { pool_free: 4 << 30, pool_largest: 1 << 30, ..Situation::default() };
         assert_eq!(free.cause(2 << 30), Cause::Fragmentation);
-        let cap = Situation {
-            cap: 8 << 30,
-            charged: 7 << 30,
-            ..Situation::default()
-        };
+        let cap = Situation { cap: 8 << 30, charged: 7 << 30, ..Situation::default() };
         assert_eq!(cap.cause(2 << 30), Cause::Cap);
-        let deferred = Situation {
-            pool_free: 1 << 30,
-            pool_deferred: 4 << 30,
-            ..cap
-        };
+        let deferred = Situation { pool_free: 1 << 30, pool_deferred: 4 << 30, ..cap };
         assert_eq!(deferred.cause(2 << 30), Cause::Deferred);
-        let device = Situation {
-            device_total: 8 << 30,
-            device_free: 1 << 20,
-            ..Situation::default()
-        };
+        let device = Situation { device_total: 8 << 30, device_free: 1 << 20, ..Situation::default() };
         assert_eq!(device.cause(2 << 30), Cause::Device);
         assert_eq!(Situation::default().cause(1), Cause::Unknown);
     }

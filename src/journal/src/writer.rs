@@ -10,13 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::arena::Arena;
 use crate::create::{named, store_text};
 use crate::event::{
-    Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
-    short_from_long,
+    Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind, short_from_long,
 };
 use crate::flight::{Flights, InFlight, Intent};
 use crate::layout::{
-    CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words,
-    word,
+    CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words, word,
 };
 use crate::live::{LiveEntry, LiveTable, Place};
 use crate::sabotage::{Guard, off};
@@ -52,26 +50,12 @@ pub(crate) struct Backing {
 
 impl Backing {
     pub(crate) fn file(dir: SafeDir, name: String, file: File) -> Self {
-        let identity = file
-            .metadata()
-            .map_or((0, 0), |meta| (meta.dev(), meta.ino()));
-        Self {
-            dir: Some(dir),
-            name,
-            file: ManuallyDrop::new(Some(file)),
-            identity,
-            reason: None,
-        }
+        let identity = file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()));
+        Self { dir: Some(dir), name, file: ManuallyDrop::new(Some(file)), identity, reason: None }
     }
 
     pub(crate) fn memory(reason: String) -> Self {
-        Self {
-            dir: None,
-            name: String::new(),
-            file: ManuallyDrop::new(None),
-            identity: (0, 0),
-            reason: Some(reason),
-        }
+        Self { dir: None, name: String::new(), file: ManuallyDrop::new(None), identity: (0, 0), reason: Some(reason) }
     }
 }
 
@@ -107,12 +91,7 @@ pub struct Granted {
 }
 
 impl Journal {
-    pub(crate) fn on(
-        mapping: Mapping,
-        table: &[(u64, u64); SECTIONS.len()],
-        clock: Clock,
-        backing: Backing,
-    ) -> Self {
+    pub(crate) fn on(mapping: Mapping, table: &[(u64, u64); SECTIONS.len()], clock: Clock, backing: Backing) -> Self {
         let words = mapping.words();
         let part = |which| named(words, table, which);
         Self {
@@ -138,10 +117,7 @@ impl Journal {
 
     /// The journal's path; `None` when it is only in memory.
     pub fn path(&self) -> Option<PathBuf> {
-        self.backing
-            .dir
-            .as_ref()
-            .map(|dir| dir.path().join(&self.backing.name))
+        self.backing.dir.as_ref().map(|dir| dir.path().join(&self.backing.name))
     }
 
     /// Why there is no file, if there is none.
@@ -164,18 +140,13 @@ impl Journal {
 
     #[inline]
     fn claim(&self) -> u64 {
-        self.words
-            .get(word::HEAD)
-            .map_or(0, |head| head.fetch_add(1, Ordering::Relaxed))
+        self.words.get(word::HEAD).map_or(0, |head| head.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Writes a record into the slot that `event.seq` was claimed for.
     #[inline]
     fn write(&self, event: &Event) {
-        let Some(slot) = self
-            .ring
-            .get(event.seq as usize & self.ring.len().wrapping_sub(1))
-        else {
+        let Some(slot) = self.ring.get(event.seq as usize & self.ring.len().wrapping_sub(1)) else {
             return;
         };
         let packed = event.pack();
@@ -205,41 +176,19 @@ impl Journal {
     pub fn begin(&self, intent: Intent) -> Ticket<'_> {
         let since = self.now();
         let thread = clock::thread_id();
-        let slot = if off(Guard::Pending) {
-            None
-        } else {
-            self.flights.begin(&InFlight {
-                intent,
-                since,
-                thread,
-                seq: None,
-            })
-        };
+        let slot =
+            if off(Guard::Pending) { None } else { self.flights.begin(&InFlight { intent, since, thread, seq: None }) };
         if slot.is_none() {
             self.count(word::FLIGHT_OVERFLOW);
         }
-        Ticket {
-            journal: self,
-            intent,
-            since,
-            thread,
-            slot,
-        }
+        Ticket { journal: self, intent, since, thread, slot }
     }
 
     /// An allocation that needed no driver call: recorded in one go. Returns its number.
     #[inline]
     pub fn pool_hit(&self, intent: &Intent, granted: Granted) -> u64 {
         let now = self.now();
-        self.granted(
-            intent,
-            granted,
-            now,
-            0,
-            clock::thread_id(),
-            None,
-            FLAG_POOL_HIT,
-        )
+        self.granted(intent, granted, now, 0, clock::thread_id(), None, FLAG_POOL_HIT)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -301,14 +250,7 @@ impl Journal {
         let since = self.now();
         let thread = clock::thread_id();
         let found = self.live.begin_free(address, class, thread);
-        FreeTicket {
-            journal: self,
-            address,
-            class,
-            since,
-            thread,
-            found,
-        }
+        FreeTicket { journal: self, address, class, since, thread, found }
     }
 
     /// A free that needs no driver call: recorded in one go.
@@ -322,10 +264,8 @@ impl Journal {
             return 0;
         };
         let class = class as usize & 15;
-        let (Some(live), Some(peak)) = (
-            entry.get(device_word::LIVE + class),
-            entry.get(device_word::PEAK + class),
-        ) else {
+        let (Some(live), Some(peak)) = (entry.get(device_word::LIVE + class), entry.get(device_word::PEAK + class))
+        else {
             return 0;
         };
         let after = live.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
@@ -340,9 +280,7 @@ impl Journal {
             .devices
             .get(usize::from(device) % DEVICES)
             .and_then(|entry| entry.get(device_word::LIVE + (class as usize & 15)));
-        live.map_or(0, |live| {
-            live.fetch_sub(bytes, Ordering::Relaxed).wrapping_sub(bytes)
-        })
+        live.map_or(0, |live| live.fetch_sub(bytes, Ordering::Relaxed).wrapping_sub(bytes))
     }
 
     /// Bytes of a class that are live on a device.
@@ -357,9 +295,7 @@ impl Journal {
 
     fn device_word(&self, device: u8, index: usize) -> u64 {
         let entry = self.devices.get(usize::from(device) % DEVICES);
-        entry
-            .and_then(|entry| entry.get(index))
-            .map_or(0, |word| word.load(Ordering::Relaxed))
+        entry.and_then(|entry| entry.get(index)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Visits every live allocation. Takes as long as the table is large: not for the hot path.
@@ -376,18 +312,12 @@ impl Journal {
         if let Some(word) = entry.get(device_word::TOTAL) {
             word.store(total, Ordering::Relaxed);
         }
-        store_text(
-            entry,
-            device_word::NAME,
-            name.as_bytes(),
-            device_word::NAME_BYTES,
-        );
+        store_text(entry, device_word::NAME, name.as_bytes(), device_word::NAME_BYTES);
         let mut fixed = [0; device_word::CRC];
         for (to, from) in fixed.iter_mut().zip(entry).skip(1) {
             *to = from.load(Ordering::Relaxed);
         }
-        if let (Some(crc), Some(used)) = (entry.get(device_word::CRC), entry.get(device_word::USED))
-        {
+        if let (Some(crc), Some(used)) = (entry.get(device_word::CRC), entry.get(device_word::USED)) {
             crc.store(u64::from(crc_words(&fixed)), Ordering::Relaxed);
             used.store(1, Ordering::Release);
         }
@@ -395,19 +325,12 @@ impl Journal {
 
     /// The cap of a device changed. Records it.
     pub fn set_cap(&self, device: u8, cap: u64) {
-        let Some(word) = self
-            .devices
-            .get(usize::from(device) % DEVICES)
-            .and_then(|entry| entry.get(device_word::CAP))
+        let Some(word) = self.devices.get(usize::from(device) % DEVICES).and_then(|entry| entry.get(device_word::CAP))
         else {
             return;
         };
         let before = word.swap(cap, Ordering::Relaxed);
-        self.record(Event {
-            asked: before,
-            given: cap,
-            ..Event::new(Kind::CapChange, Class::Other, device)
-        });
+        self.record(Event { asked: before, given: cap, ..Event::new(Kind::CapChange, Class::Other, device) });
     }
 
     /// The soft mark of a device was set to this many bytes and has been crossed. Records it.
@@ -416,11 +339,7 @@ impl Journal {
         if let Some(word) = entry.and_then(|entry| entry.get(device_word::SOFT_MARK)) {
             word.store(mark, Ordering::Relaxed);
         }
-        self.record(Event {
-            given: mark,
-            live_after: live,
-            ..Event::new(Kind::SoftMark, Class::Other, device)
-        });
+        self.record(Event { given: mark, live_after: live, ..Event::new(Kind::SoftMark, Class::Other, device) });
     }
 
     /// Stores the configuration text, cut to what fits.
@@ -438,25 +357,9 @@ impl Journal {
         let Some(place) = self.words.get(word::OFF_CODE) else {
             return;
         };
-        if place
-            .compare_exchange(
-                0,
-                u64::from(code.max(1)),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-            .is_ok()
-        {
-            store_text(
-                self.words,
-                word::OFF_TEXT,
-                reason.as_bytes(),
-                word::OFF_TEXT_BYTES,
-            );
-            self.record(Event {
-                address: code.into(),
-                ..Event::new(Kind::TurnedOff, Class::Other, HOST_DEVICE)
-            });
+        if place.compare_exchange(0, u64::from(code.max(1)), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            store_text(self.words, word::OFF_TEXT, reason.as_bytes(), word::OFF_TEXT_BYTES);
+            self.record(Event { address: code.into(), ..Event::new(Kind::TurnedOff, Class::Other, HOST_DEVICE) });
         }
     }
 
@@ -471,10 +374,7 @@ impl Journal {
 
     /// The process has forked; to be called in the parent.
     pub fn forked(&self, child: u32) {
-        self.record(Event {
-            address: child.into(),
-            ..Event::new(Kind::Fork, Class::Other, HOST_DEVICE)
-        });
+        self.record(Event { address: child.into(), ..Event::new(Kind::Fork, Class::Other, HOST_DEVICE) });
     }
 
     /// To be called in the child after a fork, before anything else of this crate. The parent's file is left alone:
@@ -522,15 +422,7 @@ impl Ticket<'_> {
     pub fn granted(self, granted: Granted) -> u64 {
         let now = self.journal.now();
         let latency = now.saturating_sub(self.since);
-        self.journal.granted(
-            &self.intent,
-            granted,
-            now,
-            latency,
-            self.thread,
-            self.slot,
-            0,
-        )
+        self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, 0)
     }
 
     /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
@@ -633,11 +525,7 @@ impl FreeTicket<'_> {
             asked: entry.map_or(0, |entry| entry.asked),
             latency: self.journal.now().saturating_sub(self.since),
             result,
-            flags: if entry.is_some() {
-                0
-            } else {
-                FLAG_UNKNOWN_ADDRESS
-            },
+            flags: if entry.is_some() { 0 } else { FLAG_UNKNOWN_ADDRESS },
             ..Event::new(Kind::FreeFailed, self.class, device)
         });
     }

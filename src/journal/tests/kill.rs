@@ -26,25 +26,12 @@ const WANTS_FREE: u64 = 2 << 32;
 fn map_truth(path: &Path) -> &'static [AtomicU64] {
     use std::os::fd::AsRawFd;
     let bytes = (1 + THREADS * THREAD_WORDS) * 8;
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .unwrap();
+    let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     file.set_len(bytes as u64).unwrap();
     // SAFETY: a fresh shared mapping of a file that is long enough, seen only as atomics and never unmapped.
     unsafe {
         let flags = libc::PROT_READ | libc::PROT_WRITE;
-        let start = libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            flags,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
+        let start = libc::mmap(std::ptr::null_mut(), bytes, flags, libc::MAP_SHARED, file.as_raw_fd(), 0);
         assert_ne!(start, libc::MAP_FAILED);
         std::slice::from_raw_parts(start.cast(), bytes / 8)
     }
@@ -57,11 +44,7 @@ fn address_of(thread: usize, slot: usize) -> u64 {
 /// Attribution that follows from the rest of a record, so that a mixture of two records shows.
 fn marks(address: u64, asked: u64) -> Attribution {
     let mix = (address ^ asked.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    Attribution {
-        stack: mix as u32 & 0xff_ffff,
-        op: (mix >> 24) as u32 & 0xf_ffff,
-        python: (mix >> 44) as u32,
-    }
+    Attribution { stack: mix as u32 & 0xff_ffff, op: (mix >> 24) as u32 & 0xf_ffff, python: (mix >> 44) as u32 }
 }
 
 fn roll(dice: &mut u64) -> u64 {
@@ -81,9 +64,7 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
         if thread == 0 && step == dies_at {
             match death {
                 // SAFETY: raising a signal is what is asked for here.
-                "segfault" => unsafe {
-                    std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1)
-                },
+                "segfault" => unsafe { std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1) },
                 "abort" => std::process::abort(),
                 // SAFETY: the handler only calls _exit, which is allowed in a handler.
                 "handler" => unsafe { _ = libc::raise(libc::SIGUSR1) },
@@ -117,10 +98,7 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
             mine[1].store(WANTS_ALLOC | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin(intent);
             driver(asked);
-            ticket.granted(Granted {
-                address,
-                given: asked,
-            });
+            ticket.granted(Granted { address, given: asked });
         } else {
             mine[1].store(WANTS_FREE | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin_free(address, Class::Device);
@@ -137,27 +115,16 @@ extern "C" fn exit_now(_: i32) {
 }
 
 fn victim(args: &[String]) {
-    let [dir, threads, events, seed, death, guards] = args else {
-        panic!("usage")
-    };
-    let (threads, events, seed): (usize, u64, u64) = (
-        threads.parse().unwrap(),
-        events.parse().unwrap(),
-        seed.parse().unwrap(),
-    );
+    let [dir, threads, events, seed, death, guards] = args else { panic!("usage") };
+    let (threads, events, seed): (usize, u64, u64) =
+        (threads.parse().unwrap(), events.parse().unwrap(), seed.parse().unwrap());
     #[cfg(feature = "sabotage")]
     sabotage::take_away(guards.parse().unwrap());
     #[cfg(not(feature = "sabotage"))]
     assert_eq!(guards, "0");
     let dir = Path::new(dir);
-    let geometry = Geometry {
-        events,
-        live: 1024,
-        ..Geometry::tiny()
-    };
-    let journal: &Journal = Box::leak(Box::new(
-        Journal::create(&Options::in_dir(dir).sized(geometry)).unwrap(),
-    ));
+    let geometry = Geometry { events, live: 1024, ..Geometry::tiny() };
+    let journal: &Journal = Box::leak(Box::new(Journal::create(&Options::in_dir(dir).sized(geometry)).unwrap()));
     assert_eq!(journal.fallback_reason(), None);
     let truth = map_truth(&dir.join("truth"));
     // SAFETY: the handler only calls _exit.
@@ -165,9 +132,7 @@ fn victim(args: &[String]) {
     let death: &'static str = death.clone().leak();
     truth[0].store(1, Ordering::SeqCst);
     for thread in 1..threads {
-        std::thread::spawn(move || {
-            victim_thread(journal, truth, thread, seed + thread as u64, death)
-        });
+        std::thread::spawn(move || victim_thread(journal, truth, thread, seed + thread as u64, death));
     }
     victim_thread(journal, truth, 0, seed, death);
 }
@@ -181,11 +146,7 @@ fn scratch(name: &str) -> PathBuf {
 
 fn start(args: &[&str]) -> Child {
     let me = std::env::current_exe().unwrap();
-    Command::new(me)
-        .args(args)
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    Command::new(me).args(args).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// What the journal of a dead victim says, against the truth. Returns (in flight, events, torn).
@@ -198,10 +159,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     let reader = Reader::open(&path).map_err(|error| error.to_string())?;
     let state = reader.state().map_err(|error| error.to_string())?;
     if state.damaged != 0 || state.cut != 0 {
-        return Err(format!(
-            "{} damaged entries, {} bytes cut",
-            state.damaged, state.cut
-        ));
+        return Err(format!("{} damaged entries, {} bytes cut", state.damaged, state.cut));
     }
     let mut live: BTreeMap<u64, &LiveEntry> = BTreeMap::new();
     for entry in &state.live {
@@ -215,30 +173,18 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     let mut flights = state.in_flight.clone();
     for thread in 0..THREADS {
         let words = &truth[1 + thread * THREAD_WORDS..1 + (thread + 1) * THREAD_WORDS];
-        let (id, intent) = (
-            words[0].load(Ordering::SeqCst),
-            words[1].load(Ordering::SeqCst),
-        );
+        let (id, intent) = (words[0].load(Ordering::SeqCst), words[1].load(Ordering::SeqCst));
         for slot in 0..SLOTS {
             let address = address_of(thread, slot);
-            let (real, found) = (
-                words[2 + slot].load(Ordering::SeqCst),
-                live.remove(&address),
-            );
+            let (real, found) = (words[2 + slot].load(Ordering::SeqCst), live.remove(&address));
             let asks = intent & 0xffff_ffff == slot as u64;
             let request = |flight: &FlightOf| matches!(flight, FlightOf::Request(f) if u64::from(f.thread) == id);
             let freeing = |flight: &FlightOf| matches!(flight, FlightOf::Free(entry, _) if entry.address == address);
             match found {
                 None if real == 0 => {}
-                None if asks
-                    && intent & WANTS_ALLOC != 0
-                    && state.in_flight.iter().any(request) => {}
+                None if asks && intent & WANTS_ALLOC != 0 && state.in_flight.iter().any(request) => {}
                 Some(entry) if real == entry.asked => {}
-                Some(_)
-                    if real == 0
-                        && asks
-                        && intent & WANTS_FREE != 0
-                        && state.in_flight.iter().any(freeing) => {}
+                Some(_) if real == 0 && asks && intent & WANTS_FREE != 0 && state.in_flight.iter().any(freeing) => {}
                 found => {
                     return Err(format!(
                         "thread {thread} ({id}) slot {slot}: truth {real}, intent {intent:#x}, journal {found:?}, \
@@ -252,20 +198,14 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
             }
         }
         if intent & WANTS_ALLOC != 0 {
-            flights.retain(
-                |flight| !matches!(flight, FlightOf::Request(f) if u64::from(f.thread) == id),
-            );
+            flights.retain(|flight| !matches!(flight, FlightOf::Request(f) if u64::from(f.thread) == id));
         }
     }
     if let Some(entry) = live.values().next() {
-        return Err(format!(
-            "the journal has an allocation from nowhere: {entry:?}"
-        ));
+        return Err(format!("the journal has an allocation from nowhere: {entry:?}"));
     }
     if let Some(flight) = flights.first() {
-        return Err(format!(
-            "the journal reports a call that was not in flight: {flight:?}"
-        ));
+        return Err(format!("the journal reports a call that was not in flight: {flight:?}"));
     }
     let (mut events, mut torn, mut last) = (0, 0, None);
     for slot in reader.events() {
@@ -277,9 +217,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
                 }
                 last = Some(event.seq);
                 events += 1;
-                if matches!(event.kind, Kind::Alloc | Kind::Free)
-                    && event.by != marks(event.address, event.asked)
-                {
+                if matches!(event.kind, Kind::Alloc | Kind::Free) && event.by != marks(event.address, event.asked) {
                     return Err(format!("a mixed record was accepted: {event:?}"));
                 }
             }
@@ -288,10 +226,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     let mut replay = reader.replay().map_err(|error| error.to_string())?;
     while replay.back().map_err(|error| error.to_string())?.is_some() {}
     if replay.position() == 0 && replay.missed() == 0 && replay.live().next().is_some() {
-        return Err(format!(
-            "going back to the start leaves {:?}",
-            replay.live().next()
-        ));
+        return Err(format!("going back to the start leaves {:?}", replay.live().next()));
     }
     Ok((state.in_flight.len(), events, torn))
 }
@@ -325,10 +260,7 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
             &guards.to_string(),
         ]);
         while truth[0].load(Ordering::SeqCst) == 0 {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "the victim did not start"
-            );
+            assert!(child.try_wait().unwrap().is_none(), "the victim did not start");
             std::thread::sleep(Duration::from_micros(200));
         }
         if death == "kill" {
@@ -350,18 +282,13 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
                 tally.events += events;
                 tally.torn += torn;
             }
-            Err(why) => tally.failures.push(format!(
-                "{death}, {threads} threads, ring of {events}, seed {seed}: {why}"
-            )),
+            Err(why) => {
+                tally.failures.push(format!("{death}, {threads} threads, ring of {events}, seed {seed}: {why}"))
+            }
         }
         tally.runs += 1;
         // SAFETY: the mapping was made by `map_truth` for this run alone, and `truth` is not used after this.
-        unsafe {
-            libc::munmap(
-                truth.as_ptr().cast_mut().cast(),
-                std::mem::size_of_val(truth),
-            )
-        };
+        unsafe { libc::munmap(truth.as_ptr().cast_mut().cast(), std::mem::size_of_val(truth)) };
         std::fs::remove_dir_all(&dir).unwrap();
     }
     tally
@@ -381,27 +308,18 @@ fn forks(count: u32) {
         address: 0,
         by: marks(4096, 77),
     };
-    journal.begin(intent).granted(Granted {
-        address: 4096,
-        given: 77,
-    });
+    journal.begin(intent).granted(Granted { address: 4096, given: 77 });
     for _ in 0..count {
         // SAFETY: this process has one thread, so the child may do what it likes.
         let child = unsafe { libc::fork() };
         if child == 0 {
             journal.detach_in_child();
             // What still goes through the old reference must not reach the parent.
-            journal.begin(intent).granted(Granted {
-                address: 8192,
-                given: 77,
-            });
+            journal.begin(intent).granted(Granted { address: 8192, given: 77 });
             journal.turned_off(1, "written by a child");
             let own = Journal::create(&options).unwrap();
             let good = own.fallback_reason().is_none() && own.path() != journal.path();
-            own.begin(intent).granted(Granted {
-                address: 4096,
-                given: 77,
-            });
+            own.begin(intent).granted(Granted { address: 4096, given: 77 });
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!good)) };
         }
@@ -436,27 +354,15 @@ fn main() -> ExitCode {
         victim(&args[1..]);
         return ExitCode::SUCCESS;
     }
-    let number = |name: &str, usual: u64| {
-        std::env::var(name).map_or(usual, |text| text.parse().expect(name))
-    };
+    let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().expect(name));
     let kills = number("WEIR_KILLS", 300);
     let mut dice = number("WEIR_SEED", 4711) | 1;
     let mut failed = false;
-    for (death, count) in [
-        ("kill", kills),
-        ("segfault", 12),
-        ("abort", 12),
-        ("handler", 12),
-        ("exit", 12),
-    ] {
+    for (death, count) in [("kill", kills), ("segfault", 12), ("abort", 12), ("handler", 12), ("exit", 12)] {
         let tally = deaths(death, count, death, 0, &mut dice);
         println!(
             "{}: {} deaths by {death}: {} calls in flight, {} events read, {} records not finished, {} wrong",
-            if tally.failures.is_empty() {
-                "ok"
-            } else {
-                "FAILED"
-            },
+            if tally.failures.is_empty() { "ok" } else { "FAILED" },
             tally.runs,
             tally.in_flight,
             tally.events,
@@ -472,11 +378,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "sabotage")]
     for guard in [sabotage::Guard::Pending, sabotage::Guard::Freeing] {
         let tally = deaths("sabotage", 200, "kill", guard as u32, &mut dice);
-        println!(
-            "without {guard:?}: {} of {} kills noticed",
-            tally.failures.len(),
-            tally.runs
-        );
+        println!("without {guard:?}: {} of {} kills noticed", tally.failures.len(), tally.runs);
         failed |= tally.failures.is_empty();
     }
     ExitCode::from(u8::from(failed))

@@ -18,10 +18,7 @@ impl Scratch {
     }
 
     fn journal(&self, events: u64) -> Journal {
-        let geometry = Geometry {
-            events,
-            ..Geometry::tiny()
-        };
+        let geometry = Geometry { events, ..Geometry::tiny() };
         let mut options = Options::in_dir(&self.0).sized(geometry);
         options.config = "cap = 8GiB\n".into();
         let journal = Journal::create(&options).unwrap();
@@ -49,10 +46,7 @@ fn wants(asked: u64) -> Intent {
 }
 
 fn alloc(journal: &Journal, address: u64, bytes: u64) -> u64 {
-    journal.begin(wants(bytes)).granted(Granted {
-        address,
-        given: bytes.next_multiple_of(512),
-    })
+    journal.begin(wants(bytes)).granted(Granted { address, given: bytes.next_multiple_of(512) })
 }
 
 fn open(journal: &Journal) -> Reader {
@@ -60,13 +54,7 @@ fn open(journal: &Journal) -> Reader {
 }
 
 fn addresses(reader: &Reader) -> Vec<u64> {
-    let mut all: Vec<u64> = reader
-        .state()
-        .unwrap()
-        .live
-        .iter()
-        .map(|entry| entry.address)
-        .collect();
+    let mut all: Vec<u64> = reader.state().unwrap().live.iter().map(|entry| entry.address).collect();
     all.sort_unstable();
     all
 }
@@ -77,32 +65,17 @@ fn everything_that_was_written_is_read() {
     let journal = scratch.journal(1024);
     journal.set_device(0, [7; 16], 40 << 30, "Virtual A100");
     journal.set_cap(0, 8 << 30);
-    let op = journal.op(&Op {
-        name: "dense/MatMul",
-        region: "output",
-        shape: "[64,10]",
-        dtype: 1,
-    });
+    let op = journal.op(&Op { name: "dense/MatMul", region: "output", shape: "[64,10]", dtype: 1 });
     let line = journal.line("train.py", "train_step", 118);
     let python = journal.python(&[line, journal.line("train.py", "main", 7)]);
     let stack = journal.stack(&[0x1000, 0x2000, 0x3000]);
     assert!(journal.refresh_modules() > 1);
-    assert_eq!(
-        journal.refresh_modules(),
-        0,
-        "known modules must not be listed again"
-    );
+    assert_eq!(journal.refresh_modules(), 0, "known modules must not be listed again");
     let mut intent = wants(1000);
     intent.by = Attribution { stack, op, python };
-    journal.begin(intent).granted(Granted {
-        address: 0x7000_0000,
-        given: 1024,
-    });
+    journal.begin(intent).granted(Granted { address: 0x7000_0000, given: 1024 });
     assert!(journal.sample_host(1000).is_some());
-    assert!(
-        journal.sample_host(1000).is_none(),
-        "a second sample came too early"
-    );
+    assert!(journal.sample_host(1000).is_none(), "a second sample came too early");
     journal.exiting();
 
     let reader = open(&journal);
@@ -113,10 +86,7 @@ fn everything_that_was_written_is_read() {
     assert!(header.resident > 1 << 20);
     assert_eq!(reader.config().unwrap().unwrap(), "cap = 8GiB\n");
     let devices = reader.devices().unwrap();
-    assert_eq!(
-        (devices[0].name.as_str(), devices[0].uuid, devices[0].cap),
-        ("Virtual A100", [7; 16], 8 << 30)
-    );
+    assert_eq!((devices[0].name.as_str(), devices[0].uuid, devices[0].cap), ("Virtual A100", [7; 16], 8 << 30));
     assert_eq!(devices[0].usage, [(Class::Device, 1024, 1024)]);
 
     let events: Vec<Event> = reader
@@ -127,33 +97,17 @@ fn everything_that_was_written_is_read() {
         })
         .collect();
     let kinds: Vec<Kind> = events.iter().map(|event| event.kind).collect();
-    assert_eq!(
-        kinds,
-        [Kind::CapChange, Kind::Alloc, Kind::HostSample, Kind::Exit]
-    );
+    assert_eq!(kinds, [Kind::CapChange, Kind::Alloc, Kind::HostSample, Kind::Exit]);
     let got = events[1];
-    assert_eq!(
-        (got.address, got.asked, got.given, got.live_after),
-        (0x7000_0000, 1000, 1024, 1024)
-    );
+    assert_eq!((got.address, got.asked, got.given, got.live_after), (0x7000_0000, 1000, 1024, 1024));
     assert_eq!(reader.op(got.by.op).unwrap().unwrap().name, "dense/MatMul");
     assert_eq!(reader.python(got.by.python).unwrap()[0].line, 118);
-    assert_eq!(
-        reader.stack(got.by.stack).unwrap(),
-        [0x1000, 0x2000, 0x3000]
-    );
+    assert_eq!(reader.stack(got.by.stack).unwrap(), [0x1000, 0x2000, 0x3000]);
     let modules = reader.modules().unwrap();
-    assert!(
-        modules
-            .iter()
-            .any(|module| module.path.contains("libc.so") && module.build_id.len() >= 16)
-    );
-    let age = header.realtime_ns(got.time).abs_diff(
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_nanos() as u64,
-    );
+    assert!(modules.iter().any(|module| module.path.contains("libc.so") && module.build_id.len() >= 16));
+    let age = header
+        .realtime_ns(got.time)
+        .abs_diff(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64);
     assert!(age < 5_000_000_000, "the event seems {age} ns old");
 }
 
@@ -167,18 +121,8 @@ fn in_flight_calls_are_reported_as_such() {
     let free = journal.begin_free(8192, Class::Device);
     let state = open(&journal).state().unwrap();
     assert_eq!(state.live.len(), 2);
-    assert!(
-        state
-            .in_flight
-            .iter()
-            .any(|f| matches!(f, FlightOf::Request(r) if r.intent.asked == 4711))
-    );
-    assert!(
-        state
-            .in_flight
-            .iter()
-            .any(|f| matches!(f, FlightOf::Free(e, t) if e.address == 8192 && *t > 0))
-    );
+    assert!(state.in_flight.iter().any(|f| matches!(f, FlightOf::Request(r) if r.intent.asked == 4711)));
+    assert!(state.in_flight.iter().any(|f| matches!(f, FlightOf::Free(e, t) if e.address == 8192 && *t > 0)));
     request.ended(Kind::Failed, 0, 2);
     drop(free);
     let state = open(&journal).state().unwrap();
@@ -186,11 +130,7 @@ fn in_flight_calls_are_reported_as_such() {
     let free = journal.begin_free(8192, Class::Device);
     free.failed(700);
     journal.free(4096, Class::Device, 3);
-    assert_eq!(
-        journal.free(4096, Class::Device, 3),
-        None,
-        "a double free must not be found"
-    );
+    assert_eq!(journal.free(4096, Class::Device, 3), None, "a double free must not be found");
     let reader = open(&journal);
     assert_eq!(addresses(&reader), [8192]);
     assert_eq!(reader.header().counters.unknown_frees, 1);
@@ -204,9 +144,7 @@ fn state_is_exact_at_every_event_still_there() {
     let mut live = std::collections::BTreeMap::new();
     let mut dice = 12345_u64;
     for _ in 0..1000 {
-        dice = dice
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let address = (dice >> 33) % 60 * 512 + 512;
         if live.remove(&address).is_some() {
             journal.free(address, Class::Device, 0).unwrap();
@@ -221,10 +159,7 @@ fn state_is_exact_at_every_event_still_there() {
     let mut replay = reader.replay().unwrap();
     for (seq, expected) in truth.iter().rev().take(128) {
         assert_eq!(replay.position(), seq + 1);
-        let found = replay
-            .live()
-            .map(|entry| (entry.address, entry.asked))
-            .collect();
+        let found = replay.live().map(|entry| (entry.address, entry.asked)).collect();
         assert_eq!(expected, &found, "after event {seq}");
         replay.back().unwrap().unwrap();
     }
@@ -250,9 +185,7 @@ fn a_follower_sees_everything_or_says_what_it_missed() {
         alloc(&journal, (n + 1) * 4096, n);
     }
     let seen = follower.poll(1000, false).unwrap();
-    assert!(
-        matches!(seen[0], Slot::Lost(loss) if loss.first == 50 && loss.count == 136 && loss.why == Why::Lapped)
-    );
+    assert!(matches!(seen[0], Slot::Lost(loss) if loss.first == 50 && loss.count == 136 && loss.why == Why::Lapped));
     assert_eq!(seen.len(), 65);
 }
 
@@ -261,8 +194,7 @@ fn a_recording_keeps_every_event_of_a_long_run() {
     let scratch = Scratch::new("record");
     let journal = scratch.journal(256);
     let path = scratch.0.join("run.weirrec");
-    let mut recorder =
-        Recorder::new(open(&journal), std::fs::File::create_new(&path).unwrap()).unwrap();
+    let mut recorder = Recorder::new(open(&journal), std::fs::File::create_new(&path).unwrap()).unwrap();
     for n in 0..5000_u64 {
         alloc(&journal, (n + 1) * 4096, n);
         if n >= 20 {
@@ -279,29 +211,19 @@ fn a_recording_keeps_every_event_of_a_long_run() {
     recorder.checkpoint().unwrap();
     assert_eq!(recorder.totals(), (9980, 0));
     let recording = Reader::open(&path).unwrap();
-    let events = recording
-        .events()
-        .filter(|slot| matches!(slot, Ok(Slot::Event(_))))
-        .count();
+    let events = recording.events().filter(|slot| matches!(slot, Ok(Slot::Event(_)))).count();
     assert_eq!(events, 9980);
     assert_eq!(recording.range(), (0, 9980));
     assert_eq!(addresses(&recording), addresses(&open(&journal)));
     // Back to the very beginning, far beyond what the ring holds.
     let mut replay = recording.replay().unwrap();
     while replay.back().unwrap().is_some() {}
-    assert_eq!(
-        (replay.live().count(), replay.missed(), replay.position()),
-        (0, 0, 0)
-    );
+    assert_eq!((replay.live().count(), replay.missed(), replay.position()), (0, 0, 0));
     // A recording that was cut is good up to the cut.
     let bytes = std::fs::read(&path).unwrap();
     let cut = Reader::of(Box::new(bytes[..bytes.len() / 2].to_vec())).unwrap();
     assert!(cut.range().1 > 1000 && cut.range().1 < 9980);
-    assert!(
-        bytes.len() < 9980 * 64,
-        "{} bytes are not compressed",
-        bytes.len()
-    );
+    assert!(bytes.len() < 9980 * 64, "{} bytes are not compressed", bytes.len());
 }
 
 #[test]
@@ -310,14 +232,8 @@ fn hostile_and_foreign_files_are_refused_with_a_reason() {
     let journal = scratch.journal(64);
     let good = std::fs::read(journal.path().unwrap()).unwrap();
     let read = |bytes: &[u8]| Reader::of(Box::new(bytes.to_vec()));
-    assert!(matches!(
-        read(b""),
-        Err(Error::NotAJournal | Error::Unfinished)
-    ));
-    assert!(matches!(
-        read(b"#!/bin/sh\necho hello\n"),
-        Err(Error::NotAJournal)
-    ));
+    assert!(matches!(read(b""), Err(Error::NotAJournal | Error::Unfinished)));
+    assert!(matches!(read(b"#!/bin/sh\necho hello\n"), Err(Error::NotAJournal)));
     let mut unfinished = good.clone();
     unfinished[..8].fill(0);
     assert!(matches!(read(&unfinished), Err(Error::Unfinished)));
@@ -329,10 +245,7 @@ fn hostile_and_foreign_files_are_refused_with_a_reason() {
     let mut damaged = good.clone();
     damaged[40] ^= 1;
     assert!(matches!(read(&damaged), Err(Error::DamagedHeader)));
-    assert!(matches!(
-        read(&good[..1000]),
-        Err(Error::TooShort { size: 1000 })
-    ));
+    assert!(matches!(read(&good[..1000]), Err(Error::TooShort { size: 1000 })));
 }
 
 #[test]
@@ -361,16 +274,11 @@ fn a_full_live_table_is_loud() {
     }
     let reader = open(&journal);
     let counters = reader.header().counters;
-    assert_eq!(
-        counters.live_overflow + addresses(&reader).len() as u64,
-        2000
-    );
+    assert_eq!(counters.live_overflow + addresses(&reader).len() as u64, 2000);
     assert!(counters.live_overflow > 0);
     let flagged = reader
         .events()
-        .filter(
-            |slot| matches!(slot, Ok(Slot::Event(event)) if event.flags & FLAG_NOT_IN_TABLE != 0),
-        )
+        .filter(|slot| matches!(slot, Ok(Slot::Event(event)) if event.flags & FLAG_NOT_IN_TABLE != 0))
         .count();
     assert_eq!(flagged as u64, counters.live_overflow);
 }

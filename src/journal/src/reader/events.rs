@@ -63,12 +63,7 @@ impl Reader {
             EventStore::Frames(recording) => {
                 let frames = recording.event_frames();
                 let first = frames.first().map_or(0, |frame| frame.first);
-                (
-                    first,
-                    frames
-                        .last()
-                        .map_or(first, |frame| frame.first + frame.count),
-                )
+                (first, frames.last().map_or(first, |frame| frame.first + frame.count))
             }
         }
     }
@@ -76,34 +71,31 @@ impl Reader {
     /// All events that are there, oldest first.
     pub fn events(&self) -> Events<'_> {
         let (first, end) = self.range();
-        Events {
-            reader: self,
-            next: first,
-            end,
-            ready: VecDeque::new(),
-            failed: false,
-        }
+        Events { reader: self, next: first, end, ready: VecDeque::new(), failed: false }
     }
 
     /// Events from `first` on, at most a batch and none from `end` on, and the number to go on with.
-    pub(crate) fn batch(
-        &self,
-        first: u64,
-        end: u64,
-        to: &mut VecDeque<Slot>,
-    ) -> Result<u64, Error> {
+    pub(crate) fn batch(&self, first: u64, end: u64, to: &mut VecDeque<Slot>) -> Result<u64, Error> {
         match &self.store {
             EventStore::Ring => self.ring_batch(first, end, to),
             EventStore::Frames(recording) => frame_batch(recording, first, end, to),
         }
     }
 
+    /// Where to start so as to read the events right before `end`. A gap in a recording is one step, however wide.
+    pub(crate) fn batch_before(&self, end: u64) -> u64 {
+        let EventStore::Frames(recording) = &self.store else { return end.saturating_sub(BATCH) };
+        let frames = recording.event_frames();
+        let before = frames.partition_point(|frame| frame.first < end).checked_sub(1);
+        before.and_then(|place| frames.get(place)).map_or(0, |frame| {
+            let after = frame.first + frame.count;
+            if after < end { after } else { frame.first }
+        })
+    }
+
     fn ring_batch(&self, first: u64, end: u64, to: &mut VecDeque<Slot>) -> Result<u64, Error> {
         let range = self.header.section(Section::Ring);
-        let (slots, present) = (
-            self.header.ring_slots().max(1),
-            range.present / RECORD_BYTES,
-        );
+        let (slots, present) = (self.header.ring_slots().max(1), range.present / RECORD_BYTES);
         let position = first & (slots - 1);
         let until_wrap = slots - position;
         if position >= present {
@@ -111,14 +103,9 @@ impl Reader {
             push_loss(to, first, count, Why::Cut);
             return Ok(first + count);
         }
-        let count = BATCH
-            .min(end - first)
-            .min(until_wrap)
-            .min(present - position);
+        let count = BATCH.min(end - first).min(until_wrap).min(present - position);
         let mut bytes = vec![0; (count * RECORD_BYTES) as usize];
-        let done = self
-            .source
-            .read_at(&mut bytes, range.offset + position * RECORD_BYTES)?;
+        let done = self.source.read_at(&mut bytes, range.offset + position * RECORD_BYTES)?;
         let records = records_of(bytes.get(..done).unwrap_or_default());
         let read = records.len() as u64;
         for (seq, record) in (first..).zip(records) {
@@ -129,31 +116,19 @@ impl Reader {
     }
 }
 
-fn frame_batch(
-    recording: &Recording,
-    first: u64,
-    end: u64,
-    to: &mut VecDeque<Slot>,
-) -> Result<u64, Error> {
+fn frame_batch(recording: &Recording, first: u64, end: u64, to: &mut VecDeque<Slot>) -> Result<u64, Error> {
     let frames = recording.event_frames();
     let after = frames.partition_point(|frame| frame.first <= first);
     let frame = after.checked_sub(1).and_then(|place| frames.get(place));
     let Some(frame) = frame.filter(|frame| first - frame.first < frame.count) else {
-        let next = frames
-            .get(after)
-            .map_or(end, |frame| frame.first)
-            .min(end)
-            .max(first + 1);
+        let next = frames.get(after).map_or(end, |frame| frame.first).min(end).max(first + 1);
         push_loss(to, first, next - first, Why::Lapped);
         return Ok(next);
     };
     let stop = end.min(frame.first + frame.count);
     let bytes = recording.bytes_of(frame)?;
     let mut next = first;
-    for (seq, record) in (frame.first..stop)
-        .zip(records_of(&bytes))
-        .filter(|(seq, _)| *seq >= first)
-    {
+    for (seq, record) in (frame.first..stop).zip(records_of(&bytes)).filter(|(seq, _)| *seq >= first) {
         push_record(to, &record, seq, u64::MAX);
         next = seq + 1;
     }
@@ -176,12 +151,7 @@ fn push_loss(to: &mut VecDeque<Slot>, first: u64, count: u64, why: Why) {
     to.push_back(Slot::Lost(Loss { first, count, why }));
 }
 
-pub(crate) fn push_record(
-    to: &mut VecDeque<Slot>,
-    record: &[u64; RECORD_WORDS],
-    seq: u64,
-    slots: u64,
-) {
+pub(crate) fn push_record(to: &mut VecDeque<Slot>, record: &[u64; RECORD_WORDS], seq: u64, slots: u64) {
     match Event::unpack(record, seq) {
         Some(event) => to.push_back(Slot::Event(event)),
         None => push_loss(to, seq, 1, why_not(record, seq, slots)),
@@ -192,9 +162,7 @@ pub(crate) fn push_record(
 pub(crate) fn why_not(record: &[u64; RECORD_WORDS], seq: u64, slots: u64) -> Why {
     let older = seq.checked_sub(slots);
     let newer = seq.checked_add(slots);
-    if record.iter().all(|word| *word == 0)
-        || older.is_some_and(|older| Event::unpack(record, older).is_some())
-    {
+    if record.iter().all(|word| *word == 0) || older.is_some_and(|older| Event::unpack(record, older).is_some()) {
         Why::Unwritten
     } else if newer.is_some_and(|newer| Event::unpack(record, newer).is_some()) {
         Why::Lapped

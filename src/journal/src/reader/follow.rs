@@ -26,11 +26,7 @@ impl Follower {
     /// Follows from the oldest event still there, or from now on.
     pub fn new(reader: Reader, from_now: bool) -> Self {
         let (first, end) = reader.range();
-        Self {
-            reader,
-            next: if from_now { end } else { first },
-            waiting: (0, 0),
-        }
+        Self { reader, next: if from_now { end } else { first }, waiting: (0, 0) }
     }
 
     /// The journal.
@@ -58,16 +54,10 @@ impl Follower {
             let range = self.reader.header().section(Section::Ring);
             let position = self.next & (size - 1);
             let present = (range.present / RECORD_BYTES).saturating_sub(position);
-            let count = BATCH
-                .min(head - self.next)
-                .min(size - position)
-                .min(present)
-                .min((most - slots.len()).max(1) as u64);
+            let count =
+                BATCH.min(head - self.next).min(size - position).min(present).min((most - slots.len()).max(1) as u64);
             let mut bytes = vec![0; (count * RECORD_BYTES) as usize];
-            let done = self
-                .reader
-                .source
-                .read_at(&mut bytes, range.offset + position * RECORD_BYTES)?;
+            let done = self.reader.source.read_at(&mut bytes, range.offset + position * RECORD_BYTES)?;
             // What was overwritten while it was read shows in the head, which writers move before they write.
             self.reader.refresh()?;
             let head = self.reader.header().counters.events;
@@ -81,11 +71,7 @@ impl Follower {
                     slots.push(Slot::Event(event));
                 } else if last_look || self.given_up(head, size) {
                     let why = why_not(&record, self.next, size);
-                    slots.push(Slot::Lost(Loss {
-                        first: self.next,
-                        count: 1,
-                        why,
-                    }));
+                    slots.push(Slot::Lost(Loss { first: self.next, count: 1, why }));
                 } else {
                     stuck = true;
                     break;
@@ -102,11 +88,7 @@ impl Follower {
     fn note_lapped(&mut self, head: u64, size: u64, slots: &mut Vec<Slot>) {
         let oldest = head.saturating_sub(size);
         if self.next < oldest {
-            slots.push(Slot::Lost(Loss {
-                first: self.next,
-                count: oldest - self.next,
-                why: Why::Lapped,
-            }));
+            slots.push(Slot::Lost(Loss { first: self.next, count: oldest - self.next, why: Why::Lapped }));
             self.next = oldest;
         }
     }
@@ -128,8 +110,7 @@ pub(crate) fn runs(slots: &[Slot]) -> VecDeque<(u64, Vec<u8>)> {
         let bytes = event.pack().into_iter().flat_map(u64::to_le_bytes);
         match runs.back_mut() {
             Some((first, run))
-                if *first + run.len() as u64 / RECORD_BYTES == event.seq
-                    && run.len() as u64 / RECORD_BYTES < BATCH =>
+                if *first + run.len() as u64 / RECORD_BYTES == event.seq && run.len() as u64 / RECORD_BYTES < BATCH =>
             {
                 run.extend(bytes);
             }

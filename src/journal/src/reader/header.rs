@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::create::Identity;
 use crate::layout::{
-    BUCKET_WORDS, Geometry, HEADER_BYTES, HEADER_WORDS, MAGIC, RECORD_BYTES, SECTIONS, Section,
-    VERSION_MAJOR, crc_words, word,
+    BUCKET_WORDS, Geometry, HEADER_BYTES, HEADER_WORDS, MAGIC, RECORD_BYTES, SECTIONS, Section, VERSION_MAJOR,
+    crc_words, word,
 };
 use crate::reader::Error;
 use crate::reader::source::{Source, read_words};
@@ -67,6 +67,9 @@ pub struct Header {
     sections: [Range; SECTIONS.len()],
 }
 
+/// No section starts further on: sums of offsets and sizes stay far from overflowing.
+const LARGEST_OFFSET: u64 = 1 << 48;
+
 /// A section: where it starts, its size by the header, and how much of it the file really has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
@@ -79,17 +82,8 @@ pub struct Range {
 }
 
 fn text_at(words: &[u64], start: usize, room: usize) -> Vec<u8> {
-    let length = words
-        .get(start)
-        .map_or(0, |length| usize::try_from(*length).unwrap_or(usize::MAX))
-        .min(room);
-    words
-        .iter()
-        .skip(start + 1)
-        .take(length.div_ceil(8))
-        .flat_map(|word| word.to_le_bytes())
-        .take(length)
-        .collect()
+    let length = words.get(start).map_or(0, |length| usize::try_from(*length).unwrap_or(usize::MAX)).min(room);
+    words.iter().skip(start + 1).take(length.div_ceil(8)).flat_map(|word| word.to_le_bytes()).take(length).collect()
 }
 
 impl Header {
@@ -103,10 +97,7 @@ impl Header {
         }
         if at(word::MAGIC) == 0 {
             return Err(
-                if at(word::HEADER_BYTES) == HEADER_BYTES
-                    || size == 0
-                    || words.iter().all(|word| *word == 0)
-                {
+                if at(word::HEADER_BYTES) == HEADER_BYTES || size == 0 || words.iter().all(|word| *word == 0) {
                     Error::Unfinished
                 } else {
                     Error::NotAJournal
@@ -121,29 +112,14 @@ impl Header {
             return Err(Error::TooShort { size });
         }
         let fixed = words.get(1..word::STATIC_CRC).unwrap_or_default();
-        if u64::from(crc_words(fixed)) != at(word::STATIC_CRC)
-            || at(word::HEADER_BYTES) != HEADER_BYTES
-        {
+        if u64::from(crc_words(fixed)) != at(word::STATIC_CRC) || at(word::HEADER_BYTES) != HEADER_BYTES {
             return Err(Error::DamagedHeader);
         }
         let mut sections = [Range::default(); SECTIONS.len()];
-        for (section, pair) in sections.iter_mut().zip(
-            fixed
-                .get(word::SECTIONS - 1..)
-                .unwrap_or_default()
-                .chunks(2),
-        ) {
+        for (section, pair) in sections.iter_mut().zip(fixed.get(word::SECTIONS - 1..).unwrap_or_default().chunks(2)) {
             let [offset, claimed] = *pair else { break };
-            let present = if off(Guard::Bounds) {
-                claimed
-            } else {
-                claimed.min(size.saturating_sub(offset))
-            };
-            *section = Range {
-                offset,
-                claimed,
-                present,
-            };
+            let present = if off(Guard::Bounds) { claimed } else { claimed.min(size.saturating_sub(offset)) };
+            *section = Range { offset, claimed, present };
         }
         let mut header = Self {
             minor,
@@ -152,17 +128,14 @@ impl Header {
                 parent: at(word::PARENT) as u32,
                 user: (at(word::PID_UID) >> 32) as u32,
                 start: at(word::PROCESS_START),
-                boot: (u128::from(at(word::BOOT_ID)) | u128::from(at(word::BOOT_ID + 1)) << 64)
-                    .to_le_bytes(),
+                boot: (u128::from(at(word::BOOT_ID)) | u128::from(at(word::BOOT_ID + 1)) << 64).to_le_bytes(),
                 namespace: at(word::PID_NAMESPACE),
             },
             command: text_at(&words, word::COMMAND, word::COMMAND_BYTES)
                 .split(|byte| *byte == 0)
                 .map(|part| String::from_utf8_lossy(part).into_owned())
                 .collect(),
-            exe: PathBuf::from(
-                String::from_utf8_lossy(&text_at(&words, word::EXE, word::EXE_BYTES)).into_owned(),
-            ),
+            exe: PathBuf::from(String::from_utf8_lossy(&text_at(&words, word::EXE, word::EXE_BYTES)).into_owned()),
             clock: at(word::CLOCK),
             tick_hz: at(word::TICK_HZ),
             started: anchor_at(&words, word::ANCHOR),
@@ -181,13 +154,8 @@ impl Header {
 
     /// Sections that no writer would make are refused: positions inside them would be meaningless.
     fn check_shapes(&self) -> Result<(), Error> {
-        let largest = Geometry {
-            events: u64::MAX,
-            live: u64::MAX,
-            flights: u64::MAX,
-            names: u64::MAX,
-            stacks: u64::MAX,
-        };
+        let largest =
+            Geometry { events: u64::MAX, live: u64::MAX, flights: u64::MAX, names: u64::MAX, stacks: u64::MAX };
         let (limits, _) = largest.sections();
         for ((which, range), (_, limit)) in SECTIONS.iter().zip(&self.sections).zip(limits) {
             let unit = match which {
@@ -200,14 +168,11 @@ impl Header {
             if (range.claimed > limit
                 || range.claimed % unit != 0
                 || !power
-                || range.offset < HEADER_BYTES)
+                || range.offset < HEADER_BYTES
+                || range.offset > LARGEST_OFFSET)
                 && !off(Guard::Bounds)
             {
-                return Err(Error::BadSection {
-                    section: *which,
-                    offset: range.offset,
-                    size: range.claimed,
-                });
+                return Err(Error::BadSection { section: *which, offset: range.offset, size: range.claimed });
             }
         }
         Ok(())
@@ -233,10 +198,7 @@ impl Header {
         self.clean_exit = at(word::CLEAN_EXIT) == 1;
         self.turned_off = (at(word::OFF_CODE) != 0).then(|| {
             let text = text_at(words, word::OFF_TEXT, word::OFF_TEXT_BYTES);
-            (
-                at(word::OFF_CODE),
-                String::from_utf8_lossy(&text).into_owned(),
-            )
+            (at(word::OFF_CODE), String::from_utf8_lossy(&text).into_owned())
         });
         self.resident = at(word::HOST_SAMPLE + 1);
         self.later = [word::LATER_ANCHORS, word::LATER_ANCHORS + 4]
@@ -251,10 +213,7 @@ impl Header {
 
     /// Where a section is.
     pub fn section(&self, which: Section) -> Range {
-        self.sections
-            .get(which as usize)
-            .copied()
-            .unwrap_or_default()
+        self.sections.get(which as usize).copied().unwrap_or_default()
     }
 
     /// Ring size in events.
@@ -288,9 +247,5 @@ impl Header {
 
 fn anchor_at(words: &[u64], start: usize) -> Anchor {
     let at = |index: usize| words.get(index).copied().unwrap_or(0);
-    Anchor {
-        ticks: at(start),
-        monotonic: at(start + 1),
-        realtime: at(start + 2),
-    }
+    Anchor { ticks: at(start), monotonic: at(start + 1), realtime: at(start + 2) }
 }

@@ -21,9 +21,9 @@ pub use events::{Events, Loss, Slot, Why};
 pub use follow::Follower;
 pub use header::{Counters, Header, Range};
 pub use names::{CauseCount, Device, Line, ModuleEntry, OomSlot, OpName};
-pub use replay::Replay;
+pub use replay::{BIRTH_UNKNOWN, Replay};
 pub use source::Source;
-pub use state::{FlightOf, State};
+pub use state::{FlightOf, MOST_LIVE, State};
 
 use crate::layout::{HEADER_WORDS, Section};
 use events::EventStore;
@@ -72,22 +72,11 @@ impl std::fmt::Display for Error {
             Self::Unfinished => write!(to, "is a journal whose creation was not finished"),
             Self::TooShort { size } => write!(to, "is cut off inside the header ({size} bytes)"),
             Self::ForeignVersion { major, minor } => {
-                write!(
-                    to,
-                    "has format version {major}.{minor}; this reader knows {}",
-                    crate::layout::VERSION_MAJOR
-                )
+                write!(to, "has format version {major}.{minor}; this reader knows {}", crate::layout::VERSION_MAJOR)
             }
             Self::DamagedHeader => write!(to, "has a damaged header (wrong checksum)"),
-            Self::BadSection {
-                section,
-                offset,
-                size,
-            } => {
-                write!(
-                    to,
-                    "has an impossible section {section:?} (offset {offset}, size {size})"
-                )
+            Self::BadSection { section, offset, size } => {
+                write!(to, "has an impossible section {section:?} (offset {offset}, size {size})")
             }
             Self::BadRecording(what) => write!(to, "is a damaged recording: {what}"),
         }
@@ -114,10 +103,7 @@ impl Reader {
     /// Opens a journal or a drained recording.
     pub fn open(path: &Path) -> Result<Self, Error> {
         // Not blocking: a pipe with a journal's name must not hang the reader.
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(path)?;
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(Error::NotAJournal);
         }
@@ -129,18 +115,10 @@ impl Reader {
         if record::is_recording(&*source) {
             let recording = Arc::new(record::Recording::open(source)?);
             let header = Header::read(&recording)?;
-            return Ok(Self {
-                source: Box::new(Arc::clone(&recording)),
-                header,
-                store: EventStore::Frames(recording),
-            });
+            return Ok(Self { source: Box::new(Arc::clone(&recording)), header, store: EventStore::Frames(recording) });
         }
         let header = Header::read(&*source)?;
-        Ok(Self {
-            source,
-            header,
-            store: EventStore::Ring,
-        })
+        Ok(Self { source, header, store: EventStore::Ring })
     }
 
     /// What the header says.
@@ -158,10 +136,6 @@ impl Reader {
     /// The bytes of a section, whole; for small sections.
     fn section_words(&self, which: Section, most: u64) -> Result<Vec<u64>, Error> {
         let range = self.header.section(which);
-        Ok(source::read_words(
-            &*self.source,
-            range.offset,
-            (range.present.min(most) / 8) as usize,
-        )?)
+        Ok(source::read_words(&*self.source, range.offset, (range.present.min(most) / 8) as usize)?)
     }
 }

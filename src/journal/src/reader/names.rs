@@ -3,8 +3,8 @@
 use crate::arena::{Item, LONGEST, claims, header};
 use crate::event::{Attribution, Class};
 use crate::layout::{
-    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, MODULES, OOM_KEPT, OOM_SLOT_BYTES,
-    RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS, crc_words,
+    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, MODULES, OOM_KEPT, OOM_SLOT_BYTES, RECORD_BYTES,
+    RECORD_WORDS, Section, UNIT_WORDS, crc_words,
 };
 use crate::oom::slot_crc;
 use crate::reader::source::read_words;
@@ -71,51 +71,30 @@ pub struct Device {
 }
 
 impl Reader {
-    fn item(
-        &self,
-        section: Section,
-        kind: Item,
-        id: u32,
-    ) -> Result<Option<(usize, Vec<u64>)>, Error> {
+    fn item(&self, section: Section, kind: Item, id: u32) -> Result<Option<(usize, Vec<u64>)>, Error> {
         let range = self.header().section(section);
         let start = u64::from(id) * UNIT_WORDS as u64 * 8;
         if id == 0 || start + 8 > range.present {
             return Ok(None);
         }
-        let Some(head) = read_words(&*self.source, range.offset + start, 1)?
-            .first()
-            .copied()
-        else {
+        let Some(head) = read_words(&*self.source, range.offset + start, 1)?.first().copied() else {
             return Ok(None);
         };
         let (found, length) = claims(head);
-        let count = if kind == Item::Text {
-            length.div_ceil(8)
-        } else {
-            length
-        };
+        let count = if kind == Item::Text { length.div_ceil(8) } else { length };
         if found != kind as u8 || count > LONGEST || start + 8 + count as u64 * 8 > range.present {
             return Ok(None);
         }
         let words = read_words(&*self.source, range.offset + start + 8, count)?;
-        Ok(
-            (words.len() == count && header(kind, length, &words) == head)
-                .then_some((length, words)),
-        )
+        Ok((words.len() == count && header(kind, length, &words) == head).then_some((length, words)))
     }
 
     /// A text.
     pub fn text(&self, id: u32) -> Result<Option<String>, Error> {
-        Ok(self
-            .item(Section::Names, Item::Text, id)?
-            .map(|(length, words)| {
-                let bytes: Vec<u8> = words
-                    .iter()
-                    .flat_map(|word| word.to_le_bytes())
-                    .take(length)
-                    .collect();
-                String::from_utf8_lossy(&bytes).into_owned()
-            }))
+        Ok(self.item(Section::Names, Item::Text, id)?.map(|(length, words)| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        }))
     }
 
     /// An operation.
@@ -156,9 +135,7 @@ impl Reader {
 
     /// A native stack: return addresses, innermost first.
     pub fn stack(&self, id: u32) -> Result<Vec<u64>, Error> {
-        Ok(self
-            .item(Section::Stacks, Item::Stack, id)?
-            .map_or(Vec::new(), |(_, words)| words))
+        Ok(self.item(Section::Stacks, Item::Stack, id)?.map_or(Vec::new(), |(_, words)| words))
     }
 
     /// The modules of the process.
@@ -177,13 +154,7 @@ impl Reader {
                 bias: slot[1],
                 start: slot[2],
                 size: (slot[3] >> 32) * 4096,
-                build_id: slot
-                    .iter()
-                    .skip(4)
-                    .take(3)
-                    .flat_map(|word| word.to_le_bytes())
-                    .take(length)
-                    .collect(),
+                build_id: slot.iter().skip(4).take(3).flat_map(|word| word.to_le_bytes()).take(length).collect(),
             });
         }
         Ok(modules)
@@ -191,7 +162,7 @@ impl Reader {
 
     /// The devices that were described, and any other one that something was recorded for.
     pub fn devices(&self) -> Result<Vec<Device>, Error> {
-        let words = self.section_words(Section::Devices, u64::MAX)?;
+        let words = self.section_words(Section::Devices, (DEVICES * DEVICE_WORDS * 8) as u64)?;
         let mut devices = Vec::new();
         for (number, entry) in words.as_chunks::<DEVICE_WORDS>().0.iter().enumerate() {
             let at = |index: usize| entry.get(index).copied().unwrap_or(0);
@@ -199,11 +170,7 @@ impl Reader {
                 .iter()
                 .map(|class| {
                     let place = *class as usize;
-                    (
-                        *class,
-                        at(device_word::LIVE + place),
-                        at(device_word::PEAK + place),
-                    )
+                    (*class, at(device_word::LIVE + place), at(device_word::PEAK + place))
                 })
                 .filter(|(_, live, peak)| *live != 0 || *peak != 0)
                 .collect();
@@ -211,35 +178,22 @@ impl Reader {
             for (to, from) in fixed.iter_mut().zip(entry).skip(1) {
                 *to = *from;
             }
-            let described =
-                at(device_word::USED) == 1 && u64::from(crc_words(&fixed)) == at(device_word::CRC);
+            let described = at(device_word::USED) == 1 && u64::from(crc_words(&fixed)) == at(device_word::CRC);
             if !described && usage.is_empty() && at(device_word::CAP) == 0 {
                 continue;
             }
             let mut uuid = [0; 16];
-            let bytes = fixed
-                .iter()
-                .skip(device_word::UUID)
-                .take(2)
-                .flat_map(|word| word.to_le_bytes());
+            let bytes = fixed.iter().skip(device_word::UUID).take(2).flat_map(|word| word.to_le_bytes());
             let length = at(device_word::NAME).min(device_word::NAME_BYTES as u64) as usize;
-            let name: Vec<u8> = fixed
-                .iter()
-                .skip(device_word::NAME + 1)
-                .flat_map(|word| word.to_le_bytes())
-                .take(length)
-                .collect();
+            let name: Vec<u8> =
+                fixed.iter().skip(device_word::NAME + 1).flat_map(|word| word.to_le_bytes()).take(length).collect();
             if described {
                 uuid.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
             }
             devices.push(Device {
                 number: number as u8,
                 uuid,
-                name: if described {
-                    String::from_utf8_lossy(&name).into_owned()
-                } else {
-                    String::new()
-                },
+                name: if described { String::from_utf8_lossy(&name).into_owned() } else { String::new() },
                 total: if described { at(device_word::TOTAL) } else { 0 },
                 cap: at(device_word::CAP),
                 soft_mark: at(device_word::SOFT_MARK),
@@ -252,15 +206,8 @@ impl Reader {
     /// The configuration text.
     pub fn config(&self) -> Result<Option<String>, Error> {
         let words = self.section_words(Section::Config, CONFIG_BYTES as u64)?;
-        let length = words
-            .get(1)
-            .map_or(0, |length| (*length).min(CONFIG_BYTES as u64)) as usize;
-        let bytes: Vec<u8> = words
-            .iter()
-            .skip(2)
-            .flat_map(|word| word.to_le_bytes())
-            .take(length)
-            .collect();
+        let length = words.get(1).map_or(0, |length| (*length).min(CONFIG_BYTES as u64)) as usize;
+        let bytes: Vec<u8> = words.iter().skip(2).flat_map(|word| word.to_le_bytes()).take(length).collect();
         let whole = words.first() == Some(&u64::from(crc32c::crc32c(&bytes)));
         Ok(whole.then(|| String::from_utf8_lossy(&bytes).into_owned()))
     }
@@ -306,16 +253,9 @@ impl Reader {
                 continue;
             };
             let length = (*length).min(OOM_SLOT_BYTES as u64) as usize;
-            let text: Vec<u8> = text
-                .iter()
-                .flat_map(|word| word.to_le_bytes())
-                .take(length)
-                .collect();
+            let text: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
             if *number != 0 && slot_crc(*number, &text) == *crc {
-                dumps.push(OomSlot {
-                    number: *number,
-                    json: String::from_utf8_lossy(&text).into_owned(),
-                });
+                dumps.push(OomSlot { number: *number, json: String::from_utf8_lossy(&text).into_owned() });
             }
         }
         dumps.sort_by_key(|dump| dump.number);
@@ -325,11 +265,7 @@ impl Reader {
     /// The causes of out-of-memory failures, in the order in which they were first seen.
     pub fn causes(&self) -> Result<Vec<CauseCount>, Error> {
         let words = self.section_words(Section::Causes, (CAUSES * CAUSE_WORDS * 8) as u64)?;
-        let used = words
-            .as_chunks::<CAUSE_WORDS>()
-            .0
-            .iter()
-            .filter(|entry| entry[0] != 0);
+        let used = words.as_chunks::<CAUSE_WORDS>().0.iter().filter(|entry| entry[0] != 0);
         Ok(used
             .map(|entry| CauseCount {
                 times: entry[1],

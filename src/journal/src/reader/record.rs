@@ -70,10 +70,7 @@ impl Recording {
         }
         let version = words_of(&start).nth(1).unwrap_or(0) as u32;
         if version != VERSION {
-            return Err(Error::ForeignVersion {
-                major: version,
-                minor: 0,
-            });
+            return Err(Error::ForeignVersion { major: version, minor: 0 });
         }
         let mut events: Vec<FrameRef> = Vec::new();
         let mut pages = BTreeMap::new();
@@ -84,13 +81,9 @@ impl Recording {
                 break;
             }
             let mut words = [0; 4];
-            words
-                .iter_mut()
-                .zip(words_of(&bytes))
-                .for_each(|(to, from)| *to = from);
+            words.iter_mut().zip(words_of(&bytes)).for_each(|(to, from)| *to = from);
             let [kind, first, packed, crcs] = words;
-            let (raw, kind, packed, count) =
-                (kind >> 32, kind & 0xff, packed & 0xffff_ffff, packed >> 32);
+            let (raw, kind, packed, count) = (kind >> 32, kind & 0xff, packed & 0xffff_ffff, packed >> 32);
             // From a damaged header on there is no way to find the next frame.
             if u64::from(crc_words(words.get(..3).unwrap_or_default())) != crcs & 0xffff_ffff
                 || at + FRAME_HEADER + packed > end
@@ -108,12 +101,7 @@ impl Recording {
             };
             let after = events.last().map_or(0, |last| last.first + last.count);
             match kind {
-                EVENTS
-                    if count * RECORD_BYTES == raw
-                        && count > 0
-                        && first >= after
-                        && first < 1 << 56 =>
-                {
+                EVENTS if count * RECORD_BYTES == raw && count > 0 && first >= after && first < 1 << 56 => {
                     events.push(frame);
                 }
                 PAGE if first % PAGE_BYTES == 0 && raw <= PAGE_BYTES && first < 1 << 48 => {
@@ -123,18 +111,8 @@ impl Recording {
             }
             at += FRAME_HEADER + packed;
         }
-        let size = pages
-            .values()
-            .map(|page| page.first + u64::from(page.raw))
-            .max()
-            .unwrap_or(0);
-        Ok(Self {
-            file,
-            events,
-            pages,
-            size,
-            last: Mutex::new(None),
-        })
+        let size = pages.values().map(|page| page.first + u64::from(page.raw)).max().unwrap_or(0);
+        Ok(Self { file, events, pages, size, last: Mutex::new(None) })
     }
 
     pub(crate) fn event_frames(&self) -> &[FrameRef] {
@@ -143,10 +121,7 @@ impl Recording {
 
     /// The content of a frame; a damaged one is empty.
     pub(crate) fn bytes_of(&self, frame: &FrameRef) -> Result<Arc<Vec<u8>>, Error> {
-        let mut last = self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((at, bytes)) = &*last
             && *at == frame.at
         {
@@ -157,14 +132,8 @@ impl Recording {
         let mut bytes = Vec::new();
         if done == packed.len() && crc32c::crc32c(&packed) == frame.crc {
             // One byte more than promised: a frame that expands further is not what it says.
-            let limit = if off(Guard::FrameLimit) {
-                u64::MAX
-            } else {
-                u64::from(frame.raw) + 1
-            };
-            let read = DeflateDecoder::new(&packed[..])
-                .take(limit)
-                .read_to_end(&mut bytes);
+            let limit = if off(Guard::FrameLimit) { u64::MAX } else { u64::from(frame.raw) + 1 };
+            let read = DeflateDecoder::new(&packed[..]).take(limit).read_to_end(&mut bytes);
             if read.is_err() || bytes.len() != frame.raw as usize {
                 bytes = Vec::new();
             }
@@ -182,14 +151,10 @@ impl Source for Arc<Recording> {
         while at < end {
             let start = at - at % PAGE_BYTES;
             let stop = (start + PAGE_BYTES).min(end);
-            let to = buffer
-                .get_mut((at - offset) as usize..(stop - offset) as usize)
-                .unwrap_or_default();
+            let to = buffer.get_mut((at - offset) as usize..(stop - offset) as usize).unwrap_or_default();
             to.fill(0);
             if let Some(frame) = self.pages.get(&start) {
-                let bytes = self
-                    .bytes_of(frame)
-                    .map_err(|error| io::Error::other(error.to_string()))?;
+                let bytes = self.bytes_of(frame).map_err(|error| io::Error::other(error.to_string()))?;
                 let from = bytes.get((at - start) as usize..).unwrap_or_default();
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
             }
@@ -308,21 +273,12 @@ impl Recorder {
     }
 
     fn write_frame(&mut self, kind: u64, first: u64, count: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut packer =
-            DeflateEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
+        let mut packer = DeflateEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
         packer.write_all(bytes)?;
         let packed = packer.finish()?;
-        let words = [
-            kind | (bytes.len() as u64) << 32,
-            first,
-            packed.len() as u64 | count << 32,
-        ];
+        let words = [kind | (bytes.len() as u64) << 32, first, packed.len() as u64 | count << 32];
         let crcs = u64::from(crc_words(&words)) | u64::from(crc32c::crc32c(&packed)) << 32;
-        let mut frame: Vec<u8> = words
-            .into_iter()
-            .chain([crcs])
-            .flat_map(u64::to_le_bytes)
-            .collect();
+        let mut frame: Vec<u8> = words.into_iter().chain([crcs]).flat_map(u64::to_le_bytes).collect();
         frame.extend(packed);
         // One write, so that a follower of the recording sees whole frames.
         self.to.write_all(&frame)

@@ -5,7 +5,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::event::{Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_ADDRESS, Kind};
 use crate::live::LiveEntry;
-use crate::reader::events::BATCH;
 use crate::reader::state::{State, rebuilt_alloc};
 use crate::reader::{Error, Loss, Reader, Slot, Why};
 
@@ -24,9 +23,7 @@ impl Hasher for AddressHash {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes
-            .iter()
-            .for_each(|byte| self.write_u64(u64::from(*byte)));
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
     fn write_u64(&mut self, word: u64) {
@@ -116,11 +113,7 @@ impl<'reader> Replay<'reader> {
     fn add(&mut self, entry: LiveEntry) {
         if let Some(other) = self.live.insert((entry.class, entry.address), entry) {
             let known = |entry: &LiveEntry| entry.birth.wrapping_add(1);
-            let (newer, older) = if known(&other) > known(&entry) {
-                (other, entry)
-            } else {
-                (entry, other)
-            };
+            let (newer, older) = if known(&other) > known(&entry) { (other, entry) } else { (entry, other) };
             self.live.insert((newer.class, newer.address), newer);
             self.shadowed.push(older);
         }
@@ -140,19 +133,8 @@ impl<'reader> Replay<'reader> {
                 // One at a time: single ones among them may be known from the live table.
                 let last = first + count - 1;
                 if count > 1 && (why == Why::Unwritten || why == Why::Torn) {
-                    self.ready.push_back(Slot::Lost(Loss {
-                        first,
-                        count: count - 1,
-                        why,
-                    }));
-                    self.recovered(last).map_or(
-                        Slot::Lost(Loss {
-                            first: last,
-                            count: 1,
-                            why,
-                        }),
-                        Slot::Event,
-                    )
+                    self.ready.push_back(Slot::Lost(Loss { first, count: count - 1, why }));
+                    self.recovered(last).map_or(Slot::Lost(Loss { first: last, count: 1, why }), Slot::Event)
                 } else {
                     self.recovered(last)
                         .filter(|_| count == 1)
@@ -178,9 +160,7 @@ impl<'reader> Replay<'reader> {
             return Some(*event);
         }
         let all = self.live.values().chain(&self.shadowed);
-        let births = self
-            .births
-            .get_or_insert_with(|| all.map(|entry| (entry.birth, *entry)).collect());
+        let births = self.births.get_or_insert_with(|| all.map(|entry| (entry.birth, *entry)).collect());
         births.get(&seq).map(rebuilt_alloc)
     }
 
@@ -188,7 +168,7 @@ impl<'reader> Replay<'reader> {
         if self.next <= self.first {
             return Ok(false);
         }
-        let mut at = self.next.saturating_sub(BATCH).max(self.first);
+        let mut at = self.reader.batch_before(self.next).max(self.first);
         while at < self.next {
             at = self.reader.batch(at, self.next, &mut self.ready)?;
         }
@@ -199,31 +179,21 @@ impl<'reader> Replay<'reader> {
         let key = (event.class, event.address);
         match event.kind {
             Kind::Alloc if event.flags & FLAG_NOT_IN_TABLE == 0 => {
-                if self
-                    .live
-                    .get(&key)
-                    .is_some_and(|entry| entry.birth == event.seq)
-                {
+                if self.live.get(&key).is_some_and(|entry| entry.birth == event.seq) {
                     self.live.remove(&key);
-                } else if let Some(place) = self.shadowed.iter().position(|entry| {
-                    (entry.class, entry.address) == key && entry.birth == event.seq
-                }) {
+                } else if let Some(place) = self
+                    .shadowed
+                    .iter()
+                    .position(|entry| (entry.class, entry.address) == key && entry.birth == event.seq)
+                {
                     self.shadowed.swap_remove(place);
                     return;
-                } else if self
-                    .live
-                    .get(&key)
-                    .is_some_and(|entry| entry.birth == BIRTH_UNKNOWN)
-                {
+                } else if self.live.get(&key).is_some_and(|entry| entry.birth == BIRTH_UNKNOWN) {
                     self.live.remove(&key);
                 } else {
                     return;
                 }
-                if let Some(place) = self
-                    .shadowed
-                    .iter()
-                    .position(|entry| (entry.class, entry.address) == key)
-                {
+                if let Some(place) = self.shadowed.iter().position(|entry| (entry.class, entry.address) == key) {
                     let older = self.shadowed.swap_remove(place);
                     self.live.insert(key, older);
                 }

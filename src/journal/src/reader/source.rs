@@ -36,9 +36,7 @@ impl Source for File {
 
 impl Source for Vec<u8> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(self.len());
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len());
         let from = self.get(start..).unwrap_or_default();
         let count = from.len().min(buffer.len());
         for (to, from) in buffer.iter_mut().zip(from) {
@@ -54,24 +52,14 @@ impl Source for Vec<u8> {
 
 /// Whole words from bytes; a rest is dropped.
 pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|chunk| u64::from_le_bytes(*chunk))
+    bytes.as_chunks().0.iter().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
 /// Whole records from bytes; a rest is dropped.
-pub(crate) fn records_of(
-    bytes: &[u8],
-) -> impl ExactSizeIterator<Item = [u64; RECORD_WORDS]> + DoubleEndedIterator {
+pub(crate) fn records_of(bytes: &[u8]) -> impl ExactSizeIterator<Item = [u64; RECORD_WORDS]> + DoubleEndedIterator {
     bytes.as_chunks::<64>().0.iter().map(|record| {
         let words = record.as_chunks::<8>().0;
-        std::array::from_fn(|word| {
-            words
-                .get(word)
-                .map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        })
+        std::array::from_fn(|word| words.get(word).map_or(0, |bytes| u64::from_le_bytes(*bytes)))
     })
 }
 

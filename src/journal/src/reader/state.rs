@@ -59,9 +59,7 @@ impl Reader {
         let mut at = 0;
         while at < range.present {
             let want = step.min(range.present - at) as usize;
-            let done = self
-                .source
-                .read_at(bytes.get_mut(..want).unwrap_or_default(), range.offset + at)?;
+            let done = self.source.read_at(bytes.get_mut(..want).unwrap_or_default(), range.offset + at)?;
             for (place, words) in records_of(bytes.get(..done).unwrap_or_default()).enumerate() {
                 // The first line of a bucket is the control line.
                 if place % (BUCKET_WORDS / RECORD_WORDS) != 0 && words[0] & 0xff != STATE_EMPTY {
@@ -94,9 +92,7 @@ impl Reader {
                 }
                 return Ok(());
             }
-            STATE_FREEING => state
-                .in_flight
-                .push(FlightOf::Free(entry, (end & 0xff_ffff) as u32)),
+            STATE_FREEING => state.in_flight.push(FlightOf::Free(entry, (end & 0xff_ffff) as u32)),
             STATE_LIVE => {}
             _ => {
                 state.damaged += 1;
@@ -114,12 +110,7 @@ impl Reader {
     fn read_flights(&self, state: &mut State) -> Result<(), Error> {
         let range = self.header().section(Section::Flight);
         let words = read_words(&*self.source, range.offset, (range.present / 8) as usize)?;
-        let slots: Vec<_> = words
-            .as_chunks::<RECORD_WORDS>()
-            .0
-            .iter()
-            .map(InFlight::unpack)
-            .collect();
+        let slots: Vec<_> = words.as_chunks::<RECORD_WORDS>().0.iter().map(InFlight::unpack).collect();
         if slots.iter().all(|slot| *slot == Ok(None)) {
             return Ok(());
         }

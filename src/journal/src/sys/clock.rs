@@ -55,9 +55,7 @@ impl Clock {
             Self::Cntvct => {
                 let ticks: u64;
                 // SAFETY: reading the virtual counter has no side effect and Linux allows it in user mode.
-                unsafe {
-                    std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack))
-                };
+                unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
                 ticks
             }
             _ => clock_ns(libc::CLOCK_MONOTONIC),
@@ -73,14 +71,7 @@ impl Clock {
             let realtime = clock_ns(libc::CLOCK_REALTIME);
             let width = self.now().saturating_sub(before);
             if width < best.0 {
-                best = (
-                    width,
-                    Anchor {
-                        ticks: before + width / 2,
-                        monotonic,
-                        realtime,
-                    },
-                );
+                best = (width, Anchor { ticks: before + width / 2, monotonic, realtime });
             }
         }
         best.1
@@ -103,15 +94,10 @@ impl Clock {
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer; the clocks used here always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (time.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(time.tv_nsec as u64)
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// Counts forks that this process is a child of, so that a cached thread id is not believed in the child.
@@ -168,10 +154,7 @@ mod tests {
         let last = clock.anchor();
         let by_ticks = u128::from(last.ticks - first.ticks) * 1_000_000_000 / u128::from(hz);
         let by_clock = u128::from(last.monotonic - first.monotonic);
-        assert!(
-            by_ticks.abs_diff(by_clock) < by_clock / 50,
-            "{by_ticks} ns by ticks, {by_clock} ns by the clock"
-        );
+        assert!(by_ticks.abs_diff(by_clock) < by_clock / 50, "{by_ticks} ns by ticks, {by_clock} ns by the clock");
     }
 
     #[test]
@@ -179,9 +162,6 @@ mod tests {
         let here = thread_id();
         assert_eq!(here, thread_id());
         assert_ne!(here, std::thread::spawn(thread_id).join().unwrap());
-        assert_ne!(
-            thread_ordinal(),
-            std::thread::spawn(thread_ordinal).join().unwrap()
-        );
+        assert_ne!(thread_ordinal(), std::thread::spawn(thread_ordinal).join().unwrap());
     }
 }

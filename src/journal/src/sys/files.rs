@@ -24,24 +24,14 @@ pub(crate) fn user() -> u32 {
 
 fn name_of(name: &str) -> io::Result<CString> {
     if name.contains('/') || name.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a file name must not contain a slash",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a file name must not contain a slash"));
     }
     CString::new(name).map_err(io::Error::other)
 }
 
 fn open_at(dir: i32, name: &CStr, flags: i32, mode: u32) -> io::Result<File> {
     // SAFETY: `name` is NUL-terminated and outlives the call; `dir` is AT_FDCWD or an open directory.
-    let fd = unsafe {
-        libc::openat(
-            dir,
-            name.as_ptr(),
-            flags | libc::O_CLOEXEC | libc::O_NOFOLLOW,
-            mode,
-        )
-    };
+    let fd = unsafe { libc::openat(dir, name.as_ptr(), flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, mode) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -54,10 +44,7 @@ impl SafeDir {
     /// used itself: the files go to a sub-folder `weir-UID` that belongs to this user alone.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         }
         let dir = Self::open_plain(path)?;
         let meta = dir.handle.metadata()?;
@@ -66,10 +53,7 @@ impl SafeDir {
             return Ok(dir);
         }
         if meta.mode() & 0o002 != 0 && meta.mode() & 0o1000 == 0 && !mine {
-            return Err(refused(
-                path,
-                "anybody may replace files in it (world-writable without the sticky bit)",
-            ));
+            return Err(refused(path, "anybody may replace files in it (world-writable without the sticky bit)"));
         }
         let name = format!("weir-{}", user());
         let inner = name_of(&name)?;
@@ -81,12 +65,7 @@ impl SafeDir {
                 return Err(error);
             }
         }
-        let handle = open_at(
-            dir.handle.as_raw_fd(),
-            &inner,
-            libc::O_RDONLY | libc::O_DIRECTORY,
-            0,
-        )?;
+        let handle = open_at(dir.handle.as_raw_fd(), &inner, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         let path = path.join(name);
         let meta = handle.metadata()?;
         if meta.uid() != user() {
@@ -102,10 +81,7 @@ impl SafeDir {
     pub(crate) fn open_plain(path: &Path) -> io::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
         let handle = open_at(libc::AT_FDCWD, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-        Ok(Self {
-            handle,
-            path: path.to_path_buf(),
-        })
+        Ok(Self { handle, path: path.to_path_buf() })
     }
 
     /// Where it is, for messages and for showing paths to the user.
@@ -125,18 +101,10 @@ impl SafeDir {
 
     /// Opens a file for reading if it is a plain file of this user, of which this is the only name.
     pub(crate) fn open_own(&self, name: &str) -> io::Result<File> {
-        let file = open_at(
-            self.handle.as_raw_fd(),
-            &name_of(name)?,
-            libc::O_RDONLY | libc::O_NONBLOCK,
-            0,
-        )?;
+        let file = open_at(self.handle.as_raw_fd(), &name_of(name)?, libc::O_RDONLY | libc::O_NONBLOCK, 0)?;
         let meta = file.metadata()?;
         if !meta.is_file() || meta.uid() != user() || meta.nlink() > 1 {
-            return Err(refused(
-                &self.path.join(name),
-                "it is not a plain file of this user alone",
-            ));
+            return Err(refused(&self.path.join(name), "it is not a plain file of this user alone"));
         }
         Ok(file)
     }
@@ -146,11 +114,7 @@ impl SafeDir {
         let (from, to, dir) = (name_of(from)?, name_of(to)?, self.handle.as_raw_fd());
         // SAFETY: the directory is open, both names are NUL-terminated.
         let done = unsafe { libc::renameat(dir, from.as_ptr(), dir, to.as_ptr()) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Removes a file.
@@ -158,44 +122,27 @@ impl SafeDir {
         let name = name_of(name)?;
         // SAFETY: the directory is open, the name NUL-terminated.
         let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), 0) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
 fn refused(path: &Path, why: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("{}: {why}", path.display()),
-    )
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", path.display()))
 }
 
 /// Gives a file its whole size on disk now, so that no later store can find the disk full.
 pub(crate) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     if bytes > file_size_limit() {
-        return Err(io::Error::new(
-            io::ErrorKind::StorageFull,
-            "the process may not write files of this size",
-        ));
+        return Err(io::Error::new(io::ErrorKind::StorageFull, "the process may not write files of this size"));
     }
     // SAFETY: the descriptor is open for writing.
     let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
-    if error == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(error))
-    }
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
 /// The largest file that this process may write. Going beyond raises a signal that ends it, so ask first.
 pub(crate) fn file_size_limit() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid place for the answer.
     let done = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     if done == 0 { limit.rlim_cur } else { 0 }
@@ -207,10 +154,21 @@ pub(crate) fn try_lock(file: &File) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
+/// Whether nobody has locked a file.
+pub(crate) fn try_lock_shared(file: &File) -> bool {
+    // SAFETY: the descriptor is open.
+    unsafe {
+        let free = libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) == 0;
+        if free {
+            libc::flock(file.as_raw_fd(), libc::LOCK_UN);
+        }
+        free
+    }
+}
+
 /// Whether this descriptor still is the file it was. A job may close every descriptor it finds and reuse the number.
 pub(crate) fn is_same(file: &File, device: u64, inode: u64) -> bool {
-    file.metadata()
-        .is_ok_and(|meta| meta.dev() == device && meta.ino() == inode)
+    file.metadata().is_ok_and(|meta| meta.dev() == device && meta.ino() == inode)
 }
 
 /// Closes a descriptor that was inherited over a fork and that nobody will use or close again.
@@ -237,14 +195,8 @@ mod tests {
         let dir = SafeDir::open(&path.join("a/b")).unwrap();
         let file = dir.create("x.weir").unwrap();
         assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
-        assert_eq!(
-            std::fs::metadata(path.join("a/b")).unwrap().mode() & 0o777,
-            0o700
-        );
-        assert!(
-            dir.create("x.weir").is_err(),
-            "an existing file must not be taken"
-        );
+        assert_eq!(std::fs::metadata(path.join("a/b")).unwrap().mode() & 0o777, 0o700);
+        assert!(dir.create("x.weir").is_err(), "an existing file must not be taken");
         assert!(dir.create("../x").is_err());
         std::fs::remove_dir_all(path).unwrap();
     }
@@ -257,10 +209,7 @@ mod tests {
         assert_eq!(dir.path(), path.join(format!("weir-{}", user())));
         assert_eq!(std::fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o700);
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        assert!(
-            SafeDir::open(&path).is_err(),
-            "a sub-folder that others may enter must be refused"
-        );
+        assert!(SafeDir::open(&path).is_err(), "a sub-folder that others may enter must be refused");
         std::fs::remove_dir_all(path).unwrap();
     }
 
@@ -279,10 +228,7 @@ mod tests {
         assert_eq!(std::fs::read(path.join("target")).unwrap(), b"precious");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o1777)).unwrap();
         symlink(path.join("real"), path.join(format!("weir-{}", user()))).unwrap();
-        assert!(
-            SafeDir::open(&path).is_err(),
-            "a planted link in place of the sub-folder must be refused"
-        );
+        assert!(SafeDir::open(&path).is_err(), "a planted link in place of the sub-folder must be refused");
         std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -15,35 +15,19 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the first `bytes` of a file that has them, shared with everyone who reads it.
     pub(crate) fn of_file(file: &File, bytes: u64) -> io::Result<Self> {
-        Self::map(
-            bytes,
-            libc::MAP_SHARED | libc::MAP_POPULATE,
-            file.as_raw_fd(),
-        )
+        Self::map(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd())
     }
 
     /// Memory that nobody else sees and that dies with the process.
     pub(crate) fn anonymous(bytes: u64) -> io::Result<Self> {
-        Self::map(
-            bytes,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-        )
+        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
     }
 
     fn map(bytes: u64, flags: i32, fd: i32) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                fd,
-                0,
-            )
-        };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -67,19 +51,8 @@ impl Mapping {
         // SAFETY: the range is exactly the mapping made by `map`, which this type alone owns; replacing its pages
         // keeps every address valid, and the words are only seen as atomics.
         let start = unsafe {
-            libc::mmap(
-                self.words.as_ptr().cast_mut().cast(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
+            libc::mmap(self.words.as_ptr().cast_mut().cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
-        if start == libc::MAP_FAILED {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
