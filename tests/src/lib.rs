@@ -1,1 +1,16 @@
-//! To be filled.
+//! The conformance suite of the CUDA driver API: single documented rules, run against whatever
+//! `libcuda.so.1` the loader finds, and a benchmark of the same library.
+//!
+//! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and tells what
+//! came out, [`bench`] measures allocation. Everything reaches the driver through [`driver`] alone.
+
+pub mod bench;
+mod driver;
+mod gpu;
+mod nvml;
+mod prelude;
+pub mod rule;
+pub mod rules;
+pub mod runner;
+mod wire;
+pub mod worker;

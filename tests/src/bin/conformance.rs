@@ -1,0 +1,223 @@
+//! `conformance`: shows which rules of the CUDA driver API the loaded `libcuda.so.1` keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+use weir_tests::rule::{Rule, Scope};
+use weir_tests::runner::{self, Met, Outcome, Verdict};
+use weir_tests::{rules, worker};
+
+const HELP: &str = "\
+Shows which documented rules of the CUDA driver API the loaded libcuda.so.1 keeps.
+
+usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--jobs N]
+       conformance --mutations [--filter X]... [--only NAME]...
+
+  --list       print the rules and don't run them
+  --filter X   only rules whose id contains X; several are joined by or
+  --json FILE  write one JSON line a rule to FILE
+  --markdown   print the table as Markdown
+  --jobs N     processes at a time (default: 2 on the virtual GPU, 1 on a real one)
+  --mutations  run the suite once for each deliberate lenience of the virtual GPU (a library built with
+               the feature `lenient`); fails if one of them is not caught
+  --only NAME  with --mutations: only this lenience
+
+LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed or a lenience was missed.";
+
+#[derive(Default)]
+struct Wish {
+    list: bool,
+    markdown: bool,
+    mutations: bool,
+    filters: Vec<String>,
+    only: Vec<String>,
+    json: Option<String>,
+    jobs: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // The suite starts itself again with these; nobody else needs them.
+    match arguments.split_first() {
+        Some((first, rest)) if first == "--worker" => leave(worker::run(rest)),
+        Some((first, rest)) if first == "--peer" && rest.len() == 1 => leave(worker::peer(&rest[0])),
+        Some((first, _)) if first == "--probe" => leave(worker::probe()),
+        _ => {}
+    }
+    match wish(&arguments) {
+        Ok(Some(wish)) => suite(&wish),
+        Ok(None) => {
+            println!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("conformance: {message}; see --help");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Ends the process at once: a rule may have left threads of the driver waiting.
+fn leave(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+fn wish(arguments: &[String]) -> Result<Option<Wish>, String> {
+    let mut wish = Wish::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = || rest.next().cloned().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "-h" | "--help" => return Ok(None),
+            "--list" => wish.list = true,
+            "--markdown" => wish.markdown = true,
+            "--mutations" => wish.mutations = true,
+            "--filter" => wish.filters.push(value()?),
+            "--only" => wish.only.push(value()?),
+            "--json" => wish.json = Some(value()?),
+            "--jobs" => {
+                let text = value()?;
+                let jobs = text.parse().map_err(|_| format!("--jobs {text} is not a number"))?;
+                wish.jobs = Some(jobs);
+            }
+            other => return Err(format!("unknown argument {other:?}")),
+        }
+    }
+    Ok(Some(wish))
+}
+
+fn suite(wish: &Wish) -> ExitCode {
+    let chosen: Vec<Rule> = rules::all()
+        .into_iter()
+        .filter(|r| wish.filters.is_empty() || wish.filters.iter().any(|f| r.id.contains(f)))
+        .collect();
+    if chosen.is_empty() {
+        eprintln!("conformance: no rule matches");
+        return ExitCode::from(2);
+    }
+    if wish.list {
+        print_list(&chosen, wish.markdown);
+        return ExitCode::SUCCESS;
+    }
+    let met = match runner::meet() {
+        Ok(met) => met,
+        Err(message) => {
+            eprintln!("conformance: no driver to test: {message}");
+            return ExitCode::from(2);
+        }
+    };
+    let chosen: Vec<Rule> = chosen.into_iter().filter(|r| runner::applies(r, &met)).collect();
+    let jobs = wish.jobs.unwrap_or(if met.is_virtual { 2 } else { 1 });
+    if wish.mutations {
+        return mutations(&chosen, jobs, &wish.only);
+    }
+    let start = Instant::now();
+    let verdicts = runner::run(&chosen, &[], jobs);
+    print_table(&verdicts, wish.markdown);
+    if let Some(file) = &wish.json
+        && let Err(e) = write_json(file, &verdicts, &met)
+    {
+        eprintln!("conformance: {file} can't be written: {e}");
+        return ExitCode::from(2);
+    }
+    let count = |f: fn(&Outcome) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
+    let failed = count(|o| matches!(o, Outcome::Failed(_)));
+    println!(
+        "{} rules on the {} driver {}: {} passed, {failed} failed, {} skipped in {:.1} s",
+        verdicts.len(),
+        if met.is_virtual { "virtual" } else { "real" },
+        met.version,
+        count(|o| *o == Outcome::Passed),
+        count(|o| matches!(o, Outcome::Skipped(_))),
+        start.elapsed().as_secs_f64(),
+    );
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn print_list(rules: &[Rule], markdown: bool) {
+    if markdown {
+        println!("| rule | function | says | where |\n|---|---|---|---|");
+    }
+    for r in rules {
+        let place = if r.scope == Scope::Portable { "any driver" } else { "virtual GPU" };
+        if markdown {
+            println!("| `{}` | `{}` | {} | {place} |", r.id, r.function, r.says);
+        } else {
+            println!("{:<48} {:<36} {} [{place}]", r.id, r.function, r.says);
+        }
+    }
+    println!("{} rules", rules.len());
+}
+
+fn print_table(verdicts: &[Verdict], markdown: bool) {
+    if markdown {
+        println!("| rule | function | says | result |\n|---|---|---|---|");
+    }
+    for v in verdicts {
+        let (word, detail) = words(&v.outcome);
+        if markdown {
+            println!("| `{}` | `{}` | {} | {word} {detail} |", v.rule.id, v.rule.function, v.rule.says);
+        } else {
+            println!("{:<48} {word:<7} {detail}", v.rule.id);
+        }
+    }
+}
+
+fn words(outcome: &Outcome) -> (&'static str, &str) {
+    match outcome {
+        Outcome::Passed => ("pass", ""),
+        Outcome::Failed(why) => ("FAIL", why),
+        Outcome::Skipped(why) => ("skip", why),
+    }
+}
+
+fn write_json(file: &str, verdicts: &[Verdict], met: &Met) -> std::io::Result<()> {
+    let mut out = std::fs::File::create(file)?;
+    for v in verdicts {
+        let (result, detail) = words(&v.outcome);
+        let line = serde_json::json!({
+            "rule": v.rule.id, "function": v.rule.function, "says": v.rule.says,
+            "portable": v.rule.scope == Scope::Portable, "result": result.to_lowercase(), "detail": detail,
+            "milliseconds": v.took.as_millis() as u64, "virtual": met.is_virtual, "driver": met.version,
+        });
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// The deliberate leniences: name and meaning.
+fn leniences() -> Vec<(&'static str, &'static str)> {
+    include_str!("../../mutations.txt")
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.split_once(' '))
+        .map(|(name, what)| (name, what.trim()))
+        .collect()
+}
+
+fn failures(verdicts: &[Verdict]) -> BTreeSet<&'static str> {
+    let failed = verdicts.iter().filter(|v| matches!(v.outcome, Outcome::Failed(_)));
+    failed.map(|v| v.rule.id).collect()
+}
+
+/// Runs the suite once for each lenience. Only rules that hold without it count as having caught it.
+fn mutations(rules: &[Rule], jobs: usize, only: &[String]) -> ExitCode {
+    let already = failures(&runner::run(rules, &[], jobs));
+    let sound: Vec<Rule> = rules.iter().filter(|r| !already.contains(r.id)).copied().collect();
+    println!("{} rules hold without a lenience, {} don't", sound.len(), already.len());
+    let mut caught: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let chosen = leniences().into_iter().filter(|(n, _)| only.is_empty() || only.iter().any(|o| o == n));
+    for (name, what) in chosen {
+        let env = [("VGPU_LENIENT".to_owned(), name.to_owned())];
+        let by = failures(&runner::run(&sound, &env, jobs));
+        let list: Vec<&str> = by.iter().take(4).copied().collect();
+        let more = if by.len() > 4 { format!(" and {} more", by.len() - 4) } else { String::new() };
+        let verdict = if by.is_empty() { "MISSED".to_owned() } else { format!("caught by {}", by.len()) };
+        println!("{name:<26} {verdict:<14} {}{more}\n{:<26} ({what})", list.join(", "), "");
+        caught.insert(name, by);
+    }
+    let missed: Vec<&str> = caught.iter().filter(|(_, by)| by.is_empty()).map(|(n, _)| *n).collect();
+    println!("{} leniences, {} caught, {} missed", caught.len(), caught.len() - missed.len(), missed.len());
+    if missed.is_empty() && already.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,204 @@
+//! Rules of launching kernels: shapes, arguments, where they run.
+
+use crate::prelude::*;
+
+/// Launches the spinning kernel for no time at all in a shape.
+fn shape(grid: [u32; 3], block: [u32; 3], shared: u32) -> CUresult {
+    context();
+    let k = Kernels::load();
+    let mut time = 0u64;
+    let mut arguments: [*mut c_void; 1] = [(&raw mut time).cast()];
+    let code = cuLaunchKernel(
+        k.spin,
+        grid[0],
+        grid[1],
+        grid[2],
+        block[0],
+        block[1],
+        block[2],
+        shared,
+        DEFAULT,
+        arguments.as_mut_ptr(),
+        null_mut(),
+    );
+    ok(cuCtxSynchronize());
+    code
+}
+
+pub(super) const RULES: &[Rule] = &[
+    rule("launch.empty_grid", "cuLaunchKernel", "A grid without blocks is an invalid value.", || {
+        for grid in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
+            refused(shape(grid, [32, 1, 1], 0), INVALID_VALUE);
+        }
+    }),
+    rule("launch.empty_block", "cuLaunchKernel", "A block without threads is an invalid value.", || {
+        for block in [[0, 1, 1], [32, 0, 1], [32, 1, 0]] {
+            refused(shape([1, 1, 1], block, 0), INVALID_VALUE);
+        }
+    }),
+    rule(
+        "launch.block_too_large",
+        "cuLaunchKernel",
+        "More threads than a block may have are an invalid value.",
+        || {
+            refused(shape([1, 1, 1], [1025, 1, 1], 0), INVALID_VALUE);
+            refused(shape([1, 1, 1], [64, 64, 1], 0), INVALID_VALUE);
+            refused(shape([1, 1, 1], [1, 1, 65], 0), INVALID_VALUE);
+            ok(shape([1, 1, 1], [1024, 1, 1], 0));
+        },
+    ),
+    rule(
+        "launch.grid_too_large",
+        "cuLaunchKernel",
+        "More blocks than a grid may have in a dimension are an invalid value.",
+        || {
+            refused(shape([1, 65_536, 1], [1, 1, 1], 0), INVALID_VALUE);
+            refused(shape([1, 1, 65_536], [1, 1, 1], 0), INVALID_VALUE);
+            refused(shape([0x8000_0000, 1, 1], [1, 1, 1], 0), INVALID_VALUE);
+        },
+    ),
+    rule(
+        "launch.shared_too_large",
+        "cuLaunchKernel",
+        "More shared memory than the function may have is an invalid value.",
+        || {
+            refused(shape([1, 1, 1], [32, 1, 1], 1 << 30), INVALID_VALUE);
+        },
+    ),
+    rule(
+        "launch.arguments",
+        "cuLaunchKernel",
+        "Arguments are read when the kernel is launched, not when it runs.",
+        || {
+            context();
+            let k = Kernels::load();
+            let stream = stream();
+            let ptr = alloc(4096);
+            let (mut to, mut words, mut value) = (ptr, 1024u64, 55u32);
+            let gate = Gate::close(stream);
+            launch(k.fill, stream, &mut [(&raw mut to).cast(), (&raw mut words).cast(), (&raw mut value).cast()]);
+            // SAFETY: plain writes to own variables, which the driver must not look at any more.
+            unsafe {
+                (&raw mut to).write_volatile(0);
+                (&raw mut words).write_volatile(0);
+                (&raw mut value).write_volatile(0);
+            }
+            gate.open();
+            sync(stream);
+            assert!(all_words(ptr, 1024, 55));
+        },
+    ),
+    rule("launch.packed_arguments", "cuLaunchKernel", "Arguments can be given as one packed buffer.", || {
+        context();
+        let k = Kernels::load();
+        let ptr = alloc(4096);
+        let mut buffer = [0u8; 20];
+        buffer[..8].copy_from_slice(&ptr.to_le_bytes());
+        buffer[8..16].copy_from_slice(&1024u64.to_le_bytes());
+        buffer[16..].copy_from_slice(&77u32.to_le_bytes());
+        let mut size = buffer.len();
+        let mut extra: [*mut c_void; 5] =
+            [1 as _, buffer.as_mut_ptr().cast(), 2 as _, (&raw mut size).cast(), null_mut()];
+        ok(cuLaunchKernel(k.fill, 1, 1, 1, 32, 1, 1, 0, DEFAULT, null_mut(), extra.as_mut_ptr()));
+        ok(cuCtxSynchronize());
+        assert!(all_words(ptr, 1024, 77));
+    }),
+    rule("launch.arguments_twice", "cuLaunchKernel", "Arguments are given in one way, not in both.", || {
+        context();
+        let k = Kernels::load();
+        let mut time = 0u64;
+        let mut size = 8usize;
+        let mut arguments: [*mut c_void; 1] = [(&raw mut time).cast()];
+        let mut extra: [*mut c_void; 5] = [1 as _, (&raw mut time).cast(), 2 as _, (&raw mut size).cast(), null_mut()];
+        refused(
+            cuLaunchKernel(k.spin, 1, 1, 1, 1, 1, 1, 0, DEFAULT, arguments.as_mut_ptr(), extra.as_mut_ptr()),
+            INVALID_VALUE,
+        );
+    }),
+    rule("launch.no_function", "cuLaunchKernel", "NULL is no function.", || {
+        context();
+        refused_by_any(
+            cuLaunchKernel(null_mut(), 1, 1, 1, 1, 1, 1, 0, DEFAULT, null_mut(), null_mut()),
+            &[INVALID_HANDLE, INVALID_VALUE],
+        );
+    }),
+    rule(
+        "launch.needs_context",
+        "cuLaunchKernel",
+        "The default stream without a context is an invalid context.",
+        || {
+            context();
+            let k = Kernels::load();
+            ok(cuCtxSetCurrent(null_mut()));
+            let mut time = 0u64;
+            let mut arguments: [*mut c_void; 1] = [(&raw mut time).cast()];
+            refused(
+                cuLaunchKernel(k.spin, 1, 1, 1, 1, 1, 1, 0, DEFAULT, arguments.as_mut_ptr(), null_mut()),
+                INVALID_CONTEXT,
+            );
+        },
+    ),
+    rule("launch.asynchronous", "cuLaunchKernel", "A launch returns before the kernel is done.", || {
+        context();
+        let k = Kernels::load();
+        let stream = stream();
+        k.spin(stream, 200);
+        refused(cuStreamQuery(stream), NOT_READY);
+        sync(stream);
+    }),
+    rule("launch.with_configuration", "cuLaunchKernelEx", "A launch by configuration is a launch.", || {
+        context();
+        let k = Kernels::load();
+        let stream = stream();
+        let ptr = alloc(4096);
+        let (mut to, mut words, mut value) = (ptr, 1024u64, 12u32);
+        let mut arguments: [*mut c_void; 3] = [(&raw mut to).cast(), (&raw mut words).cast(), (&raw mut value).cast()];
+        let config = CUlaunchConfig {
+            gridDimX: 2,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 64,
+            blockDimY: 1,
+            blockDimZ: 1,
+            hStream: stream,
+            ..CUlaunchConfig::default()
+        };
+        ok(cuLaunchKernelEx(&raw const config, k.fill, arguments.as_mut_ptr(), null_mut()));
+        sync(stream);
+        assert!(all_words(ptr, 1024, 12));
+    }),
+    rule(
+        "launch.cooperative",
+        "cuLaunchCooperativeKernel",
+        "A kernel of few blocks can be launched cooperatively.",
+        || {
+            context();
+            needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH);
+            let k = Kernels::load();
+            let ptr = alloc(4096);
+            let (mut to, mut words, mut value) = (ptr, 1024u64, 13u32);
+            let mut arguments: [*mut c_void; 3] =
+                [(&raw mut to).cast(), (&raw mut words).cast(), (&raw mut value).cast()];
+            ok(cuLaunchCooperativeKernel(k.fill, 1, 1, 1, 64, 1, 1, 0, DEFAULT, arguments.as_mut_ptr()));
+            ok(cuCtxSynchronize());
+            assert!(all_words(ptr, 1024, 13));
+        },
+    ),
+    rule("launch.many_blocks", "cuLaunchKernel", "A kernel does the same work in any shape.", || {
+        context();
+        let k = Kernels::load();
+        let ptr = alloc(MIB);
+        let errors = alloc(4);
+        put(errors, &[0; 4]);
+        let (mut to, mut words, mut value) = (ptr, (MIB / 4) as u64, 0x1357u32);
+        let mut arguments: [*mut c_void; 3] = [(&raw mut to).cast(), (&raw mut words).cast(), (&raw mut value).cast()];
+        ok(cuLaunchKernel(k.fill, 7, 1, 1, 96, 1, 1, 0, DEFAULT, arguments.as_mut_ptr(), null_mut()));
+        k.check(DEFAULT, ptr, words, value, errors);
+        ok(cuCtxSynchronize());
+        assert_eq!(get_word(errors), 0);
+        put(ptr + 400, &[0; 8]);
+        k.check(DEFAULT, ptr, words, value, errors);
+        ok(cuCtxSynchronize());
+        assert_eq!(get_word(errors), 2, "the checking kernel counts wrong words");
+    }),
+];

@@ -1,0 +1,244 @@
+//! Starts processes that show rules, watches over them and tells what came out. A crash, a hang or an
+//! abort of one rule is that rule's failure and nobody else's.
+
+use crate::rule::{Rule, Scope};
+use crate::worker::MARK;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// No rule takes longer than this, a waiting one included.
+const TIME_LIMIT: Duration = Duration::from_secs(25);
+/// How many rules share a process.
+const BATCH: usize = 16;
+
+/// How a rule went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The driver keeps the rule.
+    Passed,
+    /// It does not, and this is what was seen.
+    Failed(String),
+    /// The rule cannot be shown here, and this is why.
+    Skipped(String),
+}
+
+/// A rule and how it went.
+pub struct Verdict {
+    /// The rule.
+    pub rule: Rule,
+    /// How it went.
+    pub outcome: Outcome,
+    /// How long it took, its share of starting the process not included.
+    pub took: Duration,
+}
+
+/// Which driver the processes of the suite will meet.
+#[derive(Clone, Debug)]
+pub struct Met {
+    /// Whether it is the virtual GPU.
+    pub is_virtual: bool,
+    /// Its version.
+    pub version: i32,
+}
+
+/// Asks a process of its own, so that the driver is never loaded here.
+pub fn meet() -> Result<Met, String> {
+    let out =
+        this_program().arg("--probe").output().map_err(|e| format!("this program can't be started again: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut fields = text.trim().split('\t');
+    match (fields.next(), fields.next().and_then(|v| v.parse().ok())) {
+        (Some(kind), Some(version)) if out.status.success() => Ok(Met { is_virtual: kind == "virtual", version }),
+        _ => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+    }
+}
+
+fn this_program() -> Command {
+    let path = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    Command::new(path)
+}
+
+/// Shows `rules` in `jobs` processes at a time, each with the variables `env`.
+pub fn run(rules: &[Rule], env: &[(String, String)], jobs: usize) -> Vec<Verdict> {
+    let mut batches: Vec<Vec<Rule>> = Vec::new();
+    let (alone, together): (Vec<Rule>, Vec<Rule>) = rules.iter().partition(|r| r.alone);
+    batches.extend(together.chunks(BATCH).map(<[Rule]>::to_vec));
+    batches.extend(alone.iter().map(|r| vec![*r]));
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let shown = run_batch(batch, env);
+                    let mut all = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.extend(shown.into_iter().map(|v| (v.rule.id, v)));
+                }
+            });
+        }
+    });
+    let mut all = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rules.iter().filter_map(|r| all.remove(r.id)).collect()
+}
+
+/// Shows all rules of a batch, in a new process after each one that ended its process.
+fn run_batch(batch: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let mut left = batch;
+    while !left.is_empty() {
+        let shown = run_process(left, env);
+        let count = shown.len();
+        verdicts.extend(shown);
+        left = &left[count..];
+    }
+    verdicts
+}
+
+/// Starts one process for `rules` and gives the verdicts up to the end or the first rule that ended it:
+/// at least one.
+fn run_process(rules: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
+    let first = rules[0];
+    let mut command = this_program();
+    command.arg("--worker").args(rules.iter().map(|r| r.id));
+    if std::env::var_os("VGPU_STRICT").is_none() {
+        command.env("VGPU_STRICT", "on");
+    }
+    let mut files = Vec::new();
+    let switches = first.env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    let devices = (first.devices > 1).then(|| ("VGPU_DEVICES".to_owned(), first.devices.to_string()));
+    for (name, value) in env.iter().cloned().chain(devices).chain(switches) {
+        let value = if value == "@file" { fresh_file(&mut files) } else { value };
+        command.env(name, value);
+    }
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let verdicts = match child {
+        Ok(child) => watch(child, rules),
+        Err(e) => vec![Verdict {
+            rule: first,
+            outcome: Outcome::Failed(format!("the process can't be started: {e}")),
+            took: Duration::ZERO,
+        }],
+    };
+    for file in files {
+        // It exists only if the rule came so far.
+        let _ = std::fs::remove_file(file);
+    }
+    verdicts
+}
+
+fn fresh_file(files: &mut Vec<String>) -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("weir-conformance-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name).to_string_lossy().into_owned();
+    files.push(path.clone());
+    path
+}
+
+fn watch(mut child: Child, rules: &[Rule]) -> Vec<Verdict> {
+    let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
+    let errors = text_of(child.stderr.take().expect("stderr is a pipe"));
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    let mut started = Instant::now();
+    let mut hung = false;
+    loop {
+        let line = match lines.recv_timeout(TIME_LIMIT.saturating_sub(started.elapsed())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                hung = true;
+                // It may have ended at this very moment: then there is nothing to end.
+                let _ = child.kill();
+                break;
+            }
+        };
+        let mut fields = line.splitn(3, '\t');
+        let (Some(id), Some(state)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let detail = fields.next().unwrap_or_default().to_owned();
+        let Some(rule) = rules.get(verdicts.len()).filter(|r| r.id == id) else {
+            continue;
+        };
+        let outcome = match state {
+            "passed" => Outcome::Passed,
+            "failed" => Outcome::Failed(detail),
+            "skipped" => Outcome::Skipped(detail),
+            _ => {
+                started = Instant::now();
+                continue;
+            }
+        };
+        verdicts.push(Verdict { rule: *rule, outcome, took: started.elapsed() });
+    }
+    let status = child.wait();
+    let said = errors.recv_timeout(Duration::from_secs(2)).unwrap_or_default();
+    for v in &mut verdicts {
+        if let (Some(word), Outcome::Passed) = (v.rule.aborts, &v.outcome) {
+            v.outcome =
+                Outcome::Failed(format!("must be reported and aborted with a message about {word:?}, but went on"));
+        }
+    }
+    let finished_all = verdicts.len() == rules.len();
+    let failed = verdicts.iter().any(|v| matches!(v.outcome, Outcome::Failed(_)));
+    if !finished_all && !failed {
+        let rule = rules[verdicts.len()];
+        let outcome = ended_early(&rule, hung, status.ok(), &said);
+        verdicts.push(Verdict { rule, outcome, took: started.elapsed() });
+    }
+    verdicts
+}
+
+/// The verdict on a rule during which the process ended.
+fn ended_early(rule: &Rule, hung: bool, status: Option<ExitStatus>, said: &str) -> Outcome {
+    let last: Vec<&str> = said.lines().rev().take(2).collect();
+    let signal = status.and_then(|s| s.signal());
+    if hung {
+        return Outcome::Failed(format!("did not end within {} s", TIME_LIMIT.as_secs()));
+    }
+    match (rule.aborts, signal) {
+        (Some(word), Some(libc::SIGABRT)) if said.contains(word) => Outcome::Passed,
+        (Some(word), Some(libc::SIGABRT)) => {
+            Outcome::Failed(format!("aborted without a word about {word:?}: {}", last.join(" / ")))
+        }
+        (_, Some(signal)) => Outcome::Failed(format!("killed by signal {signal}: {}", last.join(" / "))),
+        (_, None) => Outcome::Failed(format!("the process ended: {}", last.join(" / "))),
+    }
+}
+
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if let Some(rest) = line.strip_prefix(MARK)
+                && send.send(rest.to_owned()).is_err()
+            {
+                break;
+            }
+        }
+    });
+    receive
+}
+
+fn text_of(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    let text = Arc::new(Mutex::new(Vec::new()));
+    std::thread::spawn(move || {
+        let mut bytes = text.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whatever could be read is the message.
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receive
+}
+
+/// Whether a rule can be shown on the driver that was met.
+pub fn applies(rule: &Rule, met: &Met) -> bool {
+    met.is_virtual || rule.scope == Scope::Portable
+}
