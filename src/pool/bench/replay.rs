@@ -17,7 +17,6 @@ pub(crate) struct Outcome {
     /// Statistics at the end of each iteration.
     pub(crate) iterations: Vec<Stats>,
     pub(crate) micros: f64,
-    pub(crate) peak_physical: u64,
 }
 
 /// Replay a trace with this much memory. `None`: it did not fit.
@@ -46,7 +45,7 @@ pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: boo
         }
     }
     iterations.push(pool.stats());
-    Some(Outcome { stats: pool.stats(), iterations, micros: device.micros(), peak_physical: device.peak() })
+    Some(Outcome { stats: pool.stats(), iterations, micros: device.micros() })
 }
 
 /// The smallest capacity at which `fits` says yes, to a resolution of 2 MiB, not below `least`.

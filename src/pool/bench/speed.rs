@@ -25,6 +25,24 @@ fn next(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
 }
 
+/// Which clock counts: the processor time of the thread where the kernel tells it, else the wall's.
+#[derive(PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Clock {
+    Cpu,
+    Wall,
+}
+
+/// `POOL_BENCH_CLOCK=wall` asks for the wall clock. Processor time leaves out what other programs take from
+/// a shared machine, but also the time a thread sleeps for a lock.
+fn live_clock() -> Clock {
+    if std::env::var_os("POOL_BENCH_CLOCK").is_some_and(|clock| clock == "wall") { Clock::Wall } else { Clock::Cpu }
+}
+
+/// Nanoseconds that this thread has spent on a processor.
+fn cpu_nanos() -> Option<u64> {
+    std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// One thread's work: `live` blocks are held, one at random is replaced per pair. With `live` 0 a block
 /// is taken and given back at once. Returns nanoseconds per pair.
 fn churn(live: usize, pairs: u64, seed: u64, start: impl FnOnce(), take: &mut dyn FnMut(u64) -> u64, give: &mut dyn FnMut(u64)) -> f64 {
@@ -45,9 +63,12 @@ fn churn(live: usize, pairs: u64, seed: u64, start: impl FnOnce(), take: &mut dy
     };
     round(pairs / 2, &mut state);
     start();
-    let clock = Instant::now();
+    let (clock, cpu) = (Instant::now(), cpu_nanos());
     round(pairs, &mut state);
-    let nanos = clock.elapsed().as_nanos() as f64 / pairs as f64;
+    let nanos = match (cpu, cpu_nanos()) {
+        (Some(before), Some(after)) if live_clock() == Clock::Cpu => (after - before) as f64,
+        _ => clock.elapsed().as_nanos() as f64,
+    } / pairs as f64;
     held.into_iter().for_each(give);
     nanos
 }

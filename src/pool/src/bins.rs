@@ -89,6 +89,23 @@ impl Bins {
         self.count = self.count.saturating_sub(1);
     }
 
+    /// A block in the bins has grown or shrunk: it changes its place only if it changes its bin.
+    #[inline]
+    pub(crate) fn resized(&mut self, slab: &mut Slab, id: Id, start: u32, len: u32) {
+        let old = slab.get(id).len;
+        let stays = class(old) == class(len);
+        if !stays {
+            self.remove(slab, id);
+        }
+        let block = slab.at(id);
+        (block.start, block.len) = (start, len);
+        if stays {
+            self.units = self.units + u64::from(len) - u64::from(old);
+        } else {
+            self.insert(slab, id);
+        }
+    }
+
     /// A block of at least `len` units that leaves little over and that `fits` accepts; `scan` bounds
     /// how many blocks of one bin are compared.
     #[inline]

@@ -146,6 +146,43 @@ impl Slab {
         right
     }
 
+    /// A new block right before `id` in address order, otherwise like it.
+    #[inline]
+    pub(crate) fn put_before(&mut self, id: Id, start: u32, len: u32) -> Id {
+        let like = *self.get(id);
+        let new = self.add(Block { start, len, next: id, before: NIL, after: NIL, ..like });
+        self.at(id).prev = new;
+        if like.prev != NIL {
+            self.at(like.prev).next = new;
+        }
+        new
+    }
+
+    /// A new block right behind `id` in address order, otherwise like it.
+    #[inline]
+    pub(crate) fn put_after(&mut self, id: Id, start: u32, len: u32) -> Id {
+        let like = *self.get(id);
+        let new = self.add(Block { start, len, prev: id, before: NIL, after: NIL, ..like });
+        self.at(id).next = new;
+        if like.next != NIL {
+            self.at(like.next).prev = new;
+        }
+        new
+    }
+
+    /// `id` has taken over the bytes of its left neighbour `left`, which ends.
+    #[inline]
+    pub(crate) fn swallow(&mut self, id: Id, left: Id) {
+        let gone = *self.get(left);
+        let block = self.at(id);
+        block.prev = gone.prev;
+        block.stamp = block.stamp.max(gone.stamp);
+        if gone.prev != NIL {
+            self.at(gone.prev).next = id;
+        }
+        self.remove(left);
+    }
+
     /// Join `right` into its left neighbour `left`.
     #[inline]
     pub(crate) fn join(&mut self, left: Id, right: Id) {

@@ -69,8 +69,8 @@ impl Core {
         let mut core = Self {
             blocks: Slab::new(),
             zones: [
-                Zone::new(small, half, config.small_handle, UNIT, 4, 0),
-                Zone::new(small + half, half, config.small_handle, config.tiny_limit, 8, 0),
+                Zone::new(small, half, config.small_handle, UNIT, 2, 0),
+                Zone::new(small + half, half, config.small_handle, config.tiny_limit, 4, 0),
                 Zone::new(large, large_bytes, config.large_handle, config.small_limit, 32, large_class),
             ],
             order: Order::new(),
@@ -165,23 +165,25 @@ impl Core {
     #[inline]
     pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
         let hole = *self.blocks.get(id);
-        self.order.domain_at(hole.domain).bins[want.zone].remove(&mut self.blocks, id);
-        let (mut taken, mut rest) = (id, NIL);
-        if hole.len > want.units {
-            let zone = &self.zones[want.zone];
-            let whole = |start: u32, end: u32| zone.inside(start, end).len();
-            let high = want.zone == LARGE
-                && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
-            if high {
-                taken = self.blocks.split(id, hole.len - want.units);
-                rest = id;
-            } else {
-                rest = self.blocks.split(id, want.units);
-            }
+        let bins = &mut self.order.domain_at(hole.domain).bins[want.zone];
+        if hole.len <= want.units {
+            bins.remove(&mut self.blocks, id);
+            return self.make_live(id, want);
         }
-        if rest != NIL {
-            self.order.domain_at(hole.domain).bins[want.zone].insert(&mut self.blocks, rest);
-        }
+        let zone = &self.zones[want.zone];
+        let whole = |start: u32, end: u32| zone.inside(start, end).len();
+        let high = want.zone == LARGE
+            && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
+        // The hole stays in its bin where it can: only the part handed out is a new block.
+        let taken = if high {
+            let start = hole.end() - want.units;
+            bins.resized(&mut self.blocks, id, hole.start, hole.len - want.units);
+            self.blocks.put_after(id, start, want.units)
+        } else {
+            let skew = u32::from(on(Mutation::SplitOffByOne));
+            bins.resized(&mut self.blocks, id, hole.start + want.units - skew, hole.len - want.units + skew);
+            self.blocks.put_before(id, hole.start, want.units)
+        };
         self.make_live(taken, want)
     }
 
@@ -330,33 +332,40 @@ impl Core {
     /// Put bytes into the bins of a domain, joined with free neighbours of the same domain.
     #[inline]
     pub(crate) fn put_free(&mut self, id: Id, domain: u16, stamp: u64) {
-        let mut id = id;
         let block = self.blocks.at(id);
         (block.state, block.domain, block.stamp) = (State::Free, domain, stamp);
-        let Block { prev, next, zone, .. } = *block;
+        let Block { start, len, prev, next, zone, .. } = *block;
         let zone = usize::from(zone).min(LARGE);
-        let mut oldest = stamp;
-        if prev != NIL {
-            let other = *self.blocks.get(prev);
-            if other.state == State::Free && other.domain == domain {
-                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, prev);
-                oldest = oldest.min(other.stamp);
-                self.blocks.join(prev, id);
-                id = prev;
+        let left = *self.blocks.get(prev);
+        let right = *self.blocks.get(next);
+        let join_left = prev != NIL && left.state == State::Free && left.domain == domain;
+        let join_right = next != NIL && right.state == State::Free && right.domain == domain;
+        let bins = &mut self.order.domain_at(domain).bins[zone];
+        // A neighbour that is in a bin already stays in it where it can.
+        let joined = if join_left {
+            let mut len = left.len + len;
+            self.blocks.join(prev, id);
+            if join_right {
+                bins.remove(&mut self.blocks, next);
+                self.blocks.join(prev, next);
+                len += right.len;
             }
-        }
-        if next != NIL {
-            let other = *self.blocks.get(next);
-            if other.state == State::Free && other.domain == domain {
-                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, next);
-                oldest = oldest.min(other.stamp);
-                self.blocks.join(id, next);
-            }
-        }
+            // `join` has set the new length; the bins still count the old one.
+            self.blocks.at(prev).len = left.len;
+            bins.resized(&mut self.blocks, prev, left.start, len);
+            prev
+        } else if join_right {
+            bins.resized(&mut self.blocks, next, start, len + right.len);
+            self.blocks.swallow(next, id);
+            next
+        } else {
+            bins.insert(&mut self.blocks, id);
+            id
+        };
         if on(Mutation::OlderStampKept) {
-            self.blocks.at(id).stamp = oldest;
+            let stamps = [Some(stamp), join_left.then_some(left.stamp), join_right.then_some(right.stamp)];
+            self.blocks.at(joined).stamp = stamps.into_iter().flatten().min().unwrap_or(stamp);
         }
-        self.order.domain_at(domain).bins[zone].insert(&mut self.blocks, id);
     }
 
     /// Address space without memory, joined with its like.
