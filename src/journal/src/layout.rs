@@ -238,6 +238,14 @@ pub fn crc_words(words: &[u64]) -> u32 {
     crc
 }
 
+// Header fields do not collide.
+const _: () = {
+    assert!(word::SECTIONS + 2 * SECTIONS.len() <= word::COMMAND);
+    assert!(word::STATIC_CRC < word::HEAD);
+    assert!(word::OFF_TEXT + 1 + word::OFF_TEXT_BYTES / 8 <= word::LATER_ANCHORS);
+    assert!(word::HOST_SAMPLE + 2 <= HEADER_WORDS);
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,14 +261,6 @@ mod tests {
             }
             assert!(total >= end);
         }
-    }
-
-    #[test]
-    fn header_fields_do_not_collide() {
-        assert!(word::SECTIONS + 2 * SECTIONS.len() <= word::COMMAND);
-        assert!(word::STATIC_CRC < word::HEAD);
-        assert!(word::OFF_TEXT + 1 + word::OFF_TEXT_BYTES / 8 <= word::LATER_ANCHORS);
-        assert!(word::HOST_SAMPLE + 2 <= HEADER_WORDS);
     }
 
     #[test]

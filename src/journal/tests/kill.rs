@@ -55,7 +55,7 @@ fn roll(dice: &mut u64) -> u64 {
 }
 
 fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u64, death: &str) {
-    let mine = &truth[1 + thread * THREAD_WORDS..1 + (thread + 1) * THREAD_WORDS];
+    let mine = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
     // SAFETY: gettid takes nothing and cannot fail.
     mine[0].store(unsafe { libc::gettid() } as u64, Ordering::Relaxed);
     let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -172,7 +172,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     }
     let mut flights = state.in_flight.clone();
     for thread in 0..THREADS {
-        let words = &truth[1 + thread * THREAD_WORDS..1 + (thread + 1) * THREAD_WORDS];
+        let words = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
         let (id, intent) = (words[0].load(Ordering::SeqCst), words[1].load(Ordering::SeqCst));
         for slot in 0..SLOTS {
             let address = address_of(thread, slot);
@@ -283,7 +283,7 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
                 tally.torn += torn;
             }
             Err(why) => {
-                tally.failures.push(format!("{death}, {threads} threads, ring of {events}, seed {seed}: {why}"))
+                tally.failures.push(format!("{death}, {threads} threads, ring of {events}, seed {seed}: {why}"));
             }
         }
         tally.runs += 1;

@@ -62,7 +62,7 @@ fn registers() -> (u64, u64, u64) {
 /// A word of the stack, if it lies between the two addresses.
 #[inline]
 fn read(address: u64, low: u64, high: u64) -> Option<u64> {
-    if address < low || address > high.saturating_sub(8) || address % 8 != 0 {
+    if address < low || address > high.saturating_sub(8) || !address.is_multiple_of(8) {
         return None;
     }
     // SAFETY: the address is aligned and between the stack pointer and the end of this thread's stack, all of which is
