@@ -87,6 +87,7 @@ pub(super) const RULES: &[Rule] = &[
         "cuCtxDestroy",
         "A context destroyed by one thread stays current to another, whose calls are then refused as destroyed.",
         || {
+            context();
             let ctx = Sent(created_context());
             let (ready, destroyed) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
             std::thread::scope(|scope| {

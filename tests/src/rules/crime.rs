@@ -19,6 +19,11 @@ fn let_run((_, stream, gate): (Kernels, CUstream, Gate)) {
     let _ = cuCtxSynchronize();
 }
 
+/// Ends the process well: whatever has not been reported by now was missed.
+fn leave_unreported() {
+    std::process::exit(0);
+}
+
 pub(super) const RULES: &[Rule] = &[
     rule("crime.kernel_on_freed", "cuLaunchKernel", "A kernel that touches freed memory is reported.", || {
         context();
@@ -167,6 +172,35 @@ pub(super) const RULES: &[Rule] = &[
             k.fill(using, ptr, 256, 1);
             let _ = cuStreamSynchronize(using);
             gate.open();
+        },
+    )
+    .aborts("crime"),
+    rule(
+        "crime.unmap_reported_at_once",
+        "cuMemUnmap",
+        "Unmapping under pending work is reported by the call, before the work runs into it.",
+        || {
+            context();
+            let mapped = Mapped::units(1);
+            let _work = pending(mapped.ptr);
+            ok(cuMemUnmap(mapped.ptr, mapped.bytes));
+            leave_unreported();
+        },
+    )
+    .aborts("crime"),
+    rule(
+        "crime.free_async_reported_at_once",
+        "cuMemFreeAsync",
+        "Freeing in one stream what another may still touch is reported by the call.",
+        || {
+            super::pool::needs_pools();
+            let freeing = stream();
+            let pool = super::pool::keeping_pool();
+            let ptr = super::pool::alloc_from(pool, MIB, freeing);
+            sync(freeing);
+            let _work = pending(ptr);
+            super::pool::free_in(ptr, freeing);
+            leave_unreported();
         },
     )
     .aborts("crime"),

@@ -237,6 +237,7 @@ pub(super) const RULES: &[Rule] = &[
         let unit = granularity();
         let (ptr, handle) = (reserve(2 * unit), create(2 * unit));
         refused(cuMemMap(ptr, unit, unit, handle, 0), INVALID_VALUE);
+        refused(cuMemMap(ptr, 2 * unit, unit, handle, 0), INVALID_VALUE);
         ok(cuMemRelease(handle));
         ok(cuMemAddressFree(ptr, 2 * unit));
     }),
