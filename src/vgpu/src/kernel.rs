@@ -10,6 +10,9 @@ mod occupancy;
 mod ptx;
 mod settings;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use self::image::{Image, Linked};
 pub(crate) use self::launch::{Geometry, Launch};
 pub(crate) use self::modules::{Link, Modules, eager};
