@@ -20,9 +20,8 @@ fn main() -> std::process::ExitCode {
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--bench" => {}
-            "--trace" => parts.push("capacity"),
             "--speed" => parts.push("speed"),
-            "--capacity" => parts.push("capacity"),
+            "--trace" | "--capacity" => parts.push("capacity"),
             "--peers" => parts.push("peers"),
             option if option.starts_with('-') => {
                 eprintln!("pool: {option} is not one of --trace FILE, --speed, --capacity, --peers");

@@ -76,11 +76,13 @@ impl Peer for Bfc {
 
     fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.next_multiple_of(256);
-        let id = (bin_of(bytes)..21).find_map(|bin| self.bins[bin].range((bytes, 0, 0)..).next().map(|entry| entry.2))?;
+        let id =
+            (bin_of(bytes)..21).find_map(|bin| self.bins[bin].range((bytes, 0, 0)..).next().map(|entry| entry.2))?;
         self.remove(id);
         let chunk = self.chunks[id as usize];
         if chunk.bytes >= bytes * 2 || chunk.bytes - bytes >= 128 << 20 {
-            let rest = Chunk { addr: chunk.addr + bytes, bytes: chunk.bytes - bytes, prev: id, next: chunk.next, free: true };
+            let rest =
+                Chunk { addr: chunk.addr + bytes, bytes: chunk.bytes - bytes, prev: id, next: chunk.next, free: true };
             let new = self.unused.pop().unwrap_or_else(|| {
                 self.chunks.push(rest);
                 self.chunks.len() as u32 - 1
@@ -270,14 +272,16 @@ impl Peer for Torch {
         let Some((mut bytes, segment, false, small)) = self.blocks.get(&addr).copied() else { return };
         let pool = usize::from(!small);
         let mut start = addr;
-        if let Some((next, (size, same, true, _))) = self.blocks.range(addr + 1..).next().map(|(at, block)| (*at, *block))
+        if let Some((next, (size, same, true, _))) =
+            self.blocks.range(addr + 1..).next().map(|(at, block)| (*at, *block))
             && same == segment
         {
             self.free[pool].remove(&(size, next));
             self.blocks.remove(&next);
             bytes += size;
         }
-        if let Some((prev, (size, same, true, _))) = self.blocks.range(..addr).next_back().map(|(at, block)| (*at, *block))
+        if let Some((prev, (size, same, true, _))) =
+            self.blocks.range(..addr).next_back().map(|(at, block)| (*at, *block))
             && same == segment
         {
             self.free[pool].remove(&(size, prev));

@@ -24,7 +24,7 @@ fn class(len: u32) -> (usize, usize) {
     if len < SUBS as u32 {
         return (0, len as usize);
     }
-    let log = 31 - len.leading_zeros();
+    let log = len.ilog2();
     ((log - SUB_BITS + 1) as usize, ((len >> (log - SUB_BITS)) as usize) & (SUBS - 1))
 }
 
@@ -122,7 +122,7 @@ impl Bins {
                 continue;
             }
             sub = bits.trailing_zeros() as usize;
-            if let Some(id) = self.best(slab, self.head(row, sub), len, scan, &fits) {
+            if let Some(id) = Self::best(slab, self.head(row, sub), len, scan, &fits) {
                 return Some(id);
             }
             sub += 1;
@@ -136,7 +136,7 @@ impl Bins {
     }
 
     #[inline]
-    fn best(&self, slab: &Slab, head: Id, len: u32, scan: usize, fits: &impl Fn(Id) -> bool) -> Option<Id> {
+    fn best(slab: &Slab, head: Id, len: u32, scan: usize, fits: &impl Fn(Id) -> bool) -> Option<Id> {
         let (mut id, mut best, mut best_len) = (head, NIL, u32::MAX);
         for _ in 0..scan {
             if id == NIL {
@@ -187,12 +187,13 @@ impl Bins {
 
     /// Every block, largest bins first.
     pub(crate) fn iter<'a>(&'a self, slab: &'a Slab) -> impl Iterator<Item = Id> + 'a {
-        (0..ROWS * SUBS).rev().filter(|bin| self.subs.get(bin / SUBS).is_some_and(|bits| bits >> (bin % SUBS) & 1 == 1)).flat_map(
-            move |bin| {
+        (0..ROWS * SUBS)
+            .rev()
+            .filter(|bin| self.subs.get(bin / SUBS).is_some_and(|bits| bits >> (bin % SUBS) & 1 == 1))
+            .flat_map(move |bin| {
                 std::iter::successors(Some(self.head(bin / SUBS, bin % SUBS)), |id| Some(slab.get(*id).after))
                     .take_while(|id| *id != NIL)
-            },
-        )
+            })
     }
 }
 
@@ -236,8 +237,12 @@ mod tests {
     fn removing_empties_the_maps() {
         let (mut slab, mut bins) = (Slab::new(), Bins::new());
         let ids: Vec<Id> = (1..500).map(|len| slab.add(Block { len, ..Block::default() })).collect();
-        ids.iter().for_each(|id| bins.insert(&mut slab, *id));
-        ids.iter().for_each(|id| bins.remove(&mut slab, *id));
+        for id in &ids {
+            bins.insert(&mut slab, *id);
+        }
+        for id in &ids {
+            bins.remove(&mut slab, *id);
+        }
         assert_eq!((bins.rows, bins.units, bins.count), (0, 0, 0));
     }
 }

@@ -103,7 +103,8 @@ impl Core {
                 return Err(format!("zone {index}: block {id} {block:?} over {granule:?}"));
             }
         }
-        if (block.state == State::Dead) != shared && matches!(block.state, State::Dead | State::Free | State::Deferred) {
+        if (block.state == State::Dead) != shared && matches!(block.state, State::Dead | State::Free | State::Deferred)
+        {
             return Err(format!("zone {index}: block {id} {block:?} in a shared granule: {shared}"));
         }
         Ok(())
@@ -167,7 +168,10 @@ impl Core {
         bytes += self.spare[0].len() as u64 * self.config.small_handle;
         bytes += self.spare[1].len() as u64 * self.config.large_handle;
         if bytes != self.counters.mapped_bytes {
-            return Err(format!("{} bytes are counted as mapped, {bytes} are (unit {UNIT_SHIFT})", self.counters.mapped_bytes));
+            return Err(format!(
+                "{} bytes are counted as mapped, {bytes} are (unit {UNIT_SHIFT})",
+                self.counters.mapped_bytes
+            ));
         }
         Ok(())
     }

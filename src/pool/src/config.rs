@@ -6,8 +6,9 @@
 pub const UNIT: u64 = 1 << UNIT_SHIFT;
 pub(crate) const UNIT_SHIFT: u32 = 9;
 
-/// How many holes a miss looks at before it settles for the best place seen so far.
-pub(crate) const SCAN_LIMIT: usize = 4096;
+/// How many holes of a domain a miss looks at before it settles for the best place seen so far, in the
+/// zones of tiny, small and large blocks. Where blocks are small, a granule more serves many of them.
+pub(crate) const SCAN_LIMITS: [usize; 3] = [64, 128, 2048];
 
 /// How many neighbours of one run of free blocks are weighed as places for a request.
 pub(crate) const RUN_LIMIT: usize = 64;
@@ -17,6 +18,7 @@ pub(crate) const WALL_GRANULES: u32 = 1;
 
 /// What one pool is allowed to do, and in which portions.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own for diagnosis")]
 pub struct Config {
     /// Physical size of the device; address space is reserved as a multiple of it.
     pub device_bytes: u64,

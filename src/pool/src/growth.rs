@@ -16,6 +16,7 @@ use crate::{AllocError, Allocation, Mutation};
 
 /// How far up the ladder one request has come.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each rung is tried once, in any order")]
 pub(crate) struct Ladder {
     refused: Option<BackingError>,
     exact_segment: bool,
@@ -301,7 +302,8 @@ impl Core {
         if let Some(leaves) = self.plan_unmesh() {
             return Step::Unmesh(leaves);
         }
-        let place = if self.config.vmm { self.search(want) } else { self.search(want).filter(|place| place.missing == 0) };
+        let place =
+            if self.config.vmm { self.search(want) } else { self.search(want).filter(|place| place.missing == 0) };
         let mut need = 0;
         if let Some(place) = place {
             if place.missing == 0 {
@@ -394,7 +396,8 @@ impl Core {
         let limit = ((peak << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
         let may_create = ladder.refused.is_none();
         let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);
-        let loose = if rest == 0 || (may_create && below) || !self.config.steal { Vec::new() } else { self.loose(class) };
+        let loose =
+            if rest == 0 || (may_create && below) || !self.config.steal { Vec::new() } else { self.loose(class) };
         let movable = loose.iter().map(|run| run.count as usize).sum::<usize>();
         let steal = rest.min(movable);
         let create = rest - steal;
@@ -407,7 +410,19 @@ impl Core {
         let at = self.spare[class].len() - spare;
         let spare = self.spare[class].split_off(at);
         let grants = self.grants.clone();
-        Ok(MapPlan { busy, live: place.start, zone: want.zone, size_class: class, bytes, base, missing, spare, create, victims, grants })
+        Ok(MapPlan {
+            busy,
+            live: place.start,
+            zone: want.zone,
+            size_class: class,
+            bytes,
+            base,
+            missing,
+            spare,
+            create,
+            victims,
+            grants,
+        })
     }
 
     /// The block that covers `unit`, at or before `id`.
@@ -477,7 +492,8 @@ impl Core {
         let portion = (portion >> UNIT_SHIFT) as u32;
         let len = want.units.checked_next_multiple_of(portion)?;
         let room = zone.walled(len);
-        let voids = std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
+        let voids =
+            std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
         let void = voids.filter(|id| self.blocks.get(*id).len >= room).min_by_key(|id| self.blocks.get(*id).start)?;
         let start = self.blocks.get(void).start;
         let busy = self.cut_out(void, start, start + room);
@@ -561,7 +577,12 @@ impl Core {
     }
 
     /// Commit an inserted wait.
-    pub(crate) fn finish_wait(&mut self, want: &Want, plan: &WaitPlan, result: Result<(), BackingError>) -> Option<Allocation> {
+    pub(crate) fn finish_wait(
+        &mut self,
+        want: &Want,
+        plan: &WaitPlan,
+        result: Result<(), BackingError>,
+    ) -> Option<Allocation> {
         self.counters.calls.fence += 2;
         let reader = self.order.domain(want.domain);
         if result.is_ok() && reader.stream == Some(want.stream) {

@@ -2,13 +2,13 @@
 //! contents stay; the other handle comes free. Only with the device stopped, as the last resort.
 //! Plans under the lock, copies and remaps without it.
 
+use crate::Mutation;
 use crate::backing::{Backing, BackingError, Grant, Handle};
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
 use crate::mutation::on;
 use crate::stats::DriverCalls;
-use crate::Mutation;
 
 const WORDS: usize = 8;
 const BITS: u32 = WORDS as u32 * 64;
@@ -102,10 +102,8 @@ impl Core {
     fn first_block(&self, index: u32) -> Id {
         let zone = &self.zones[SMALL];
         let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
-        let mut id = zone
-            .live_over(&self.blocks, start)
-            .or_else(|| zone.live_within(&self.blocks, start, end))
-            .unwrap_or(NIL);
+        let mut id =
+            zone.live_over(&self.blocks, start).or_else(|| zone.live_within(&self.blocks, start, end)).unwrap_or(NIL);
         while id != NIL && self.blocks.get(id).start > start {
             id = self.blocks.get(id).prev;
         }
@@ -194,18 +192,14 @@ impl Core {
     fn new_group(&mut self, host: u32) -> u32 {
         let handle = self.zones[SMALL].granule(host).handle;
         let mesh = Mesh { handle, members: vec![host] };
-        let group = match self.meshes.iter().position(|mesh| mesh.members.is_empty()) {
-            Some(at) => {
-                if let Some(slot) = self.meshes.get_mut(at) {
-                    *slot = mesh;
-                }
-                at as u32 + 1
-            }
-            None => {
-                self.meshes.push(mesh);
-                self.meshes.len() as u32
-            }
-        };
+        let unused = self.meshes.iter().position(|mesh| mesh.members.is_empty());
+        let at = unused.unwrap_or(self.meshes.len());
+        if let Some(slot) = self.meshes.get_mut(at) {
+            *slot = mesh;
+        } else {
+            self.meshes.push(mesh);
+        }
+        let group = at as u32 + 1;
         self.shroud(host, group);
         group
     }
@@ -325,7 +319,10 @@ impl Core {
         (1..self.blocks.len())
             .filter(|id| {
                 let block = self.blocks.get(*id);
-                block.state == State::Dead && usize::from(block.zone) == SMALL && block.start >= start && block.start < end
+                block.state == State::Dead
+                    && usize::from(block.zone) == SMALL
+                    && block.start >= start
+                    && block.start < end
             })
             .collect()
     }
@@ -361,7 +358,8 @@ impl Core {
                 let zone = &self.zones[SMALL];
                 let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
                 let granule = zone.granule(index);
-                let live = zone.live_over(&self.blocks, start).is_some() || zone.live_within(&self.blocks, start, end).is_some();
+                let live = zone.live_over(&self.blocks, start).is_some()
+                    || zone.live_within(&self.blocks, start, end).is_some();
                 if live || granule.stamp > self.order.device_done || granule.pins > 0 {
                     continue;
                 }
@@ -390,7 +388,11 @@ impl Core {
             // Still mapped, still shared; tried again after the next proof.
             let now = self.order.tick();
             self.blocks.at(leave.block).state = State::Dead;
-            self.zones[SMALL].touch(leave.index << self.zones[SMALL].granule_shift, (leave.index + 1) << self.zones[SMALL].granule_shift, now);
+            self.zones[SMALL].touch(
+                leave.index << self.zones[SMALL].granule_shift,
+                (leave.index + 1) << self.zones[SMALL].granule_shift,
+                now,
+            );
             return;
         }
         let zone = &mut self.zones[SMALL];

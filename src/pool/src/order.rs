@@ -304,12 +304,16 @@ impl Order {
         match proof.0 {
             What::Stream(serial, time, clock) => {
                 self.finished(serial, time);
-                clock.iter().for_each(|(serial, time)| self.finished(*serial, *time));
+                for (serial, time) in clock {
+                    self.finished(serial, time);
+                }
                 false
             }
             What::Wait { event, records, clock } => {
                 if self.same_record(event, records) {
-                    clock.iter().for_each(|(serial, time)| self.finished(*serial, *time));
+                    for (serial, time) in clock {
+                        self.finished(serial, time);
+                    }
                 }
                 false
             }

@@ -129,7 +129,9 @@ impl Pool {
                         let report = plan.run(backing);
                         surplus.extend(self.lock().finish_fences(plan, report));
                     }
-                    surplus.into_iter().for_each(|fence| backing.fence_drop(fence));
+                    for fence in surplus {
+                        backing.fence_drop(fence);
+                    }
                     core = self.lock();
                 }
                 Step::Wait(plan) => {
@@ -274,7 +276,9 @@ impl Pool {
     /// A context was destroyed or reset, and its work with it. Returns the blocks it had not freed.
     pub fn context_destroyed(&self, backing: &impl Backing, context: u64) -> Vec<BlockInfo> {
         let (blocks, fences) = self.lock().context_destroyed(context);
-        fences.into_iter().for_each(|fence| backing.fence_drop(fence));
+        for fence in fences {
+            backing.fence_drop(fence);
+        }
         blocks
     }
 
@@ -302,7 +306,9 @@ impl Pool {
     /// A stream was destroyed; its queued work may still run.
     pub fn stream_destroyed(&self, backing: &impl Backing, stream: u64) {
         let fences = self.lock().stream_destroyed(stream, false);
-        fences.into_iter().for_each(|fence| backing.fence_drop(fence));
+        for fence in fences {
+            backing.fence_drop(fence);
+        }
     }
 
     /// A stream is about to be synchronised with, or asked whether it is idle.

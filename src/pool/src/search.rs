@@ -3,7 +3,7 @@
 //! Touches host memory only.
 
 use crate::block::{Block, DEVICE, Id, NIL, State};
-use crate::config::{RUN_LIMIT, SCAN_LIMIT};
+use crate::config::{RUN_LIMIT, SCAN_LIMITS};
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::mutation::on;
 use crate::owners::{Mempool, Reuse};
@@ -114,14 +114,16 @@ impl Core {
     /// The run of adjacent usable blocks that lacks the fewest handles: best fit among equals.
     pub(crate) fn search(&self, want: &Want) -> Option<Place> {
         let zone = &self.zones[want.zone];
+        let limit = SCAN_LIMITS[want.zone];
         let follow = want.domain != DEVICE && self.reuse(want).follow_events;
         let usable = |id: Id| id != NIL && self.usable(self.blocks.get(id), want, follow).is_some();
-        let voids = std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
+        let voids =
+            std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
         let holes = (0..self.order.domains.len() as u16)
-            .flat_map(|index| self.order.domain(index).bins[want.zone].iter(&self.blocks).take(SCAN_LIMIT));
+            .flat_map(|index| self.order.domain(index).bins[want.zone].iter(&self.blocks).take(limit));
         let mut seen = HashSet::new();
         let mut best: Option<Place> = None;
-        for seed in voids.take(SCAN_LIMIT).chain(holes) {
+        for seed in voids.take(limit).chain(holes) {
             if !usable(seed) {
                 continue;
             }
@@ -148,7 +150,8 @@ impl Core {
                 id = block.next;
             }
             if let Some(place) = self.weigh(want, run.get(..count).unwrap_or_default())
-                && best.is_none_or(|best| (place.missing, place.run, place.start) < (best.missing, best.run, best.start))
+                && best
+                    .is_none_or(|best| (place.missing, place.run, place.start) < (best.missing, best.run, best.start))
             {
                 best = Some(place);
             }
@@ -346,7 +349,9 @@ impl Core {
             self.blocks.at(block).state = State::Busy;
             rest = self.blocks.get(block).next;
             match victims.last_mut() {
-                Some(last) if (last.zone, last.domain) == (run.zone, domain) && last.first + last.count == run.first => {
+                Some(last)
+                    if (last.zone, last.domain) == (run.zone, domain) && last.first + last.count == run.first =>
+                {
                     self.blocks.join(last.block, block);
                     last.count += run.count;
                 }

@@ -178,9 +178,12 @@ impl crate::core::Core {
         let free = |domain: usize| {
             self.order.domains.get(domain).map_or(0, |domain| domain.bins.iter().map(|bins| bins.units).sum::<u64>())
         };
-        let largest = self.order.domains.iter().flat_map(|domain| &domain.bins).map(|bins| {
-            bins.iter(&self.blocks).take(64).map(|id| self.blocks.get(id).len).max().unwrap_or(0)
-        });
+        let largest = self
+            .order
+            .domains
+            .iter()
+            .flat_map(|domain| &domain.bins)
+            .map(|bins| bins.iter(&self.blocks).take(64).map(|id| self.blocks.get(id).len).max().unwrap_or(0));
         let spare = |class: usize, handle: u64| self.spare.get(class).map_or(0, |spare| spare.len() as u64 * handle);
         Stats {
             live_blocks: counters.live_blocks,
@@ -215,9 +218,7 @@ impl crate::core::Core {
             .filter_map(|id| {
                 let block = self.blocks.get(id);
                 let kind = match block.state {
-                    State::Free => {
-                        self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream)
-                    }
+                    State::Free => self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream),
                     State::Deferred => HoleKind::Deferred,
                     State::Dead | State::Limbo | State::Busy => HoleKind::Held,
                     _ => return None,

@@ -141,8 +141,10 @@ impl Zone {
     #[inline]
     pub(crate) fn set_live(&mut self, start: u32, id: Id) {
         let page = start >> self.page_shift;
-        if let Some(slot) =
-            self.pages.get_mut((page >> CHUNK_SHIFT) as usize).and_then(|chunk| chunk.get_mut(page as usize & (CHUNK - 1)))
+        if let Some(slot) = self
+            .pages
+            .get_mut((page >> CHUNK_SHIFT) as usize)
+            .and_then(|chunk| chunk.get_mut(page as usize & (CHUNK - 1)))
         {
             *slot = id;
         }

@@ -200,9 +200,9 @@ impl Inner {
     }
 
     pub(crate) fn pending(&self, addr: u64, bytes: u64) -> Option<(u64, &Work)> {
-        self.queues.iter().find_map(|(queue, works)| {
-            works.iter().find(|work| work.touches(addr, bytes)).map(|work| (*queue, work))
-        })
+        self.queues
+            .iter()
+            .find_map(|(queue, works)| works.iter().find(|work| work.touches(addr, bytes)).map(|work| (*queue, work)))
     }
 
     fn queue(&mut self, stream: u64) -> u64 {
@@ -354,7 +354,9 @@ impl Backing for Strict {
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) = inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on unmapped {addr:#x}")) {
+        if let Some(crime) =
+            inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on unmapped {addr:#x}"))
+        {
             inner.crime(crime);
         }
         if inner.pinned.iter().any(|(start, len)| *start < addr + bytes && addr < start + len) {
@@ -362,13 +364,11 @@ impl Backing for Strict {
         }
         let mut at = addr;
         while at < addr + bytes {
-            match inner.maps.remove(&at) {
-                Some((_, len, _)) => at += len,
-                None => {
-                    inner.crime(format!("unmap of {at:#x}, where no mapping starts"));
-                    break;
-                }
-            }
+            let Some((_, len, _)) = inner.maps.remove(&at) else {
+                inner.crime(format!("unmap of {at:#x}, where no mapping starts"));
+                break;
+            };
+            at += len;
         }
         if at > addr + bytes {
             inner.crime(format!("unmap of a part of a mapping at {addr:#x}"));
@@ -407,7 +407,9 @@ impl Backing for Strict {
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) = inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on a freed segment")) {
+        if let Some(crime) =
+            inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on a freed segment"))
+        {
             inner.crime(crime);
         }
         if inner.segments.remove(&addr) != Some(bytes) {
@@ -466,7 +468,8 @@ impl Backing for Strict {
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) = inner.pending(from, bytes).map(|(_, work)| format!("{work:?} is pending on copied bytes")) {
+        if let Some(crime) = inner.pending(from, bytes).map(|(_, work)| format!("{work:?} is pending on copied bytes"))
+        {
             inner.crime(crime);
         }
         for at in (0..bytes).step_by(UNIT as usize) {

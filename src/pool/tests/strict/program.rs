@@ -193,7 +193,8 @@ impl<'a> Program<'a> {
         // Other threads go on with their blocks as soon as the device is idle.
         let busy: Vec<usize> = (0..3).filter_map(|_| self.pick()).collect();
         let late = busy.into_iter().map(|at| self.live[at]).filter(|block| self.capture != Some(block.home));
-        let works = late.map(|block| (block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer }));
+        let works =
+            late.map(|block| (block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer }));
         let works: Vec<(u64, Work)> = works.collect();
         self.device.lock().late = works;
         let synchronous = self.rng.chance(4);
@@ -233,7 +234,17 @@ impl<'a> Program<'a> {
         self.mempools[which].1 += block.given;
         self.device.push(stream, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
         let given = block.given;
-        self.live.push(Live { addr: block.addr, bytes, given, buffer: block.buffer, home: stream, context, mempool, pins: 0, tag });
+        self.live.push(Live {
+            addr: block.addr,
+            bytes,
+            given,
+            buffer: block.buffer,
+            home: stream,
+            context,
+            mempool,
+            pins: 0,
+            tag,
+        });
         Ok(())
     }
 
@@ -444,7 +455,10 @@ impl<'a> Program<'a> {
 
     fn pin(&mut self) {
         let Some(at) = self.pick() else { return };
-        if self.live[at].pins == 0 && self.limbo.len() < 4 && self.live.iter().filter(|block| block.pins > 0).count() < 4 {
+        if self.live[at].pins == 0
+            && self.limbo.len() < 4
+            && self.live.iter().filter(|block| block.pins > 0).count() < 4
+        {
             let block = &mut self.live[at];
             block.pins += 1;
             let (addr, given) = (block.addr, block.given);
@@ -562,7 +576,10 @@ impl<'a> Program<'a> {
         if (stats.live_blocks, stats.live_bytes, stats.given_bytes, stats.mapped_bytes)
             != (self.live.len() as u64, live, given, used)
         {
-            return Err(format!("{stats:?}, but {} blocks, {live} bytes, {given} given, {used} mapped", self.live.len()));
+            return Err(format!(
+                "{stats:?}, but {} blocks, {live} bytes, {given} given, {used} mapped",
+                self.live.len()
+            ));
         }
         for (mempool, used) in &self.mempools {
             let bytes = self.pool.mempool_bytes(*mempool);
