@@ -172,6 +172,7 @@ pub struct Attribution {
 }
 
 impl Attribution {
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         bits(self.stack.into(), 24) | bits(self.op.into(), 20) << 24 | bits(self.python.into(), 20) << 44
     }
@@ -317,11 +318,13 @@ impl Event {
 }
 
 /// The low `count` bits.
+#[inline]
 pub(crate) const fn bits(value: u64, count: u32) -> u64 {
     value & ((1 << count) - 1)
 }
 
 /// A duration in 16 bits: ten bits of value, six bits of shift. Exact below 1024, else to one part in 512.
+#[inline]
 pub fn short_from_long(value: u64) -> u16 {
     let shift = (64 - value.leading_zeros()).saturating_sub(10);
     (value >> shift) as u16 | (shift as u16) << 10

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::event::{Class, Event, Kind};
 use crate::layout::{HOST_DEVICE, crc_words, word};
+use crate::sys::map::page_size;
 use crate::writer::Journal;
 
 impl Journal {
@@ -27,7 +28,7 @@ impl Journal {
     fn read_host(&self) -> Option<u64> {
         let mut text = [0; 96];
         let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
-        let resident = resident_pages(text.get(..length)?)? * 4096;
+        let resident = resident_pages(text.get(..length)?)?.wrapping_mul(page_size());
         if let Some(place) = self.words.get(word::HOST_SAMPLE + 1) {
             place.store(resident, Ordering::Relaxed);
         }

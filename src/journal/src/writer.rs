@@ -150,9 +150,14 @@ impl Journal {
             return;
         };
         let packed = event.pack();
-        for (place, value) in slot.iter().zip(packed).skip(1) {
-            place.store(value, Ordering::Relaxed);
-        }
+        // Written out: a loop over atomics is not unrolled.
+        slot[1].store(packed[1], Ordering::Relaxed);
+        slot[2].store(packed[2], Ordering::Relaxed);
+        slot[3].store(packed[3], Ordering::Relaxed);
+        slot[4].store(packed[4], Ordering::Relaxed);
+        slot[5].store(packed[5], Ordering::Relaxed);
+        slot[6].store(packed[6], Ordering::Relaxed);
+        slot[7].store(packed[7], Ordering::Relaxed);
         slot[0].store(packed[0], Ordering::Release);
     }
 

@@ -56,3 +56,9 @@ impl Mapping {
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
+
+/// Bytes of a page. Not a system call: the C library knows.
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: sysconf takes a number and touches nothing of ours.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
