@@ -52,10 +52,7 @@ enum Values {
     #[cfg(feature = "faults")]
     Any,
     /// Its feature is not in this build: only the values that ask for nothing are possible.
-    NotBuilt {
-        feature: &'static str,
-        nothing: &'static [&'static str],
-    },
+    NotBuilt { feature: &'static str, nothing: &'static [&'static str] },
 }
 
 struct Known {
@@ -70,25 +67,13 @@ const fn not_built(
     feature: &'static str,
     nothing: &'static [&'static str],
 ) -> Known {
-    Known {
-        name,
-        default,
-        values: Values::NotBuilt { feature, nothing },
-    }
+    Known { name, default, values: Values::NotBuilt { feature, nothing } }
 }
 
 /// Every variable of the library.
 static KNOWN: &[Known] = &[
-    Known {
-        name: "WEIR_STRICT",
-        default: "0",
-        values: Values::Words(&["0", "1"]),
-    },
-    Known {
-        name: "WEIR_DIR",
-        default: "",
-        values: Values::Path,
-    },
+    Known { name: "WEIR_STRICT", default: "0", values: Values::Words(&["0", "1"]) },
+    Known { name: "WEIR_DIR", default: "", values: Values::Path },
     not_built("WEIR_POOL", "off", "the pool", &["off"]),
     not_built("WEIR_CAP", "", "the cap", &[]),
     not_built("WEIR_GROUP", "", "the cap of a group", &[]),
@@ -97,18 +82,9 @@ static KNOWN: &[Known] = &[
     not_built("WEIR_KEEP", "", "the journal", &[]),
     not_built("WEIR_STACKS", "off", "the journal", &["off"]),
     not_built("WEIR_OOM_TEXT", "off", "the out-of-memory report", &["off"]),
-    not_built(
-        "WEIR_TF_ALLOCATOR",
-        "keep",
-        "the choice of TensorFlow's allocator",
-        &["keep"],
-    ),
+    not_built("WEIR_TF_ALLOCATOR", "keep", "the choice of TensorFlow's allocator", &["keep"]),
     #[cfg(feature = "faults")]
-    Known {
-        name: "WEIR_FAULT",
-        default: "",
-        values: Values::Any,
-    },
+    Known { name: "WEIR_FAULT", default: "", values: Values::Any },
 ];
 
 /// Variables of the project's tools that mean nothing to the library.
@@ -131,13 +107,8 @@ impl Config {
                 _ => {}
             }
         }
-        let mut config = Self {
-            dir: state
-                .filter(|d| d.is_absolute())
-                .or(home)
-                .map(|d| d.join("weir")),
-            ..Self::default()
-        };
+        let mut config =
+            Self { dir: state.filter(|d| d.is_absolute()).or(home).map(|d| d.join("weir")), ..Self::default() };
         for known in KNOWN {
             let value = given.iter().find(|(name, _)| name == known.name);
             config.take(known, value.map(|(_, value)| value.as_os_str()));
@@ -156,21 +127,13 @@ impl Config {
             let text = value.to_string_lossy();
             match known.values {
                 Values::Words(words) if !words.contains(&&*text) => {
-                    self.refuse(
-                        known.name,
-                        value,
-                        &format!("must be {}", words.join(" or ")),
-                    );
+                    self.refuse(known.name, value, &format!("must be {}", words.join(" or ")));
                 }
                 Values::Path if !value.as_bytes().starts_with(b"/") => {
                     self.refuse(known.name, value, "must be an absolute path");
                 }
                 Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
-                    self.refuse(
-                        known.name,
-                        value,
-                        &format!("{feature} is not available in this build"),
-                    );
+                    self.refuse(known.name, value, &format!("{feature} is not available in this build"));
                 }
                 _ => match known.name {
                     "WEIR_STRICT" => self.strict = text == "1",
@@ -186,28 +149,15 @@ impl Config {
         };
         self.settings.push(Setting {
             name: known.name,
-            value: given.map_or(default.unwrap_or_default(), |v| {
-                v.to_string_lossy().into_owned()
-            }),
-            origin: if given.is_some() {
-                Origin::Environment
-            } else {
-                Origin::Default
-            },
+            value: given.map_or(default.unwrap_or_default(), |v| v.to_string_lossy().into_owned()),
+            origin: if given.is_some() { Origin::Environment } else { Origin::Default },
         });
     }
 
     fn refuse(&mut self, name: &str, value: &OsStr, why: &str) {
         // One line, however long and strange the value is.
-        let shown: String = value
-            .to_string_lossy()
-            .chars()
-            .take(60)
-            .flat_map(char::escape_debug)
-            .collect();
-        self.problems.push(format!(
-            "{name}={shown}: {why}; the job runs without weir's effect"
-        ));
+        let shown: String = value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect();
+        self.problems.push(format!("{name}={shown}: {why}; the job runs without weir's effect"));
     }
 }
 
@@ -253,8 +203,7 @@ mod tests {
             assert!(
                 problems
                     .iter()
-                    .all(|p| p.starts_with(&format!("{name}={value}: "))
-                        && p.contains("not available in this build")),
+                    .all(|p| p.starts_with(&format!("{name}={value}: ")) && p.contains("not available in this build")),
                 "{problems:?}"
             );
         }
@@ -271,10 +220,7 @@ mod tests {
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
         ] {
             let problems = read(&[(name, value)]).problems.join("\n");
-            assert!(
-                problems.contains(name) && problems.contains(why),
-                "{problems}"
-            );
+            assert!(problems.contains(name) && problems.contains(why), "{problems}");
             assert!(!problems.contains('\n'), "{problems}");
         }
         assert!(read(&[("WEIR_STRICT", "1"), ("WEIR_CAP", "1")]).strict);

@@ -57,28 +57,17 @@ const WORDS: [&str; 19] = [
 const OTHER_NAMES: [(&str, &str); 9] = [
     ("cuCoredumpDeregisterCompleteCallback", "a callback"),
     ("cuCoredumpDeregisterStartCallback", "a callback"),
-    (
-        "cuCoredumpGetAttributeGlobal",
-        "global in the sense of process-wide",
-    ),
+    ("cuCoredumpGetAttributeGlobal", "global in the sense of process-wide"),
     ("cuCoredumpRegisterCompleteCallback", "a callback"),
     ("cuCoredumpRegisterStartCallback", "a callback"),
-    (
-        "cuCoredumpSetAttributeGlobal",
-        "global in the sense of process-wide",
-    ),
+    ("cuCoredumpSetAttributeGlobal", "global in the sense of process-wide"),
     ("cuDeviceRegisterAsyncNotification", "a callback"),
     ("cuGetExportTable", "a table of functions"),
     ("cuLogsRegisterCallback", "a callback"),
 ];
 /// Kinds of objects whose life memory depends on, with the verbs that begin and end it.
 const LIVES: [(&str, &[&str]); 5] = [
-    (
-        "Ctx",
-        &[
-            "Create", "Destroy", "Attach", "Detach", "Reset", "Retain", "Release",
-        ],
-    ),
+    ("Ctx", &["Create", "Destroy", "Attach", "Detach", "Reset", "Retain", "Release"]),
     ("Stream", &["Create", "Destroy"]),
     ("Event", &["Create", "Destroy", "Record", "Wait"]),
     ("Module", &["Load", "Unload"]),
@@ -89,46 +78,25 @@ const OTHER_LIVES: [(&str, &str); 12] = [
     ("cuCtxResetPersistingL2Cache", "resets a cache"),
     ("cuModuleGetLoadingMode", "reads a setting"),
     ("cuEventCreateFromEGLSync", "never records a stream's work"),
-    (
-        "cuGraphAddEventRecordNode",
-        "a graph node; it runs with the graph's launch",
-    ),
-    (
-        "cuGraphAddEventWaitNode",
-        "a graph node; it runs with the graph's launch",
-    ),
+    ("cuGraphAddEventRecordNode", "a graph node; it runs with the graph's launch"),
+    ("cuGraphAddEventWaitNode", "a graph node; it runs with the graph's launch"),
     ("cuGraphEventRecordNodeGetEvent", "a graph node's parameter"),
     ("cuGraphEventRecordNodeSetEvent", "a graph node's parameter"),
     ("cuGraphEventWaitNodeGetEvent", "a graph node's parameter"),
     ("cuGraphEventWaitNodeSetEvent", "a graph node's parameter"),
-    (
-        "cuGraphExecEventRecordNodeSetEvent",
-        "a graph node's parameter",
-    ),
-    (
-        "cuGraphExecEventWaitNodeSetEvent",
-        "a graph node's parameter",
-    ),
-    (
-        "cuEGLStreamConsumerReleaseFrame",
-        "a frame of a graphics interface",
-    ),
+    ("cuGraphExecEventRecordNodeSetEvent", "a graph node's parameter"),
+    ("cuGraphExecEventWaitNodeSetEvent", "a graph node's parameter"),
+    ("cuEGLStreamConsumerReleaseFrame", "a frame of a graphics interface"),
 ];
 
 /// Whether the rule takes a function for a memory function.
 fn is_memory_function(name: &str, types: &[&str]) -> bool {
     let by_type = types.iter().any(|ty| {
         ty.split(|c: char| !c.is_alphanumeric() && c != '_')
-            .any(|word| {
-                TYPES.iter().any(|t| word.starts_with(t))
-                    && !OTHER_TYPES.iter().any(|t| word.starts_with(t))
-            })
+            .any(|word| TYPES.iter().any(|t| word.starts_with(t)) && !OTHER_TYPES.iter().any(|t| word.starts_with(t)))
     });
-    let by_name = WORDS.iter().any(|word| name.contains(word))
-        && !OTHER_NAMES.iter().any(|(other, _)| *other == name);
-    let by_life = LIVES
-        .iter()
-        .any(|(kind, verbs)| name.contains(kind) && verbs.iter().any(|verb| name.contains(verb)))
+    let by_name = WORDS.iter().any(|word| name.contains(word)) && !OTHER_NAMES.iter().any(|(other, _)| *other == name);
+    let by_life = LIVES.iter().any(|(kind, verbs)| name.contains(kind) && verbs.iter().any(|verb| name.contains(verb)))
         && !OTHER_LIVES.iter().any(|(other, _)| *other == name);
     by_type || by_name || by_life
 }
@@ -141,10 +109,7 @@ macro_rules! argument_types {
 }
 weir_cuda::driver_functions!(argument_types);
 
-fn forgotten(
-    hooked: impl Fn(&str) -> bool,
-    reasoned: impl Fn(&str) -> bool,
-) -> BTreeSet<&'static str> {
+fn forgotten(hooked: impl Fn(&str) -> bool, reasoned: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
     let rows = FUNCTIONS.iter().zip(ARGUMENT_TYPES);
     rows.filter(|(f, types)| is_memory_function(f.name, types))
         .filter(|(f, _)| !hooked(f.symbol) && !reasoned(f.name))
@@ -153,9 +118,7 @@ fn forgotten(
 }
 
 fn hooked(symbol: &str) -> bool {
-    DRIVER_ENTRIES
-        .iter()
-        .any(|e| e.name() == symbol && e.hook.is_some())
+    DRIVER_ENTRIES.iter().any(|e| e.name() == symbol && e.hook.is_some())
 }
 
 fn reasoned(name: &str) -> bool {
@@ -165,10 +128,7 @@ fn reasoned(name: &str) -> bool {
 #[test]
 fn every_memory_function_has_a_hook_or_a_written_reason() {
     let forgotten = forgotten(hooked, reasoned);
-    assert!(
-        forgotten.is_empty(),
-        "neither hooked nor reasoned: {forgotten:#?}"
-    );
+    assert!(forgotten.is_empty(), "neither hooked nor reasoned: {forgotten:#?}");
 }
 
 #[test]
@@ -194,14 +154,9 @@ fn taking_away_any_one_row_or_reason_is_noticed() {
     let names: BTreeSet<_> = FUNCTIONS.iter().map(|f| f.name).collect();
     let mut unnoticed = Vec::new();
     for name in names {
-        let symbols: Vec<_> = (FUNCTIONS.iter().filter(|f| f.name == name))
-            .map(|f| f.symbol)
-            .collect();
+        let symbols: Vec<_> = (FUNCTIONS.iter().filter(|f| f.name == name)).map(|f| f.symbol).collect();
         let covered = reasoned(name) || symbols.iter().any(|s| hooked(s));
-        let without = forgotten(
-            |s| hooked(s) && !symbols.contains(&s),
-            |n| reasoned(n) && n != name,
-        );
+        let without = forgotten(|s| hooked(s) && !symbols.contains(&s), |n| reasoned(n) && n != name);
         if covered && !without.contains(name) && !beyond_the_rule.contains(&name) {
             unnoticed.push(name);
         }
@@ -221,10 +176,7 @@ fn a_new_function_of_a_newer_header_is_caught() {
     ] {
         assert!(is_memory_function(name, types), "{name} {types:?}");
     }
-    assert!(!is_memory_function(
-        "cuFuncGetAttribute",
-        &["*mut c_int", "CUarray_format"]
-    ));
+    assert!(!is_memory_function("cuFuncGetAttribute", &["*mut c_int", "CUarray_format"]));
 }
 
 #[test]

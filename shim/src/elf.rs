@@ -34,11 +34,7 @@ pub(crate) struct Object {
 /// Calls `visit` for each loaded object in load order, until it answers true.
 pub(crate) fn each_object(visit: &mut dyn FnMut(&Object) -> bool) {
     struct Visitor<'a>(&'a mut dyn FnMut(&Object) -> bool);
-    unsafe extern "C" fn step(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        data: *mut c_void,
-    ) -> c_int {
+    unsafe extern "C" fn step(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
         // SAFETY: dl_iterate_phdr passes a valid info and the visitor given below, alone.
         let (info, visitor) = unsafe { (&*info, &mut *data.cast::<Visitor>()) };
         let mut object = Object {
@@ -115,11 +111,7 @@ impl Object {
     /// The address an entry points to: glibc has added the base already, for the vDSO nobody has.
     fn table(&self, tag: i64) -> Option<usize> {
         let value = self.entry(tag)?;
-        Some(if value < self.base {
-            value + self.base
-        } else {
-            value
-        })
+        Some(if value < self.base { value + self.base } else { value })
     }
 
     /// The library's own name, such as `libc.so.6`.
@@ -145,10 +137,7 @@ impl Object {
             let (buckets, first, bloom) = (*words, *words.add(1), *words.add(2));
             let bucket = words.add(4 + bloom as usize * (size_of::<usize>() / 4));
             let chain = bucket.add(buckets as usize);
-            let last = (0..buckets as usize)
-                .map(|i| *bucket.add(i))
-                .max()
-                .unwrap_or(0);
+            let last = (0..buckets as usize).map(|i| *bucket.add(i)).max().unwrap_or(0);
             if last < first {
                 return first as usize;
             }

@@ -15,10 +15,27 @@ macro_rules! ids {
         /// Place of each driver function in [`weir_cuda::FUNCTIONS`] and in [`DRIVER`].
         #[allow(non_camel_case_types, dead_code, missing_docs, clippy::enum_variant_names)]
         #[repr(u16)]
+        #[derive(Clone, Copy)]
         pub(crate) enum Id { $($symbol),* }
+
+        /// The type of each driver function.
+        #[allow(non_camel_case_types, dead_code, missing_docs)]
+        pub(crate) mod signature {
+            use super::*;
+            $(pub(crate) type $symbol = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;)*
+        }
     };
 }
 driver_functions!(ids);
+
+/// `real!(cuMemCreate)`: the real driver function with its type, for calls of weir's own; `None` while
+/// there is no driver, or where it has no such function.
+macro_rules! real {
+    ($symbol:ident) => {
+        // SAFETY: the type is made from the same row of the ABI list as the id.
+        unsafe { $crate::export::DRIVER.real_as::<signature::$symbol>(Id::$symbol as usize) }
+    };
+}
 
 /// An exported function. A plain one is a count and a jump; one with a body runs it under the guard.
 /// The calling convention lets a thread's cancellation unwind through it.
@@ -45,7 +62,7 @@ macro_rules! export {
                 Ok(real) => {
                     // SAFETY: as for a plain export.
                     let real = unsafe { transmute::<usize, Real>(real) };
-                    let call = Call::new(real);
+                    let call = Call::new(real, const { variant_of($id::$symbol) });
                     // SAFETY: the body gets the caller's own arguments and the real function.
                     guard::run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
                         .or_else(|| call.result())
@@ -63,17 +80,11 @@ macro_rules! entry {
     (hooked $topic:ident $how:tt; $symbol:ident) => {
         Entry {
             symbol: const { symbol(concat!(stringify!($symbol), "\0")) },
-            hook: Some(Hook {
-                export: $symbol as *const core::ffi::c_void,
-                topic: Topic::$topic,
-            }),
+            hook: Some(Hook { export: $symbol as *const core::ffi::c_void, topic: Topic::$topic }),
         }
     };
     (unhooked; $symbol:ident) => {
-        Entry {
-            symbol: const { symbol(concat!(stringify!($symbol), "\0")) },
-            hook: None,
-        }
+        Entry { symbol: const { symbol(concat!(stringify!($symbol), "\0")) }, hook: None }
     };
 }
 
@@ -87,8 +98,7 @@ macro_rules! driver {
 driver_functions!(driver);
 
 /// libcuda.
-pub(crate) static DRIVER: Library<COUNT> =
-    Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
+pub(crate) static DRIVER: Library<COUNT> = Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
 
 macro_rules! nvml {
     ($($symbol:ident ($($arg:ident : $ty:ty),*);)*) => {
@@ -105,17 +115,21 @@ macro_rules! nvml {
 nvml_functions!(nvml);
 
 /// NVML.
-pub(crate) static NVML: Library<NVML_COUNT> =
-    Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_ENTRIES);
+pub(crate) static NVML: Library<NVML_COUNT> = Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_ENTRIES);
 
 /// The real driver's version, as `cuDriverGetVersion` writes it; it needs no initialised driver.
 pub(crate) fn driver_version() -> Option<i32> {
-    type Real = unsafe extern "C-unwind" fn(*mut c_int) -> CUresult;
-    let real = DRIVER.real(Id::cuDriverGetVersion as usize);
+    let get = real!(cuDriverGetVersion)?;
     let mut version = 0;
-    // SAFETY: a non-zero address is that of the real cuDriverGetVersion.
-    let result = (real != 0).then(|| unsafe { transmute::<usize, Real>(real)(&raw mut version) });
-    (result == Some(CUresult::CUDA_SUCCESS)).then_some(version)
+    // SAFETY: the pointer is to a local.
+    let result = unsafe { get(&raw mut version) };
+    (result == CUresult::CUDA_SUCCESS).then_some(version)
+}
+
+// The compiler runs this: an index out of range would not compile.
+#[allow(clippy::indexing_slicing)]
+const fn variant_of(id: Id) -> Variant {
+    FUNCTIONS[id as usize].variant
 }
 
 /// What a caller gets when the real function does not exist.

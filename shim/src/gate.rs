@@ -28,15 +28,11 @@ fn first<const N: usize>(library: &Library<N>, id: usize) -> Result<usize, Absen
         job::remember("the real library was not found: its functions answer an error");
     }
     match library.real(id) {
-        0 => library
-            .entries
-            .get(id)
-            .and_then(next_definition)
-            .ok_or(if found {
-                Absent::Function
-            } else {
-                Absent::Library
-            }),
+        0 => library.entries.get(id).and_then(next_definition).ok_or(if found {
+            Absent::Function
+        } else {
+            Absent::Library
+        }),
         real => Ok(real),
     }
 }

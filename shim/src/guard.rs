@@ -3,6 +3,7 @@
 use crate::job;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use weir_cuda::Variant;
 
 /// Runs `work`; if it panics, weir turns itself into a pass-through and the answer is `None`.
 #[inline]
@@ -28,15 +29,15 @@ pub(crate) fn run<R>(place: &str, work: impl FnOnce() -> R) -> Option<R> {
 pub(crate) struct Call<F, R> {
     real: F,
     result: Cell<Option<R>>,
+    /// Which default stream the called variant means.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no stream-ordered function has a body yet"))]
+    pub(crate) variant: Variant,
 }
 
 impl<F: Copy, R: Copy> Call<F, R> {
     /// A call of `real`.
-    pub(crate) fn new(real: F) -> Self {
-        Self {
-            real,
-            result: Cell::new(None),
-        }
+    pub(crate) fn new(real: F, variant: Variant) -> Self {
+        Self { real, result: Cell::new(None), variant }
     }
 
     /// Calls the real function by `with`, and remembers its result.
@@ -68,7 +69,7 @@ mod tests {
             calls.set(calls.get() + 1);
             x * 2
         };
-        let call = Call::new(&real);
+        let call = Call::new(&real, Variant::Legacy);
         let answer = run("a test", || {
             call.forward(|real| real(21));
             std::panic::panic_any("after")
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_body_that_panics_before_the_call_is_replaced_by_it() {
-        let call = Call::new(|x: i32| x * 2);
+        let call = Call::new(|x: i32| x * 2, Variant::Legacy);
         let answer: i32 = run("a test", || std::panic::panic_any("before"))
             .or_else(|| call.result())
             .unwrap_or_else(|| call.real()(4));

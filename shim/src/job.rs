@@ -53,10 +53,7 @@ pub(crate) fn start() {
     .unwrap_or_default();
     let job = Box::into_raw(Box::new(Job { config }));
     let null = core::ptr::null_mut();
-    if JOB
-        .compare_exchange(null, job, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
+    if JOB.compare_exchange(null, job, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: made above, and nobody else has seen it.
         drop(unsafe { Box::from_raw(job) });
         return;
@@ -74,10 +71,7 @@ pub(crate) fn start() {
 pub(crate) fn turn_off(reason: String) {
     let reason = Box::into_raw(Box::new(reason));
     let null = core::ptr::null_mut();
-    if OFF
-        .compare_exchange(null, reason, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
+    if OFF.compare_exchange(null, reason, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: made two lines above, and nobody else has seen it.
         drop(unsafe { Box::from_raw(reason) });
         return;

@@ -48,11 +48,7 @@ impl<const N: usize> Library<N> {
         if crate::faults::is_set("resolve") {
             return false;
         }
-        let Some(handle) = self
-            .names
-            .iter()
-            .map(|name| linker::open(name, load))
-            .find(|handle| !handle.is_null())
+        let Some(handle) = self.names.iter().map(|name| linker::open(name, load)).find(|handle| !handle.is_null())
         else {
             return false;
         };
@@ -71,6 +67,17 @@ impl<const N: usize> Library<N> {
     #[inline(always)]
     pub(crate) fn real(&self, id: usize) -> usize {
         self.real.get(id).map_or(0, |r| r.load(Ordering::Acquire))
+    }
+
+    /// The real function `id` as a function pointer of type `F`.
+    ///
+    /// # Safety
+    /// `F` must be the type of that function.
+    pub(crate) unsafe fn real_as<F: Copy>(&self, id: usize) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        let address = self.real(id);
+        // SAFETY: a function pointer is as large as an address, and F is its type by contract.
+        (address != 0).then(|| unsafe { core::mem::transmute_copy::<usize, F>(&address) })
     }
 
     /// Remembers the real function `id` if its library does not export it.

@@ -53,9 +53,7 @@ pub(crate) fn lookup(handle: *mut c_void, name: &CStr) -> usize {
     match real_dlsym() {
         0 => 0,
         // SAFETY: the address is that of libc's dlsym, and the name is a C string.
-        real => unsafe {
-            core::mem::transmute::<usize, Dlsym>(real)(handle, name.as_ptr()) as usize
-        },
+        real => unsafe { core::mem::transmute::<usize, Dlsym>(real)(handle, name.as_ptr()) as usize },
     }
 }
 
@@ -64,9 +62,7 @@ pub(crate) fn lookup_version(handle: *mut c_void, name: &CStr, version: *const c
     match real_dlvsym() {
         0 => 0,
         // SAFETY: the address is that of libc's dlvsym, and both names are the caller's C strings.
-        real => unsafe {
-            core::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize
-        },
+        real => unsafe { core::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize },
     }
 }
 

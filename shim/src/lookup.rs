@@ -54,10 +54,7 @@ unsafe fn decide(
     version: Option<*const c_char>,
     caller: usize,
 ) -> Verdict {
-    let otherwise = Verdict {
-        address: real,
-        jump: usize::from(real != 0),
-    };
+    let otherwise = Verdict { address: real, jump: usize::from(real != 0) };
     if name.is_null() {
         return otherwise;
     }
@@ -112,8 +109,7 @@ impl Question<'_> {
     /// `None`: the caller shall ask the real linker itself.
     fn about<const N: usize>(&self, library: &'static Library<N>, id: usize) -> Option<Verdict> {
         let export = library.entries.get(id)?.hook?.export as usize;
-        let is_real =
-            |address: usize| address != 0 && library.resolve(false) && library.real(id) == address;
+        let is_real = |address: usize| address != 0 && library.resolve(false) && library.real(id) == address;
         let ours = || {
             library.count_handed_out(id);
             linker::clear_error();
@@ -123,29 +119,19 @@ impl Question<'_> {
             if self.caller_comes_first() {
                 // Jumping finds this library's export. That is right if there is something behind
                 // it, or if a library between the caller and this one defines the name, too.
-                let nothing =
-                    self.ask(libc::RTLD_NEXT) == 0 && self.ask(libc::RTLD_DEFAULT) == export;
+                let nothing = self.ask(libc::RTLD_NEXT) == 0 && self.ask(libc::RTLD_DEFAULT) == export;
                 return nothing.then(|| self.nothing());
             }
             // Jumping would find the real function. It may only be seen through ours.
-            return if is_real(self.ask_in_callers_library()) {
-                ours()
-            } else {
-                None
-            };
+            return if is_real(self.ask_in_callers_library()) { ours() } else { None };
         }
         match self.ask(self.handle) {
             0 if self.handle == libc::RTLD_DEFAULT => None,
             0 => Some(Verdict::answer(0)),
             found if found == export => {
-                let local =
-                    || self.handle == libc::RTLD_DEFAULT && self.ask_in_callers_library() != 0;
+                let local = || self.handle == libc::RTLD_DEFAULT && self.ask_in_callers_library() != 0;
                 let visible = self.ask(libc::RTLD_NEXT) != 0 || local();
-                if visible {
-                    ours()
-                } else {
-                    Some(self.nothing())
-                }
+                if visible { ours() } else { Some(self.nothing()) }
             }
             found if is_real(found) => ours(),
             found => {
@@ -164,10 +150,7 @@ impl Question<'_> {
     /// Whether the caller was loaded before this library, so that RTLD_NEXT means this library.
     fn caller_comes_first(&self) -> bool {
         let place = |address| elf::object_at(address).map(|(place, _)| place);
-        match (
-            place(self.caller),
-            place(decide_dlsym as *const () as usize),
-        ) {
+        match (place(self.caller), place(decide_dlsym as *const () as usize)) {
             (Some(caller), Some(own)) => caller < own,
             _ => false,
         }
@@ -211,11 +194,7 @@ const fn index() -> [u16; SLOTS] {
     let mut index = [NONE; SLOTS];
     let mut id = 0;
     while id < COUNT + NVML_COUNT {
-        let entry = if id < COUNT {
-            &DRIVER_ENTRIES[id]
-        } else {
-            &NVML_ENTRIES[id - COUNT]
-        };
+        let entry = if id < COUNT { &DRIVER_ENTRIES[id] } else { &NVML_ENTRIES[id - COUNT] };
         if entry.hook.is_some() {
             let mut slot = hash(entry.symbol.to_bytes());
             while index[slot] != NONE {
@@ -233,11 +212,7 @@ fn find(name: &[u8]) -> Option<usize> {
     let mut slot = hash(name);
     loop {
         let id = usize::from(*INDEX.get(slot)?);
-        let entry = if id < COUNT {
-            DRIVER_ENTRIES.get(id)?
-        } else {
-            NVML_ENTRIES.get(id - COUNT)?
-        };
+        let entry = if id < COUNT { DRIVER_ENTRIES.get(id)? } else { NVML_ENTRIES.get(id - COUNT)? };
         if entry.symbol.to_bytes() == name {
             return Some(id);
         }
@@ -256,14 +231,7 @@ mod tests {
             let expected = entry.hook.map(|_| id);
             assert_eq!(find(entry.symbol.to_bytes()), expected, "{}", entry.name());
         }
-        for name in [
-            "",
-            "cu",
-            "cuMemAlloc_v9",
-            "cudaMalloc",
-            "curl_easy_init",
-            "nvmlInit_v2",
-        ] {
+        for name in ["", "cu", "cuMemAlloc_v9", "cudaMalloc", "curl_easy_init", "nvmlInit_v2"] {
             assert_eq!(find(name.as_bytes()), None, "{name}");
         }
     }

@@ -15,9 +15,7 @@ pub(crate) fn leave(reason: &str) {
         return;
     };
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    let time = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as u64);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let text = serde_json::json!({
         "pid": std::process::id(),
         "time_ms": time,
@@ -30,10 +28,7 @@ pub(crate) fn leave(reason: &str) {
 
 /// Writes a new file, readable by its owner alone, without following a link; all of it or nothing.
 fn write(dir: &Path, name: &str, text: &[u8]) {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let mut path = dir.join(name).as_os_str().as_bytes().to_vec();
     path.push(0);
     if made.is_err() {
@@ -45,6 +40,12 @@ fn write(dir: &Path, name: &str, text: &[u8]) {
         let fd = libc::open(path.as_ptr().cast(), flags, 0o600);
         if fd < 0 {
             return;
+        }
+        #[cfg(feature = "faults")]
+        if crate::faults::is_set("full") {
+            let full = libc::open(c"/dev/full".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::dup2(full, fd);
+            libc::close(full);
         }
         if !surroundings::write_quietly(fd, text) {
             libc::unlink(path.as_ptr().cast());

@@ -109,8 +109,7 @@ fn unknown_exports(real: usize, entries: &[Entry]) -> Vec<String> {
     if let Some((_, object)) = elf::object_at(real).filter(|_| whole) {
         object.each_symbol(&mut |name, _, _| {
             let bytes = name.to_bytes();
-            let driver =
-                bytes.starts_with(b"cu") && bytes.get(2).is_some_and(u8::is_ascii_uppercase);
+            let driver = bytes.starts_with(b"cu") && bytes.get(2).is_some_and(u8::is_ascii_uppercase);
             if driver && !entries.iter().any(|e| e.symbol == name) {
                 names.push(name.to_string_lossy().into_owned());
             }

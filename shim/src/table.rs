@@ -401,26 +401,13 @@ pub(crate) static UNHOOKED: &[Unhooked] = &[
     },
     Unhooked {
         reason: "reads the state of a capture and changes nothing that memory depends on",
-        names: &[
-            "cuStreamGetCaptureInfo",
-            "cuStreamIsCapturing",
-            "cuStreamUpdateCaptureDependencies",
-        ],
+        names: &["cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuStreamUpdateCaptureDependencies"],
     },
-    Unhooked {
-        reason: "asks about or hands over an event, which is no memory",
-        names: &["cuIpcGetEventHandle"],
-    },
-    Unhooked {
-        reason: "brings in another device's fence, which is no memory",
-        names: &["cuImportExternalSemaphore"],
-    },
+    Unhooked { reason: "asks about or hands over an event, which is no memory", names: &["cuIpcGetEventHandle"] },
+    Unhooked { reason: "brings in another device's fence, which is no memory", names: &["cuImportExternalSemaphore"] },
     Unhooked {
         reason: "shares the name of an endpoint; the memory behind it is bound by the calls that have rows",
         names: &["cuLogicalEndpointExport", "cuLogicalEndpointImport"],
     },
-    Unhooked {
-        reason: "writes the driver's log into the caller's buffer",
-        names: &["cuLogsDumpToMemory"],
-    },
+    Unhooked { reason: "writes the driver's log into the caller's buffer", names: &["cuLogsDumpToMemory"] },
 ];

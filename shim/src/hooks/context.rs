@@ -1,14 +1,13 @@
 //! Contexts: their making and end, and what waits for all their work.
 
+use crate::export::signature;
 use crate::guard::Call;
 use crate::job;
 use core::ffi::c_uint;
 use weir_cuda::CUresult;
 
-type Init = unsafe extern "C-unwind" fn(c_uint) -> CUresult;
-
 /// `cuInit`: fails when the configuration cannot be honoured and `WEIR_STRICT=1` says that it must.
-pub(crate) unsafe fn init(call: &Call<Init, CUresult>, flags: c_uint) -> CUresult {
+pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uint) -> CUresult {
     #[cfg(feature = "faults")]
     crate::faults::strike("body:cuInit");
     if job::get().is_some_and(|job| job.config.strict && !job.config.problems.is_empty()) {

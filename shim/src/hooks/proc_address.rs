@@ -4,23 +4,12 @@
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
 //! with another signature, and that one has to reach its caller as it is.
 
-use crate::export::DRIVER;
+use crate::export::{DRIVER, signature};
 use crate::guard::Call;
 use crate::job;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use weir_cuda::{
-    COUNT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, FUNCTIONS, Function,
-};
-
-type First = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
-type Second = unsafe extern "C-unwind" fn(
-    *const c_char,
-    *mut *mut c_void,
-    c_int,
-    u64,
-    *mut CUdriverProcAddressQueryResult,
-) -> CUresult;
+use weir_cuda::{COUNT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, FUNCTIONS, Function};
 
 /// How often a function was asked for here.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +22,7 @@ const WRAPPED: u8 = 2;
 
 /// `cuGetProcAddress`.
 pub(crate) unsafe fn first(
-    call: &Call<First, CUresult>,
+    call: &Call<signature::cuGetProcAddress, CUresult>,
     name: *const c_char,
     place: *mut *mut c_void,
     version: c_int,
@@ -54,7 +43,7 @@ pub(crate) unsafe fn first(
 
 /// `cuGetProcAddress_v2`.
 pub(crate) unsafe fn second(
-    call: &Call<Second, CUresult>,
+    call: &Call<signature::cuGetProcAddress_v2, CUresult>,
     name: *const c_char,
     place: *mut *mut c_void,
     version: c_int,
@@ -132,20 +121,13 @@ fn identify(
         return Some(id);
     }
     // Another exported version or variant of the name.
-    let exported = FUNCTIONS
-        .iter()
-        .enumerate()
-        .find(|(id, f)| f.name == name && DRIVER.real(*id) == address);
+    let exported = FUNCTIONS.iter().enumerate().find(|(id, f)| f.name == name && DRIVER.real(*id) == address);
     if let Some((id, _)) = exported {
         return Some(id);
     }
     // An address that is not exported: it is what it should be only if the driver gives the same
     // for exactly the version in the ABI list.
-    meant.filter(|&id| {
-        FUNCTIONS
-            .get(id)
-            .is_some_and(|f| ask(f.version) == Some(address))
-    })
+    meant.filter(|&id| FUNCTIONS.get(id).is_some_and(|f| ask(f.version) == Some(address)))
 }
 
 fn place_of(function: &'static Function) -> Option<usize> {
@@ -162,10 +144,5 @@ pub(crate) fn seen() -> (u64, u64, Vec<&'static str>, Vec<&'static str>) {
             .map(|(_, function)| function.symbol)
             .collect()
     };
-    (
-        ASKED.load(Ordering::Relaxed),
-        UNKNOWN.load(Ordering::Relaxed),
-        symbols(WRAPPED),
-        symbols(PASSED),
-    )
+    (ASKED.load(Ordering::Relaxed), UNKNOWN.load(Ordering::Relaxed), symbols(WRAPPED), symbols(PASSED))
 }

@@ -48,11 +48,7 @@ impl Findings {
     }
 
     fn add(&mut self, subject: &'static str, ok: Option<bool>, finding: String) {
-        self.0.push(Check {
-            subject,
-            ok,
-            finding,
-        });
+        self.0.push(Check { subject, ok, finding });
     }
 
     fn well(&self) -> bool {
@@ -66,18 +62,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let seen = examine(arguments.library.as_deref(), &mut findings);
     let well = findings.well();
     if arguments.json {
-        let checks: Vec<_> = (findings.0.iter())
-            .map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding}))
-            .collect();
+        let checks: Vec<_> =
+            (findings.0.iter()).map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding})).collect();
         println!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
     } else {
         print!("{}", text(&findings, &seen));
     }
-    if well {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn text(findings: &Findings, seen: &Value) -> String {
@@ -133,19 +124,11 @@ fn examine(given: Option<&Path>, findings: &mut Findings) -> Value {
 fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
     let status = &seen["status"];
     if status.is_null() {
-        findings.check(
-            "library",
-            false,
-            format!("{} was not loaded into the child", library.display()),
-        );
+        findings.check("library", false, format!("{} was not loaded into the child", library.display()));
         return;
     }
     let version = text_of(&status["version"]);
-    findings.check(
-        "library",
-        version == env!("CARGO_PKG_VERSION"),
-        format!("{} {version}", library.display()),
-    );
+    findings.check("library", version == env!("CARGO_PKG_VERSION"), format!("{} {version}", library.display()));
     let early = seen["visible_before"].as_bool() == Some(true);
     if early {
         findings.tell("inert", "the driver was there before the child loaded it");
@@ -157,26 +140,19 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
         findings.check(
             "road",
             road["ok"] == true,
-            format!(
-                "{} leads to {}",
-                text_of(&road["road"]),
-                road["leads_to"].as_str().unwrap_or("nothing")
-            ),
+            format!("{} leads to {}", text_of(&road["road"]), road["leads_to"].as_str().unwrap_or("nothing")),
         );
     }
     for problem in list(&status["problems"]) {
         findings.check("settings", false, text_of(problem));
     }
     if let (Some(off), true) = (status["off"].as_str(), list(&status["problems"]).is_empty()) {
-        findings.check(
-            "effect",
-            false,
-            format!("weir has turned itself off: {off}"),
-        );
+        findings.check("effect", false, format!("weir has turned itself off: {off}"));
     }
-    let dir = (list(&status["settings"]).iter())
-        .find(|s| s["name"] == "WEIR_DIR")
-        .map(|s| text_of(&s["value"]));
+    if let Some(what) = status["remembered"].as_str() {
+        findings.check("effect", false, what);
+    }
+    let dir = (list(&status["settings"]).iter()).find(|s| s["name"] == "WEIR_DIR").map(|s| text_of(&s["value"]));
     if let Some(dir) = dir {
         for note in notes(Path::new(dir), child) {
             findings.tell("earlier", note);
@@ -204,15 +180,9 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
     match seen["init"].as_i64() {
         Some(0) => {
             let devices = list(&seen["devices"]);
-            let sizes: Vec<_> = devices
-                .iter()
-                .map(|d| format!("{} MiB", d["bytes"].as_u64().unwrap_or(0) >> 20))
-                .collect();
-            findings.check(
-                "devices",
-                !devices.is_empty(),
-                format!("{} ({})", devices.len(), sizes.join(", ")),
-            );
+            let sizes: Vec<_> =
+                devices.iter().map(|d| format!("{} MiB", d["bytes"].as_u64().unwrap_or(0) >> 20)).collect();
+            findings.check("devices", !devices.is_empty(), format!("{} ({})", devices.len(), sizes.join(", ")));
         }
         Some(code) => findings.check("devices", false, format!("cuInit answers {code}")),
         None => findings.check("devices", false, "cuInit could not be called"),
@@ -223,22 +193,14 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
 fn judge_hooks(driver: &Value, called: bool, findings: &mut Findings) {
     let hooks = list(&driver["hooks"]);
     let present = hooks.iter().filter(|h| h["present"] == true).count();
-    findings.check(
-        "hooks",
-        present > 0,
-        format!("{present} of the driver's functions are intercepted"),
-    );
-    let counted = (hooks.iter())
-        .any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
+    findings.check("hooks", present > 0, format!("{present} of the driver's functions are intercepted"));
+    let counted = (hooks.iter()).any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
     if called {
         findings.check("calls", counted, "a call was made and weir has seen it");
     }
     let absent = hooks.len() - present;
     if absent > 0 {
-        findings.tell(
-            "hooks",
-            format!("{absent} that weir knows are not in this driver"),
-        );
+        findings.tell("hooks", format!("{absent} that weir knows are not in this driver"));
     }
     let unknown = list(&driver["unknown"]);
     if !unknown.is_empty() {
@@ -329,14 +291,7 @@ fn notes(dir: &Path, child: u32) -> Vec<String> {
     notes
         .iter()
         .take(NOTES)
-        .map(|note| {
-            format!(
-                "pid {} {}: {}",
-                note["pid"],
-                text_of(&note["program"]),
-                text_of(&note["reason"])
-            )
-        })
+        .map(|note| format!("pid {} {}: {}", note["pid"], text_of(&note["program"]), text_of(&note["reason"])))
         .collect()
 }
 

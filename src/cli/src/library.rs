@@ -8,8 +8,7 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     let candidates = if let Some(path) = given {
         vec![path.to_owned()]
     } else {
-        let command = std::env::current_exe()
-            .map_err(|e| format!("this command's own path is not known: {e}"))?;
+        let command = std::env::current_exe().map_err(|e| format!("this command's own path is not known: {e}"))?;
         let home = command.parent().unwrap_or(Path::new("/"));
         vec![home.join("../lib/libweir.so"), home.join("libweir.so")]
     };
@@ -20,10 +19,7 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     };
     // The dynamic linker splits LD_PRELOAD at both, and knows no quoting.
     if path.to_string_lossy().contains([' ', ':']) {
-        return Err(format!(
-            "{}: LD_PRELOAD cannot name a path with a space or a colon",
-            path.display()
-        ));
+        return Err(format!("{}: LD_PRELOAD cannot name a path with a space or a colon", path.display()));
     }
     Ok(path)
 }
@@ -34,10 +30,8 @@ pub(crate) fn preload(library: &Path) -> OsString {
     let Some(mut value) = before else {
         return library.into();
     };
-    let named = value
-        .to_string_lossy()
-        .split([' ', ':'])
-        .any(|one| Path::new(one).canonicalize().is_ok_and(|p| p == library));
+    let named =
+        value.to_string_lossy().split([' ', ':']).any(|one| Path::new(one).canonicalize().is_ok_and(|p| p == library));
     if !named {
         value.push(":");
         value.push(library);

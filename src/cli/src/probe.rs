@@ -11,8 +11,7 @@ type Status = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 type Init = unsafe extern "C" fn(c_uint) -> c_int;
 type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
 type TotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
-type GetProcAddress =
-    unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
+type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
 
 /// A version that every driver of CUDA 12 and later knows.
 const CUDA_12: c_int = 12000;
@@ -36,18 +35,11 @@ fn report() -> Value {
         Ok(handle) => {
             let handle = *handle;
             roads.push(road("dlsym", symbol(handle, c"cuMemAlloc_v2")));
-            roads.push(road(
-                "dlsym, default scope",
-                symbol(libc::RTLD_DEFAULT, c"cuMemAlloc_v2"),
-            ));
+            roads.push(road("dlsym, default scope", symbol(libc::RTLD_DEFAULT, c"cuMemAlloc_v2")));
             let ask = symbol(handle, c"cuGetProcAddress_v2");
             for (name, what, flags) in [
                 ("cuGetProcAddress", c"cuMemAlloc", 0),
-                (
-                    "cuGetProcAddress, per-thread stream",
-                    c"cuMemAllocAsync",
-                    PER_THREAD_STREAM,
-                ),
+                ("cuGetProcAddress, per-thread stream", c"cuMemAllocAsync", PER_THREAD_STREAM),
             ] {
                 roads.push(road(name, proc_address(ask, what, flags)));
             }
@@ -56,10 +48,7 @@ fn report() -> Value {
     }
     let nvml = open(c"libnvidia-ml.so.1");
     if let Ok(handle) = nvml {
-        roads.push(road(
-            "dlsym, NVML",
-            symbol(handle, c"nvmlDeviceGetMemoryInfo"),
-        ));
+        roads.push(road("dlsym, NVML", symbol(handle, c"nvmlDeviceGetMemoryInfo")));
     }
     json!({
         "visible_before": !before.is_null(),
@@ -120,13 +109,7 @@ fn proc_address(ask: *mut c_void, name: &CStr, flags: u64) -> *mut c_void {
         // SAFETY: the address is that of cuGetProcAddress_v2, and all pointers are to locals.
         unsafe {
             let ask = std::mem::transmute::<*mut c_void, GetProcAddress>(ask);
-            ask(
-                name.as_ptr(),
-                &raw mut address,
-                CUDA_12,
-                flags,
-                &raw mut status,
-            );
+            ask(name.as_ptr(), &raw mut address, CUDA_12, flags, &raw mut status);
         }
     }
     address
@@ -142,9 +125,7 @@ fn open(name: &CStr) -> Result<*mut c_void, String> {
             "unknown error".to_owned()
         } else {
             // SAFETY: not null.
-            unsafe { CStr::from_ptr(text) }
-                .to_string_lossy()
-                .into_owned()
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         });
     }
     Ok(handle)
@@ -167,9 +148,7 @@ fn home(address: *mut c_void) -> Option<String> {
     let known = !address.is_null() && unsafe { libc::dladdr(address, &raw mut info) } != 0;
     (known && !info.dli_fname.is_null()).then(|| {
         // SAFETY: the name belongs to a loaded object.
-        unsafe { CStr::from_ptr(info.dli_fname) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
     })
 }
 
@@ -185,15 +164,7 @@ fn status() -> Value {
         let size = status(std::ptr::null_mut(), 0) + 4096;
         let mut buffer = vec![0u8; size];
         status(buffer.as_mut_ptr().cast(), size);
-        CString::from_vec_with_nul(
-            buffer
-                .split_inclusive(|&b| b == 0)
-                .next()
-                .unwrap_or(b"\0")
-                .to_vec(),
-        )
+        CString::from_vec_with_nul(buffer.split_inclusive(|&b| b == 0).next().unwrap_or(b"\0").to_vec())
     };
-    text.ok()
-        .and_then(|t| serde_json::from_slice(t.as_bytes()).ok())
-        .unwrap_or(Value::Null)
+    text.ok().and_then(|t| serde_json::from_slice(t.as_bytes()).ok()).unwrap_or(Value::Null)
 }

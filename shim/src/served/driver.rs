@@ -1,0 +1,248 @@
+//! The real driver behind a pool: address space, physical handles, plain segments, fences, waits and
+//! copies. Every call here is weir's own: it breaks no capture and leaves the current context as it was.
+
+use super::contexts::{self, ALIVE};
+use super::quiet::{Relaxed, Within, current};
+use super::real::{self, done};
+use super::{device_attribute, reaches, stream, work};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use weir_cuda::*;
+use weir_pool::{Backing, BackingError, Fence, Grant, Handle};
+
+/// The driver as one pool sees it.
+pub(crate) struct Driver {
+    /// The device.
+    pub(crate) ordinal: i32,
+    /// The context that owns plain segments, on a device without virtual memory management; else 0.
+    pub(crate) owner: u64,
+    properties: CUmemAllocationProp,
+    /// Plain segments, by address.
+    segments: Mutex<Vec<(u64, u64)>>,
+    /// Fences that exist, with the context of each.
+    fences: Mutex<Option<HashMap<Fence, u64>>>,
+}
+
+// SAFETY: the only pointer in it is the unused Windows member of the properties, always null.
+unsafe impl Send for Driver {}
+// SAFETY: as above.
+unsafe impl Sync for Driver {}
+
+/// What the driver said, in the pool's words.
+fn refused(code: CUresult) -> BackingError {
+    match code {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => BackingError::OutOfMemory,
+        code => BackingError::Driver(code.0 as i32),
+    }
+}
+
+const GONE: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_INVALID_HANDLE.0 as i32);
+
+impl Driver {
+    /// The driver for a device. `owner` is a context where the device has only plain memory.
+    pub(crate) fn new(ordinal: i32, owner: u64) -> Self {
+        type A = CUdevice_attribute;
+        let has = |attribute| device_attribute(ordinal, attribute) == Some(1);
+        let mut properties = CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, ordinal),
+            ..CUmemAllocationProp::default()
+        };
+        // Handle types are fixed at creation: without this nothing of the pool could ever be shared.
+        if has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) {
+            properties.requestedHandleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        }
+        if has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) {
+            properties.allocFlags.gpuDirectRDMACapable = 1;
+        }
+        Self { ordinal, owner, properties, segments: Mutex::new(Vec::new()), fences: Mutex::new(None) }
+    }
+
+    /// The smallest portion of physical memory.
+    pub(crate) fn granularity(&self) -> Option<u64> {
+        let mut bytes = 0;
+        let minimum = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+        // SAFETY: both places are live.
+        let result =
+            unsafe { real::cuMemGetAllocationGranularity(&raw mut bytes, &raw const self.properties, minimum) };
+        done(result).ok().map(|()| bytes as u64)
+    }
+
+    /// Whether `addr` lies in a plain segment.
+    pub(crate) fn has_segment(&self, addr: u64) -> bool {
+        let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        segments.iter().any(|(start, bytes)| (*start..start + bytes).contains(&addr))
+    }
+
+    /// A context is about to go: its fences are given up while they can be.
+    pub(crate) fn give_up_fences_of(&self, ctx: u64) {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(fences) = fences.as_mut() else { return };
+        let _relaxed = Relaxed::enter();
+        fences.retain(|fence, of| {
+            if *of == ctx {
+                // SAFETY: an event of weir's own, still in the list, so not destroyed.
+                unsafe { real::cuEventDestroy_v2(*fence as CUevent) };
+            }
+            *of != ctx
+        });
+    }
+
+    fn each_context(&self, act: impl Fn() -> CUresult) -> Result<(), BackingError> {
+        let _alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+        for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)) {
+            let Ok(_within) = Within::context(slot.ctx()) else { continue };
+            done(act()).map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+impl Backing for Driver {
+    fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
+        let _relaxed = Relaxed::enter();
+        let mut addr = 0;
+        // SAFETY: the place is a live local; no address is asked for.
+        let result = unsafe { real::cuMemAddressReserve(&raw mut addr, bytes as usize, align as usize, 0, 0) };
+        done(result).map(|()| addr).map_err(refused)
+    }
+
+    fn unreserve(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the pool's own reservation.
+        done(unsafe { real::cuMemAddressFree(addr, bytes as usize) }).map_err(refused)
+    }
+
+    fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
+        let _relaxed = Relaxed::enter();
+        let mut handle = 0;
+        // SAFETY: both places are live.
+        let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, &raw const self.properties, 0) };
+        done(result).map(|()| handle).map_err(refused)
+    }
+
+    fn release(&self, handle: Handle, _bytes: u64) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the pool's own handle.
+        done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
+    }
+
+    fn map(&self, addr: u64, bytes: u64, handle: Handle) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the pool's own address space and handle.
+        done(unsafe { real::cuMemMap(addr, bytes as usize, 0, handle, 0) }).map_err(refused)
+    }
+
+    fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the pool's own mappings; it has proof that no work touches them.
+        done(unsafe { real::cuMemUnmap(addr, bytes as usize) }).map_err(refused)
+    }
+
+    fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        let access = |device: i32, write: bool| CUmemAccessDesc {
+            location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
+            flags: if write {
+                CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            } else {
+                CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ
+            },
+        };
+        let mut list = vec![access(self.ordinal, true)];
+        list.extend(grants.iter().map(|grant| access(grant.device, grant.write)));
+        // SAFETY: the list lives through the call.
+        done(unsafe { real::cuMemSetAccess(addr, bytes as usize, list.as_ptr(), list.len()) }).map_err(refused)
+    }
+
+    fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
+        let _within = Within::context(self.owner).map_err(refused)?;
+        let mut addr = 0;
+        // SAFETY: the place is a live local.
+        done(unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) }).map_err(refused)?;
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner).push((addr, bytes));
+        Ok(addr)
+    }
+
+    fn segment_free(&self, addr: u64, _bytes: u64) -> Result<(), BackingError> {
+        let _within = Within::context(self.owner).map_err(refused)?;
+        // SAFETY: the pool's own segment, wholly free.
+        done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)?;
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(start, _)| *start != addr);
+        Ok(())
+    }
+
+    fn fence_record(&self, stream: u64) -> Result<Fence, BackingError> {
+        let recorded = stream::with(stream, |ctx, handle| {
+            let _within = Within::context(ctx).map_err(refused)?;
+            let mut event: CUevent = core::ptr::null_mut();
+            let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+            // SAFETY: the place is a live local, and the stream's context is current.
+            done(unsafe { real::cuEventCreate(&raw mut event, flags) }).map_err(refused)?;
+            // SAFETY: the event was made above; the stream is alive while `with` holds it.
+            if let Err(code) = done(unsafe { real::cuEventRecord(event, handle) }) {
+                // SAFETY: as above.
+                unsafe { real::cuEventDestroy_v2(event) };
+                return Err(refused(code));
+            }
+            let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+            fences.get_or_insert_default().insert(event as u64, ctx);
+            Ok(event as u64)
+        });
+        recorded.unwrap_or(Err(GONE))
+    }
+
+    fn fence_query(&self, fence: Fence) -> Result<bool, BackingError> {
+        let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        let ctx = *fences.as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?;
+        let _within = Within::context(ctx).map_err(refused)?;
+        // SAFETY: the event is in the list, so it exists, and the lock keeps it there.
+        match unsafe { real::cuEventQuery(fence as CUevent) } {
+            CUresult::CUDA_SUCCESS => Ok(true),
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => Err(refused(code)),
+        }
+    }
+
+    fn fence_wait(&self, stream: u64, fence: Fence) -> Result<(), BackingError> {
+        let waited = stream::with(stream, |ctx, handle| {
+            let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+            fences.as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?;
+            let _within = Within::context(ctx).map_err(refused)?;
+            // SAFETY: the event is in the list; the stream is alive while `with` holds it.
+            done(unsafe { real::cuStreamWaitEvent(handle, fence as CUevent, 0) }).map_err(refused)
+        });
+        waited.unwrap_or(Err(GONE))
+    }
+
+    fn fence_drop(&self, fence: Fence) {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        if fences.as_mut().and_then(|fences| fences.remove(&fence)).is_some() {
+            let _relaxed = Relaxed::enter();
+            // SAFETY: it was in the list, so it exists, and nobody else finds it any more.
+            unsafe { real::cuEventDestroy_v2(fence as CUevent) };
+        }
+    }
+
+    fn synchronise(&self) -> Result<(), BackingError> {
+        // SAFETY: waits for the current context's work.
+        self.each_context(|| unsafe { real::cuCtxSynchronize() })
+    }
+
+    fn quiesce(&self) -> Result<bool, BackingError> {
+        work::stop(self)
+    }
+
+    fn resume(&self) {
+        work::go_on();
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
+        let ctx = contexts::all().find(|slot| slot.ordinal() == self.ordinal).map_or(current(), contexts::Slot::ctx);
+        let _within = Within::context(ctx).map_err(refused)?;
+        // SAFETY: both ranges are the pool's own and mapped; the device is idle.
+        done(unsafe { real::cuMemcpyDtoD_v2(to, from, bytes as usize) }).map_err(refused)?;
+        // SAFETY: a copy on the device may still run when the call returns.
+        done(unsafe { real::cuCtxSynchronize() }).map_err(refused)
+    }
+}

@@ -1,0 +1,331 @@
+//! The pool in the job: which pool serves which device, and what a hook asks of it.
+//!
+//! One pool a physical device, made at the first allocation that it serves with the job's own
+//! context current, and never freed. A device without virtual memory management has one for each
+//! context instead, because there the memory belongs to the context. How requests flow and what each
+//! file does is told in docs/POOL.md.
+
+pub(crate) mod capture;
+pub(crate) mod contexts;
+mod driver;
+pub(crate) mod events;
+pub(crate) mod ipc;
+pub(crate) mod mempools;
+pub(crate) mod quiet;
+pub(crate) mod real;
+pub(crate) mod stream;
+pub(crate) mod switches;
+pub(crate) mod work;
+
+use crate::job;
+use contexts::Slot;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use driver::Driver;
+use quiet::{Relaxed, Within, current};
+use real::done;
+use std::sync::{Mutex, PoisonError};
+use weir_cuda::*;
+use weir_pool::{AllocError, BlockInfo, Grant, Mempool, Pool, Request};
+
+/// Devices that can be told apart in one word.
+const DEVICES: usize = 64;
+const POOLS: usize = 256;
+
+/// One pool and the driver behind it.
+pub(crate) struct Served {
+    /// The device.
+    pub(crate) ordinal: i32,
+    /// Where requests go.
+    pub(crate) pool: Pool,
+    /// How it reaches the driver.
+    pub(crate) driver: Driver,
+    /// The owner of synchronous allocations, which belong to no mempool of the job.
+    pub(crate) plain: Mempool,
+    arenas: [(u64, u64); 2],
+}
+
+static LIST: [AtomicPtr<Served>; POOLS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// For each device: which devices may reach its memory, as bits.
+static REACH: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+static MAKING: Mutex<()> = Mutex::new(());
+/// Set in a forked child: nothing of the parent's device state is usable there.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Release);
+}
+
+/// Whether the pool has an effect on this process.
+#[inline]
+pub(crate) fn on() -> bool {
+    job::active().is_some_and(|job| job.config.pool.on) && !FORKED.load(Ordering::Relaxed)
+}
+
+/// Whether any pool exists: without one there is nothing to notify or to describe.
+#[inline]
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) > 0 && on()
+}
+
+/// All pools.
+#[inline]
+pub(crate) fn pools() -> impl Iterator<Item = &'static Served> {
+    // SAFETY: a non-null pointer is a leaked `Served`.
+    LIST.iter().take(COUNT.load(Ordering::Acquire)).filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() })
+}
+
+/// Whether work of the device `from` may touch memory of the device `memory`.
+pub(crate) fn reaches(from: i32, memory: i32) -> bool {
+    from == memory
+        || REACH.get(memory as usize).is_some_and(|bits| bits.load(Ordering::Acquire) & bit(from) != 0)
+}
+
+fn bit(ordinal: i32) -> u64 {
+    1u64.checked_shl(ordinal as u32).unwrap_or(0)
+}
+
+/// The pools whose memory work of the device `ordinal` may touch.
+#[inline]
+pub(crate) fn pools_reached_by(ordinal: i32) -> impl Iterator<Item = &'static Served> {
+    pools().filter(move |served| reaches(ordinal, served.ordinal))
+}
+
+/// The pool that an address belongs to, live or not.
+#[inline]
+pub(crate) fn owner(addr: u64) -> Option<&'static Served> {
+    pools().find(|served| served.holds(addr))
+}
+
+/// The live block that holds an address.
+pub(crate) fn block(addr: u64) -> Option<(&'static Served, BlockInfo)> {
+    let served = owner(addr)?;
+    Some((served, served.pool.lookup(addr)?))
+}
+
+/// An attribute of a device.
+pub(crate) fn device_attribute(ordinal: i32, attribute: CUdevice_attribute) -> Option<i32> {
+    let mut value = 0;
+    // SAFETY: the place is a live local.
+    done(unsafe { real::cuDeviceGetAttribute(&raw mut value, attribute, ordinal) }).ok().map(|()| value)
+}
+
+impl Served {
+    /// Whether an address is of this pool's memory.
+    #[inline]
+    pub(crate) fn holds(&self, addr: u64) -> bool {
+        self.arenas.iter().any(|(start, end)| (*start..*end).contains(&addr))
+            || (self.driver.owner != 0 && self.driver.has_segment(addr))
+    }
+
+    /// Whether it stands on virtual memory management.
+    pub(crate) fn mapped(&self) -> bool {
+        self.driver.owner == 0
+    }
+
+    /// Serves a request; what the pool itself can't do is left to the driver (`None`).
+    #[inline]
+    pub(crate) fn allocate(&self, request: &Request) -> Option<Result<u64, CUresult>> {
+        match self.pool.allocate(&self.driver, request) {
+            Ok(allocation) => Some(Ok(allocation.addr)),
+            Err(AllocError::Invalid) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
+            Err(AllocError::TooLarge | AllocError::OverCap | AllocError::OutOfMemory) => {
+                Some(Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
+            }
+            // Something of weir's own went wrong. The job goes on as if weir were not there.
+            Err(AllocError::Driver(_)) => None,
+        }
+    }
+
+    /// Bytes that the pool holds and the job does not: free memory in the job's eyes.
+    pub(crate) fn reusable(&self) -> u64 {
+        let stats = self.pool.stats();
+        stats.free_bytes + stats.stream_free_bytes + stats.deferred_bytes + stats.spare_bytes
+    }
+}
+
+/// A living context of the job, added at first sight; `None` for 0 and for what the driver does not know.
+#[inline]
+pub(crate) fn context(ctx: u64) -> Option<&'static Slot> {
+    contexts::find(ctx).or_else(|| context_seen(ctx))
+}
+
+#[cold]
+fn context_seen(ctx: u64) -> Option<&'static Slot> {
+    if ctx == 0 {
+        return None;
+    }
+    let mut device = -1;
+    {
+        let _within = Within::context(ctx).ok()?;
+        // SAFETY: the place is a live local.
+        done(unsafe { real::cuCtxGetDevice(&raw mut device) }).ok()?;
+    }
+    if !(0..DEVICES as i32).contains(&device) {
+        return None;
+    }
+    let (slot, fresh) = contexts::add(ctx, device)?;
+    if fresh {
+        for served in pools_reached_by(device) {
+            served.pool.context_created(ctx);
+        }
+    }
+    Some(slot)
+}
+
+/// The pool that serves the calling thread's current context.
+#[inline]
+pub(crate) fn here() -> Option<(&'static Served, u64)> {
+    if !on() {
+        return None;
+    }
+    let slot = context(current())?;
+    Some((serving(slot)?, slot.ctx()))
+}
+
+/// The pool that serves a context.
+#[inline]
+pub(crate) fn serving(slot: &'static Slot) -> Option<&'static Served> {
+    slot.served().or_else(|| make(slot))
+}
+
+#[cold]
+fn make(slot: &'static Slot) -> Option<&'static Served> {
+    if slot.refused() {
+        return None;
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(served) = slot.served() {
+        return Some(served);
+    }
+    let (ordinal, ctx) = (slot.ordinal(), slot.ctx());
+    if let Some(served) = pools().find(|served| served.ordinal == ordinal && served.mapped()) {
+        slot.serve(served);
+        return Some(served);
+    }
+    let made = build(ordinal, ctx);
+    match made {
+        Some(served) => {
+            slot.serve(served);
+            mempools::adopt_default(served);
+            Some(served)
+        }
+        None => {
+            slot.refuse();
+            job::remember("a device has no pool: its memory calls pass through");
+            None
+        }
+    }
+}
+
+fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
+    type A = CUdevice_attribute;
+    let _relaxed = Relaxed::enter();
+    let switches = &job::active()?.config.pool;
+    let mut total = 0;
+    // SAFETY: the place is a live local.
+    done(unsafe { real::cuDeviceTotalMem_v2(&raw mut total, ordinal) }).ok()?;
+    let vmm =
+        !switches.plain && device_attribute(ordinal, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == Some(1);
+    let driver = Driver::new(ordinal, if vmm { 0 } else { ctx });
+    let mut config = switches.config(total as u64);
+    config.vmm = vmm;
+    if vmm {
+        let least = driver.granularity()?;
+        config.small_handle = config.small_handle.max(least);
+        config.large_handle = config.large_handle.max(config.small_handle);
+    }
+    let pool = Pool::new(config, &driver).ok()?;
+    let plain = pool.mempool_created()?;
+    let mut arenas = [(0, 0); 2];
+    for (at, range) in arenas.iter_mut().zip(pool.arenas()) {
+        *at = (range.start, range.end);
+    }
+    let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
+    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, arenas }));
+    for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)) {
+        served.pool.context_created(slot.ctx());
+    }
+    for lane in capture::list().into_iter().filter(|lane| reaches(lane.ordinal, ordinal)) {
+        served.pool.capture_began(lane.id, lane.ctx);
+    }
+    let peers = REACH.get(ordinal as usize).map_or(0, |bits| bits.load(Ordering::Acquire));
+    for device in (0..DEVICES as i32).filter(|device| *device != ordinal && peers & bit(*device) != 0) {
+        served.pool.grant(&served.driver, Grant { device, write: true }).ok()?;
+    }
+    if COUNT.load(Ordering::Acquire) == 0 {
+        // SAFETY: registers a function that only stores a flag.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    LIST.get(place)?.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release);
+    COUNT.fetch_max(place + 1, Ordering::AcqRel);
+    Some(served)
+}
+
+/// Work of the device `from` may touch memory of the device `memory` from now on.
+pub(crate) fn may_reach(from: i32, memory: i32) {
+    if from == memory {
+        return;
+    }
+    let Some(bits) = REACH.get(memory as usize) else { return };
+    if bits.fetch_or(bit(from), Ordering::AcqRel) & bit(from) != 0 {
+        return;
+    }
+    for served in pools().filter(|served| served.ordinal == memory) {
+        for slot in contexts::all().filter(|slot| slot.ordinal() == from) {
+            served.pool.context_created(slot.ctx());
+        }
+    }
+}
+
+/// The device `from` gets access to memory of the device `memory`, now and later.
+pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult> {
+    may_reach(from, memory);
+    for served in pools().filter(|served| served.ordinal == memory && memory != from && served.mapped()) {
+        if served.pool.grant(&served.driver, Grant { device: from, write }).is_err() {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+    }
+    Ok(())
+}
+
+/// A context is about to be destroyed or reset: weir stops using it.
+pub(crate) fn context_leaves(ctx: u64) -> Option<i32> {
+    let (ordinal, own) = contexts::remove(ctx)?;
+    stream::forget_all_of(ctx);
+    for served in pools() {
+        served.driver.give_up_fences_of(ctx);
+    }
+    if let Some(own) = own.filter(|own| !own.mapped()) {
+        // Its memory goes with it, so the pool does too.
+        for at in &LIST {
+            let _ = at.compare_exchange(
+                core::ptr::from_ref(own).cast_mut(),
+                core::ptr::null_mut(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+        }
+    }
+    Some(ordinal)
+}
+
+/// It is gone, and its work with it: its blocks come back.
+pub(crate) fn context_left(ctx: u64, ordinal: i32) {
+    capture::gone(|lane| lane.ctx == ctx);
+    for served in pools_reached_by(ordinal) {
+        let blocks = served.pool.context_destroyed(&served.driver, ctx);
+        blocks.iter().for_each(|block| ipc::freed(served, block.addr));
+    }
+}
+
+/// A call of the driver's that takes device memory, made again after the pools gave back what they
+/// could, should it have failed for want of it.
+pub(crate) fn with_room(call: impl Fn() -> CUresult) -> CUresult {
+    let result = call();
+    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || !any() || capture::under_way() {
+        return result;
+    }
+    let given: u64 = pools().map(|served| served.pool.trim_to(&served.driver, 0)).sum();
+    if given > 0 { call() } else { result }
+}

@@ -1,0 +1,31 @@
+//! The real driver's functions, for calls that are weir's own: one Rust function a symbol, resolved
+//! from the private handle and never from our own exports. An absent function answers
+//! `CUDA_ERROR_NOT_FOUND`.
+#![allow(non_snake_case, dead_code, clippy::too_many_arguments)]
+
+use crate::export::{DRIVER, Id};
+use core::mem::transmute;
+use weir_cuda::*;
+
+macro_rules! real {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {$(
+        /// The real function of this name; its documentation is the driver's.
+        #[inline]
+        pub(crate) unsafe fn $symbol($($arg: $ty),*) -> CUresult {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;
+            match DRIVER.real(Id::$symbol as usize) {
+                0 => CUresult::CUDA_ERROR_NOT_FOUND,
+                // SAFETY: the address is that of the real function of this name, which the public
+                // headers declare with these types; the caller answers for the arguments.
+                real => unsafe { transmute::<usize, Real>(real)($($arg),*) },
+            }
+        }
+    )*};
+}
+driver_functions!(real);
+
+/// A result as `Ok` or its code.
+#[inline]
+pub(crate) fn done(result: CUresult) -> Result<(), CUresult> {
+    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(result) }
+}

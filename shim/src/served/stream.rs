@@ -1,0 +1,135 @@
+//! Streams as the pool knows them. An identity is unique among living streams: a created stream's is
+//! its handle, a context's legacy stream has the context's own with the lowest bit set, and each
+//! thread's own default stream of a context has one made of the thread's and the context's numbers.
+//!
+//! The legacy stream synchronises with the blocking streams of its context. That order is not used:
+//! what the pool does not know of it never takes for granted.
+
+use super::contexts::{self, Slot};
+use super::quiet::{Relaxed, current};
+use super::real::{self, done};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use weir_cuda::{CUcontext, CUstream};
+
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+/// Marks the identity of a thread's own stream.
+const THREAD_BIT: u64 = 1 << 63;
+
+/// A stream, its context and its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    /// The identity.
+    pub(crate) id: u64,
+    /// The context.
+    pub(crate) ctx: u64,
+    /// The device.
+    pub(crate) ordinal: i32,
+}
+
+/// Contexts of created streams. Held for reading while weir itself uses such a stream.
+static CREATED: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
+/// Counts every stream that goes, so that no thread remembers one for too long.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The created stream this thread used last: handle, context, generation.
+    static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+    /// This thread's number, 0 before it is needed.
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+fn thread_number() -> u64 {
+    THREAD.try_with(|cell| {
+        if cell.get() == 0 {
+            cell.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        cell.get()
+    })
+    // A thread that is ending: a number of its own each time orders it with nothing.
+    .unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+fn thread_stream(slot: &Slot) -> u64 {
+    THREAD_BIT | (slot.serial() & 0x7FFF_FFFF) << 32 | (thread_number() & 0xFFFF_FFFF)
+}
+
+/// The stream that `stream` means, and its context; `None` if the driver does not know it.
+/// `per_thread` says that 0 means the calling thread's own stream.
+#[inline]
+pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static Slot)> {
+    let handle = stream as u64;
+    if handle > PER_THREAD {
+        let generation = GENERATION.load(Ordering::Acquire);
+        let last = LAST.try_with(Cell::get).unwrap_or_default();
+        let ctx = if last.0 == handle && last.2 == generation {
+            last.1
+        } else {
+            let ctx = context_of(stream)?;
+            let _ = LAST.try_with(|cell| cell.set((handle, ctx, generation)));
+            ctx
+        };
+        let slot = contexts::find(ctx)?;
+        return Some((Lane { id: handle, ctx, ordinal: slot.ordinal() }, slot));
+    }
+    let slot = super::context(current())?;
+    let id = if handle == LEGACY || (handle == 0 && !per_thread) { slot.ctx() | 1 } else { thread_stream(slot) };
+    Some((Lane { id, ctx: slot.ctx(), ordinal: slot.ordinal() }, slot))
+}
+
+/// The context of a created stream: known, or asked of the driver once.
+#[cold]
+fn context_of(stream: CUstream) -> Option<u64> {
+    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(ctx) = known.as_ref().and_then(|known| known.get(&(stream as u64))) {
+        return Some(*ctx);
+    }
+    drop(known);
+    let mut ctx: CUcontext = core::ptr::null_mut();
+    {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the stream is the job's own argument, the place a live local.
+        done(unsafe { real::cuStreamGetCtx(stream, &raw mut ctx) }).ok()?;
+    }
+    super::context(ctx as u64)?;
+    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    known.get_or_insert_default().insert(stream as u64, ctx as u64);
+    Some(ctx as u64)
+}
+
+/// A stream is about to be destroyed: nobody uses it for weir's purposes from now on.
+pub(crate) fn forget(handle: u64) -> Option<u64> {
+    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    known.as_mut()?.remove(&handle)
+}
+
+/// The streams of a context go with it.
+pub(crate) fn forget_all_of(ctx: u64) {
+    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    if let Some(known) = known.as_mut() {
+        known.retain(|_, of| *of != ctx);
+    }
+}
+
+/// Runs `work` with the context and the handle of the stream `id`, which stays alive meanwhile;
+/// `None` if weir can't reach it from this thread.
+pub(crate) fn with<R>(id: u64, work: impl FnOnce(u64, CUstream) -> R) -> Option<R> {
+    if id & THREAD_BIT != 0 {
+        let slot = contexts::find(current())?;
+        return (thread_stream(slot) == id).then(|| work(slot.ctx(), PER_THREAD as CUstream));
+    }
+    if id & 1 != 0 {
+        let slot = contexts::find(id & !1)?;
+        return Some(work(slot.ctx(), LEGACY as CUstream));
+    }
+    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
+    let ctx = *known.as_ref()?.get(&id)?;
+    Some(work(ctx, id as CUstream))
+}
