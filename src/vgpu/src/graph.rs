@@ -40,14 +40,16 @@ impl Edge {
         Self { from, data: [0; 8] }
     }
 
-    pub(crate) fn new(from: u64, data: &CUgraphEdgeData) -> Self {
-        let [a, b, c, d, e] = data.reserved;
-        Self { from, data: [data.from_port, data.to_port, data.type_, a, b, c, d, e] }
+    pub(crate) fn new(from: u64, data: CUgraphEdgeData) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..3].copy_from_slice(&[data.from_port, data.to_port, data.type_]);
+        bytes[3..].copy_from_slice(&data.reserved);
+        Self { from, data: bytes }
     }
 
     pub(crate) fn told(&self) -> CUgraphEdgeData {
-        let [from_port, to_port, type_, a, b, c, d, e] = self.data;
-        CUgraphEdgeData { from_port, to_port, type_, reserved: [a, b, c, d, e] }
+        let [from_port, to_port, type_, reserved @ ..] = self.data;
+        CUgraphEdgeData { from_port, to_port, type_, reserved }
     }
 
     pub(crate) fn is_plain(&self) -> bool {
@@ -93,7 +95,7 @@ pub(crate) struct Graph {
 /// All graphs, captures and what hangs on them.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    pub(crate) graphs: Map<Graph>,
+    pub(crate) known: Map<Graph>,
     pub(crate) nodes: Map<Node>,
     pub(crate) execs: Map<Exec>,
     pub(crate) captures: Map<Capture>,
@@ -123,11 +125,11 @@ impl Graphs {
 
 impl State {
     pub(crate) fn graph(&self, handle: u64) -> R<&Graph> {
-        self.graphs.graphs.get(&handle).ok_or(INVALID_VALUE)
+        self.graphs.known.get(&handle).ok_or(INVALID_VALUE)
     }
 
     pub(crate) fn graph_mut(&mut self, handle: u64) -> R<&mut Graph> {
-        self.graphs.graphs.get_mut(&handle).ok_or(INVALID_VALUE)
+        self.graphs.known.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
     pub(crate) fn node(&self, handle: u64) -> R<&Node> {
@@ -142,7 +144,7 @@ impl State {
     pub(crate) fn make_graph(&mut self) -> u64 {
         let handle = self.fresh();
         let id = self.graphs.next_id();
-        self.graphs.graphs.insert(handle, Graph { id, ..Graph::default() });
+        self.graphs.known.insert(handle, Graph { id, ..Graph::default() });
         handle
     }
 
@@ -264,7 +266,7 @@ impl State {
 
     /// Whether `wanted` holds for a node of the graph or of a child in it.
     pub(crate) fn any_node(&self, graph: u64, wanted: &dyn Fn(&Node) -> bool) -> bool {
-        let Some(graph) = self.graphs.graphs.get(&graph) else { return false };
+        let Some(graph) = self.graphs.known.get(&graph) else { return false };
         graph.nodes.iter().filter_map(|n| self.graphs.nodes.get(n)).any(|node| match node.task {
             Task::Child(child) => self.any_node(child, wanted),
             _ => wanted(node),
@@ -317,7 +319,7 @@ impl State {
     }
 
     fn find_twin(&self, original: u64, clone: u64) -> Option<u64> {
-        self.graphs.graphs.get(&clone)?.nodes.iter().find_map(|&handle| {
+        self.graphs.known.get(&clone)?.nodes.iter().find_map(|&handle| {
             let node = self.graphs.nodes.get(&handle)?;
             match node.task {
                 _ if node.origin == original => Some(handle),
@@ -364,7 +366,7 @@ impl State {
 
     /// Removes a graph with its nodes and its references.
     pub(crate) fn drop_graph(&mut self, graph: u64) {
-        let Some(gone) = self.graphs.graphs.remove(&graph) else { return };
+        let Some(gone) = self.graphs.known.remove(&graph) else { return };
         for node in gone.nodes {
             self.drop_node(node);
         }

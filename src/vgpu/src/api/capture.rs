@@ -3,7 +3,7 @@
 use super::graph::{edges, graph_of, read};
 use super::{need, put};
 use crate::error::*;
-use crate::graph::LOSSY_QUERY;
+use crate::graph::{Edge, LOSSY_QUERY};
 use crate::state::{Driver, driver, thread};
 use weir_cuda::*;
 
@@ -94,11 +94,11 @@ unsafe fn capture_info(h_stream: CUstream, wanted: &Wanted) -> R {
     let capture = s.graphs.captures.get_mut(&id).ok_or(INVALID_VALUE)?;
     let graph = capture.graph;
     let joined = capture.streams.get_mut(&stream).ok_or(INVALID_VALUE)?;
-    if !wanted.dependencies.is_null() && wanted.data.is_null() && !joined.frontier.iter().all(|e| e.is_plain()) {
+    if !wanted.dependencies.is_null() && wanted.data.is_null() && !joined.frontier.iter().all(Edge::is_plain) {
         return Err(LOSSY_QUERY);
     }
     joined.told_nodes = joined.frontier.iter().map(|e| e.from).collect();
-    joined.told_data = joined.frontier.iter().map(crate::graph::Edge::told).collect();
+    joined.told_data = joined.frontier.iter().map(Edge::told).collect();
     // SAFETY: as promised. The arrays stay until the capture ends or is asked about again; a handle
     // is as wide as a pointer.
     unsafe {

@@ -61,7 +61,7 @@ pub(super) unsafe fn edges(from: *const CUgraphNode, data: *const CUgraphEdgeDat
     }
     // SAFETY: as promised.
     let data = unsafe { read_all(data, count)? };
-    Ok(from.into_iter().zip(&data).map(|(n, d)| Edge::new(n as u64, d)).collect())
+    Ok(from.into_iter().zip(data).map(|(n, d)| Edge::new(n as u64, d)).collect())
 }
 
 /// Tells a list: how many there are if `out` is NULL, else as many as there is room for, and NULL

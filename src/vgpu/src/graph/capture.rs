@@ -55,7 +55,7 @@ impl Graphs {
     /// A capture that nobody can end any more.
     pub(super) fn forget_capture(&mut self, handle: u64) {
         if let Some(gone) = self.captures.remove(&handle)
-            && let Some(graph) = self.graphs.get_mut(&gone.graph)
+            && let Some(graph) = self.known.get_mut(&gone.graph)
         {
             graph.captures = graph.captures.saturating_sub(1);
         }
@@ -233,7 +233,7 @@ impl State {
                 s.capture = None;
             }
         }
-        if let Some(graph) = self.graphs.graphs.get_mut(&capture.graph) {
+        if let Some(graph) = self.graphs.known.get_mut(&capture.graph) {
             graph.captures = graph.captures.saturating_sub(1);
         }
         if !keep_graph && !capture.into {

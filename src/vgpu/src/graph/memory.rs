@@ -188,6 +188,22 @@ impl State {
         Ok(())
     }
 
+    /// Everything that a context allocated with graphs goes with it; its work has been waited for.
+    pub(crate) fn graph_memory_of_context_gone(&mut self, ctx: u64) {
+        for device in 0..self.devices.len() {
+            let gone = self.graphs.memory.values_mut().filter(|o| o.ctx == ctx && o.device == device && o.unfreed);
+            let mut bytes = 0;
+            for owned in gone {
+                (owned.unfreed, owned.live) = (false, false);
+                bytes += owned.pages();
+            }
+            let memory = &mut self.devices[device].graph_memory;
+            memory.used = memory.used.saturating_sub(bytes);
+            self.graph_memory_trim(device);
+        }
+        self.graph_memory_sweep();
+    }
+
     /// Everything that the next work of a stream comes after.
     fn order_of(&self, stream: u64) -> Clock {
         let Some(s) = self.engine.streams.get(&stream) else { return Clock::default() };

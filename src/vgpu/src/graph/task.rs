@@ -203,11 +203,11 @@ impl State {
     pub(crate) fn set_work(&self, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> R<Work> {
         let unit = u64::from(p.elementSize);
         let (width, height, pitch) = (p.width as u64, p.height as u64, p.pitch as u64);
-        if !matches!(unit, 1 | 2 | 4) || width == 0 || height == 0 || p.dst % unit != 0 {
+        if !matches!(unit, 1 | 2 | 4) || width == 0 || height == 0 || !p.dst.is_multiple_of(unit) {
             return Err(INVALID_VALUE);
         }
         let bytes = width.checked_mul(unit).ok_or(INVALID_VALUE)?;
-        if height > 1 && (pitch < bytes || pitch % unit != 0) {
+        if height > 1 && (pitch < bytes || !pitch.is_multiple_of(unit)) {
             return Err(INVALID_VALUE);
         }
         // Only memory that the driver knows can be set.

@@ -92,7 +92,10 @@ pub(crate) unsafe fn cuGraphKernelNodeSetParams(
     node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> R {
     // SAFETY: passed on as promised.
-    unsafe { cuGraphKernelNodeSetParams_v2(h_node, &raw const *&nodes::widen(&read(node_params)?)) }
+    unsafe {
+        let params = nodes::widen(&read(node_params)?);
+        cuGraphKernelNodeSetParams_v2(h_node, &raw const params)
+    }
 }
 
 pub(crate) unsafe fn cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D_v2) -> R {
@@ -159,8 +162,7 @@ pub(crate) unsafe fn cuGraphNodeGetParams(h_node: CUgraphNode, node_params: *mut
     need(node_params)?;
     let s = driver()?;
     let node = s.node(h_node as u64)?;
-    let mut told = CUgraphNodeParams::default();
-    told.type_ = node.task.kind();
+    let mut told = CUgraphNodeParams { type_: node.task.kind(), ..CUgraphNodeParams::default() };
     let u = &mut told.__bindgen_anon_1;
     match &node.task {
         Task::Kernel(p) => {
@@ -258,8 +260,7 @@ pub(crate) unsafe fn cuGraphKernelNodeGetAttribute(
         return Err(INVALID_VALUE);
     }
     let bytes = s.node(node)?.attributes.get(&attr.0).copied().unwrap_or([0; 64]);
-    let mut value = CUkernelNodeAttrValue_v1::default();
-    value.pad = bytes.map(|b| b as c_char);
+    let value = CUkernelNodeAttrValue_v1 { pad: bytes.map(|b| b as c_char) };
     // SAFETY: checked above.
     unsafe { put(value_out, value) };
     Ok(())
