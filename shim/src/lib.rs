@@ -5,8 +5,8 @@
 //! wrong in it, the call goes through to the real driver. How a call flows is told in
 //! docs/INTERPOSITION.md.
 //!
-//! Everything that is intercepted is in [`table`]; everything that depends on the processor is in
-//! [`arch`]. Nothing here may panic, start a thread, keep a thread-local with a destructor, or
+//! Everything that is intercepted is in `table.rs`; everything that depends on the processor is in
+//! `arch.rs`. Nothing here may panic, start a thread, keep a thread-local with a destructor, or
 //! allocate on the way of a passed-through call.
 
 // Passing a call through is a handful of instructions; they belong into each exported function.
