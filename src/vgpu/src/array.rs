@@ -53,7 +53,7 @@ pub(crate) fn layout(d: &CUDA_ARRAY3D_DESCRIPTOR) -> R<Layout> {
         return Err(INVALID_VALUE);
     }
     let cube = d.Flags & 4 != 0;
-    if cube && (d.Width != d.Height || d.Depth == 0 || (d.Depth % 6 != 0) || (!layered && d.Depth != 6)) {
+    if cube && (d.Width != d.Height || d.Depth == 0 || !d.Depth.is_multiple_of(6) || (!layered && d.Depth != 6)) {
         return Err(INVALID_VALUE);
     }
     let rows = d.Height.max(1) as u64;

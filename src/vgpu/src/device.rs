@@ -17,6 +17,14 @@ pub(crate) fn physical_bytes(physical: usize) -> u64 {
     PHYSICAL.get(physical).map_or(0, |p| p.load(Ordering::Relaxed))
 }
 
+/// Contexts of this process that are alive, by physical device: read without the lock.
+static CONTEXTS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Whether this process has a context on a device.
+pub(crate) fn in_use(physical: usize) -> bool {
+    CONTEXTS.get(physical).is_some_and(|c| c.load(Ordering::Relaxed) > 0)
+}
+
 /// The file in which processes share devices, if there is one.
 pub(crate) fn shared() -> Option<Arc<Shared>> {
     static FILE: OnceLock<Option<Arc<Shared>>> = OnceLock::new();
@@ -136,6 +144,16 @@ impl Device {
     /// Gives physical memory back.
     pub(crate) fn give(&self, bytes: u64) {
         self.meter.give(bytes);
+    }
+
+    /// A context was made on the device.
+    pub(crate) fn context_made(&self) {
+        CONTEXTS[self.physical as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A context of the device was destroyed.
+    pub(crate) fn context_gone(&self) {
+        CONTEXTS[self.physical as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Bytes that nobody holds.

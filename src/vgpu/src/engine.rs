@@ -648,9 +648,9 @@ pub(crate) fn wait_until(mut state: Driver, over: impl Fn(&State) -> bool) -> Dr
 }
 
 /// Waits for the points, and remembers that the host has seen them.
-pub(crate) fn wait_points(state: Driver, points: Vec<Point>) -> Driver {
+pub(crate) fn wait_points(state: Driver, points: &[Point]) -> Driver {
     let mut state = wait_until(state, |s| points.iter().all(|&p| s.engine.reached(p)));
-    state.engine.seen(&points);
+    state.engine.seen(points);
     state
 }
 

@@ -25,12 +25,7 @@ macro_rules! per_thread {
     };
 }
 
-fn run<'a>(
-    index: usize,
-    per_thread: bool,
-    body: impl FnOnce() -> R,
-    args: impl FnOnce() -> Vec<Arg<'a>>,
-) -> CUresult {
+fn run<'a>(index: usize, per_thread: bool, body: impl FnOnce() -> R, args: impl FnOnce() -> Vec<Arg<'a>>) -> CUresult {
     let call = match Call::enter(index) {
         Ok(call) => call,
         Err(code) => return code,
@@ -57,7 +52,8 @@ macro_rules! export {
             /// # Safety
             /// As the driver's documentation demands of the caller.
             #[allow(non_snake_case, clippy::too_many_arguments)]
-            #[unsafe(no_mangle)]
+            // Test programs are not to answer for libcuda.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
                 run(
                     Index::$symbol as usize,
@@ -88,5 +84,8 @@ mod usize_fn {
 
 /// Where a function of the table begins.
 pub(crate) fn address(function: &Function) -> *mut c_void {
-    FUNCTIONS.iter().position(|f| f.symbol == function.symbol).map_or(std::ptr::null_mut(), |i| ADDRESSES[i].0 as *mut c_void)
+    FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == function.symbol)
+        .map_or(std::ptr::null_mut(), |i| ADDRESSES[i].0 as *mut c_void)
 }

@@ -124,9 +124,7 @@ impl State {
         let enough = |p: Protection| p == Protection::ReadWrite || (!write && p == Protection::Read);
         match (extent.kind, who) {
             _ if config::lenient("access_without_setaccess") => true,
-            (Kind::Mapped(_), Toucher::Copier) => {
-                self.space.mapping(at).is_some_and(|(_, m)| enough(m.widest()))
-            }
+            (Kind::Mapped(_), Toucher::Copier) => self.space.mapping(at).is_some_and(|(_, m)| enough(m.widest())),
             (Kind::Mapped(_), Toucher::Kernel(ctx)) => {
                 let device = self.contexts.get(&ctx).map(|c| c.device);
                 self.space.mapping(at).is_some_and(|(_, m)| enough(m.of(device)))

@@ -83,13 +83,17 @@ pub struct VgpuProcess {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vgpu_processes(physical: c_int, out: *mut VgpuProcess, capacity: c_int) -> c_int {
     let Ok(ordinal) = usize::try_from(physical) else { return 0 };
-    let list = match device::shared() {
+    let mut list = match device::shared() {
         Some(file) => file.processes(ordinal),
         None => match device::physical_bytes(ordinal) {
             0 => Vec::new(),
             bytes => vec![(std::process::id(), bytes)],
         },
     };
+    // A context alone makes a process a user of the device.
+    if device::in_use(ordinal) && !list.iter().any(|&(pid, _)| pid == std::process::id()) {
+        list.push((std::process::id(), 0));
+    }
     if !out.is_null() {
         for (at, &(pid, bytes)) in list.iter().take(usize::try_from(capacity).unwrap_or(0)).enumerate() {
             // SAFETY: inside the room that the caller gave.

@@ -26,7 +26,6 @@ pub(crate) enum Stage {
 /// A stream-ordered allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
-    pub(crate) addr: u64,
     pub(crate) size: u64,
     pub(crate) id: u64,
     pub(crate) ctx: u64,
@@ -165,9 +164,7 @@ impl Pool {
         let mut run: Option<(u64, u64)> = None;
         for (addr, size) in free {
             match run {
-                Some((start, length))
-                    if start + length == addr && self.segment_of(start) == self.segment_of(addr) =>
-                {
+                Some((start, length)) if start + length == addr && self.segment_of(start) == self.segment_of(addr) => {
                     self.holes.remove(&addr);
                     if let Some(first) = self.holes.get_mut(&start) {
                         first.size += size;
@@ -292,7 +289,7 @@ impl State {
         {
             pool.holes.insert(addr + room, Hole { size: hole.size - room, after: hole.after });
         }
-        pool.live.insert(addr, Piece { addr, size, id, ctx, born, stage: Stage::Queued });
+        pool.live.insert(addr, Piece { size, id, ctx, born, stage: Stage::Queued });
         pool.address.insert(id, addr);
         pool.used += room;
         pool.used_high = pool.used_high.max(pool.used);
@@ -391,8 +388,10 @@ impl State {
         let device = pool.device;
         for segment in pool.idle_segments() {
             let Some(pool) = self.pools.get_mut(&handle) else { return };
-            if pool.reserved <= keep {
-                return;
+            // Never below what is to be kept.
+            let size = pool.segments.get(&segment).copied().unwrap_or(0);
+            if pool.reserved - size < keep {
+                continue;
             }
             pool.holes.remove(&segment);
             if let Some(size) = pool.segments.remove(&segment) {

@@ -38,7 +38,7 @@ fn class_of(units: u32) -> (usize, usize) {
     if units < SUBS as u32 {
         return (0, units as usize);
     }
-    let log = 31 - units.leading_zeros();
+    let log = units.ilog2();
     let sub = (units >> (log - SUB_BITS)) as usize & (SUBS - 1);
     ((log - SUB_BITS + 1) as usize, sub)
 }
@@ -48,7 +48,7 @@ fn class_for(units: u32) -> (usize, usize) {
     if units < SUBS as u32 {
         return (0, units as usize);
     }
-    let log = 31 - units.leading_zeros();
+    let log = units.ilog2();
     let rounded = units.saturating_add((1 << (log - SUB_BITS)) - 1);
     class_of(rounded)
 }
@@ -148,15 +148,12 @@ impl Ranges {
                 next_free: NONE,
                 prev_free: NONE,
             };
-            let rest_index = match self.unused.pop() {
-                Some(i) => {
-                    self.nodes[i as usize] = rest;
-                    i
-                }
-                None => {
-                    self.nodes.push(rest);
-                    self.nodes.len() as u32 - 1
-                }
+            let rest_index = if let Some(index) = self.unused.pop() {
+                self.nodes[index as usize] = rest;
+                index
+            } else {
+                self.nodes.push(rest);
+                self.nodes.len() as u32 - 1
             };
             if node.after != NONE {
                 self.nodes[node.after as usize].before = rest_index;

@@ -84,7 +84,6 @@ pub(crate) struct Managed {
     pub(crate) size: u64,
     pub(crate) ctx: u64,
     pub(crate) id: u64,
-    pub(crate) flags: u32,
     /// Where it is: bytes counted on a device.
     pub(crate) resident: Option<(usize, u64)>,
     pub(crate) advice: Advice,

@@ -276,9 +276,6 @@ impl State {
     pub(crate) fn usable(&self, ctx: u64) -> R<u64> {
         match self.contexts.get(&ctx) {
             Some(c) if c.users > 0 => c.sticky.map_or(Ok(ctx), Err),
-            _ if config::lenient("destroyed_context") => {
-                self.contexts.iter().find(|(_, c)| c.users > 0).map(|(&h, _)| h).ok_or(CONTEXT_IS_DESTROYED)
-            }
             _ => Err(CONTEXT_IS_DESTROYED),
         }
     }
@@ -333,6 +330,7 @@ impl State {
             shared_config: 0,
         };
         self.contexts.insert(handle, context);
+        self.devices[device].context_made();
         if primary {
             self.devices[device].primary = handle;
         }
@@ -342,16 +340,21 @@ impl State {
     /// Destroys a context with everything in it. Its queued work has been waited for.
     pub(crate) fn destroy_context(&mut self, ctx: u64) {
         let Some(context) = self.contexts.get_mut(&ctx) else { return };
+        if config::lenient("destroyed_context") {
+            return;
+        }
         context.users = 0;
         let device = context.device;
         self.free_all_of(ctx);
         self.engine.drop_context(ctx);
         self.modules.drop_context(ctx);
         self.graphs.drop_context(ctx);
+        self.graph_memory_of_context_gone(ctx);
         for other in self.contexts.values_mut() {
             other.peers.retain(|&p| p != ctx);
         }
         self.devices[device].give(config::get().context_bytes);
+        self.devices[device].context_gone();
         let keep = self.contexts.get(&ctx).is_some_and(|c| c.primary);
         if !keep {
             self.contexts.remove(&ctx);

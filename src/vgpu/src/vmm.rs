@@ -145,17 +145,16 @@ impl State {
     }
 
     /// Makes the bytes of a handle appear at an address, untouchable until rights are given.
-    pub(crate) fn map_bytes(&mut self, handle: u64, addr: u64) -> R {
+    pub(crate) fn map_bytes(&mut self, handle: u64, addr: u64, from: u64, size: u64) -> R {
         if config::get().backing == Backing::None {
             return Ok(());
         }
         if config::lenient("alias_not_shared") {
-            let size = self.space.handles.get(&handle).map_or(0, |h| h.size);
             let file = File::new(c"vgpu-alias", size)?;
             return file.map(addr, size, 0, Protection::None);
         }
-        let (fd, offset, size) = match self.space.handles.get(&handle) {
-            Some(h) => (h.foreign, h.offset, h.size),
+        let (fd, offset) = match self.space.handles.get(&handle) {
+            Some(h) => (h.foreign, h.offset + from),
             None => return Err(INVALID_VALUE),
         };
         let fd = match fd {

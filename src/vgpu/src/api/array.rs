@@ -45,7 +45,7 @@ fn destroy(handle: u64, mipmapped: bool) -> R {
     s.refuse_unsafe_call()?;
     if s.engine.pending(array.addr, array.layout.bytes, Some(array.device), &Clock::default()).is_some() {
         let points = s.engine.tails(|stream| stream.device == array.device);
-        s = wait_points(s, points);
+        s = wait_points(s, &points);
     }
     s.give_linear(array.device, array.addr);
     s.arrays.retain(|&h, a| h != handle && a.parent != handle);
@@ -83,7 +83,10 @@ pub(crate) unsafe fn cuArrayDestroy(h_array: CUarray) -> R {
     destroy(h_array as u64, false)
 }
 
-pub(crate) unsafe fn cuArray3DGetDescriptor_v2(p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR, h_array: CUarray) -> R {
+pub(crate) unsafe fn cuArray3DGetDescriptor_v2(
+    p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
+    h_array: CUarray,
+) -> R {
     need(p_array_descriptor)?;
     let s = driver()?;
     s.current()?;
@@ -100,12 +103,8 @@ pub(crate) unsafe fn cuArrayGetDescriptor_v2(p_array_descriptor: *mut CUDA_ARRAY
     if d.Depth > 0 {
         return Err(INVALID_VALUE);
     }
-    let short = CUDA_ARRAY_DESCRIPTOR {
-        Width: d.Width,
-        Height: d.Height,
-        Format: d.Format,
-        NumChannels: d.NumChannels,
-    };
+    let short =
+        CUDA_ARRAY_DESCRIPTOR { Width: d.Width, Height: d.Height, Format: d.Format, NumChannels: d.NumChannels };
     // SAFETY: checked above.
     unsafe { put(p_array_descriptor, short) };
     Ok(())
@@ -156,7 +155,8 @@ pub(crate) unsafe fn cuMipmappedArrayCreate(
         return Err(INVALID_VALUE);
     }
     // More levels than the largest side can be halved are cut.
-    let side = descriptor.Width.max(descriptor.Height).max(if descriptor.Flags & 1 == 0 { descriptor.Depth } else { 0 });
+    let side =
+        descriptor.Width.max(descriptor.Height).max(if descriptor.Flags & 1 == 0 { descriptor.Depth } else { 0 });
     let most = side.max(1).ilog2() + 1;
     let handle = s.make_array(descriptor, num_mipmap_levels.min(most))?;
     // SAFETY: checked above.
@@ -187,14 +187,13 @@ pub(crate) unsafe fn cuMipmappedArrayGetLevel(
     }
     let descriptor = level(&whole.descriptor, wanted);
     let found = s.arrays.iter().find(|(_, a)| a.parent == parent && a.addr == addr).map(|(&h, _)| h);
-    let handle = match found {
-        Some(handle) => handle,
-        None => {
-            let handle = s.fresh();
-            let layout = layout(&descriptor)?;
-            s.arrays.insert(handle, Array { descriptor, addr, layout, levels: 0, parent, ..whole });
-            handle
-        }
+    let handle = if let Some(handle) = found {
+        handle
+    } else {
+        let handle = s.fresh();
+        let layout = layout(&descriptor)?;
+        s.arrays.insert(handle, Array { descriptor, addr, layout, levels: 0, parent, ..whole });
+        handle
     };
     // SAFETY: checked above.
     unsafe { put(p_level_array, handle as CUarray) };

@@ -19,7 +19,7 @@ fn check_flags(flags: c_uint) -> R {
 /// Waits for all work of a context.
 pub(crate) fn finish(s: Driver, ctx: u64) -> Driver {
     let points = s.engine.tails(|stream| stream.ctx == ctx);
-    wait_points(s, points)
+    wait_points(s, &points)
 }
 
 fn create(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> R {

@@ -178,7 +178,7 @@ fn copy(label: &'static str, target: &Side, source: &Side, extent: Extent3, mode
         Mode::Stream(_) => to == Place::Pageable && !capturing,
     };
     if waits {
-        let s = wait_points(s, vec![(stream, number)]);
+        let s = wait_points(s, &[(stream, number)]);
         s.usable(ctx)?;
     }
     Ok(())
@@ -243,6 +243,22 @@ fn peer_contexts(contexts: [CUcontext; 2]) -> R {
     Ok(())
 }
 
+/// A copy between contexts without a stream comes after all earlier work of both, and before all later.
+fn serialized(contexts: [CUcontext; 2], act: impl FnOnce() -> R) -> R {
+    peer_contexts(contexts)?;
+    let settle = || {
+        let mut s = driver()?;
+        s.refuse_unsafe_call()?;
+        let here = s.current()?;
+        let points = s.engine.tails(|stream| stream.ctx == here || contexts.iter().any(|&c| c as u64 == stream.ctx));
+        wait_points(s, &points);
+        Ok(())
+    };
+    settle()?;
+    act()?;
+    settle()
+}
+
 pub(crate) unsafe fn cuMemcpyPeer(
     dst_device: CUdeviceptr,
     dst_context: CUcontext,
@@ -250,8 +266,9 @@ pub(crate) unsafe fn cuMemcpyPeer(
     src_context: CUcontext,
     byte_count: usize,
 ) -> R {
-    peer_contexts([dst_context, src_context])?;
-    line("cuMemcpyPeer", End::Device(dst_device), End::Device(src_device), byte_count, Mode::Wait)
+    serialized([dst_context, src_context], || {
+        line("cuMemcpyPeer", End::Device(dst_device), End::Device(src_device), byte_count, Mode::Wait)
+    })
 }
 
 pub(crate) unsafe fn cuMemcpyPeerAsync(
@@ -456,7 +473,10 @@ unsafe fn three_peer(label: &'static str, p_copy: *const CUDA_MEMCPY3D_PEER, mod
     // SAFETY: same size and layout, as the layout test proves field by field.
     let plain: CUDA_MEMCPY3D = unsafe { std::mem::transmute(c) };
     let (target, source, extent) = sides(&plain)?;
-    copy(label, &target, &source, extent, mode)
+    match mode {
+        Mode::Wait => serialized([c.dstContext, c.srcContext], || copy(label, &target, &source, extent, mode)),
+        Mode::Stream(_) => copy(label, &target, &source, extent, mode),
+    }
 }
 
 pub(crate) unsafe fn cuMemcpy3DPeer(p_copy: *const CUDA_MEMCPY3D_PEER) -> R {

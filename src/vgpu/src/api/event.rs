@@ -117,7 +117,7 @@ pub(crate) unsafe fn cuEventSynchronize(h_event: CUevent) -> R {
     s.refuse_unsafe_call()?;
     let known = s.engine.events.get(&event).cloned().unwrap_or_default();
     let Some(point) = known.recorded else { return Ok(()) };
-    let mut s = wait_points(s, vec![point]);
+    let mut s = wait_points(s, &[point]);
     s.engine.host.join(&known.clock);
     s.pools_synchronized();
     s.usable(known.ctx).map(|_| ())

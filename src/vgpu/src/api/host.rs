@@ -62,7 +62,7 @@ pub(crate) unsafe fn cuMemFreeHost(p: *mut c_void) -> R {
             // Freeing pinned memory waits for the work that uses it.
             if s.engine.pending_known(addr, size, &Clock::default()).is_some() {
                 let points = s.engine.tails(|_| true);
-                s = wait_points(s, points);
+                s = wait_points(s, &points);
             }
             s.forget_host(addr);
             Ok(())

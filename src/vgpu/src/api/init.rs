@@ -3,7 +3,7 @@
 use super::{given, need, put};
 use crate::config;
 use crate::error::*;
-use crate::{names, state};
+use crate::{exports, names, state};
 use std::ffi::CStr;
 use weir_cuda::*;
 
@@ -83,21 +83,11 @@ pub(crate) unsafe fn cuGetProcAddress_v2(
         }
         None => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
     };
-    let address = found.map_or(std::ptr::null_mut(), address_of);
+    let address = found.map_or(std::ptr::null_mut(), exports::address);
     // SAFETY: places of the caller; NULL is left alone.
     unsafe {
         put(pfn, address);
         put(symbol_found, status);
     }
     Ok(())
-}
-
-#[cfg(not(test))]
-fn address_of(function: &Function) -> *mut c_void {
-    crate::exports::address(function)
-}
-
-#[cfg(test)]
-fn address_of(_: &Function) -> *mut c_void {
-    std::ptr::null_mut()
 }

@@ -78,7 +78,8 @@ impl State {
             // A handle is for other processes.
             return Err(INVALID_CONTEXT);
         }
-        let path = std::ffi::CString::new(format!("/proc/{}/fd/{}", share.pid, share.fd)).map_err(|_| INVALID_HANDLE)?;
+        let path =
+            std::ffi::CString::new(format!("/proc/{}/fd/{}", share.pid, share.fd)).map_err(|_| INVALID_HANDLE)?;
         // SAFETY: a NUL-terminated path; the descriptor is closed below.
         let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if fd < 0 {
@@ -158,7 +159,7 @@ pub(crate) unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> R {
     import.users -= 1;
     if import.users == 0 {
         let points = s.engine.tails(|_| true);
-        s = crate::engine::wait_points(s, points);
+        s = crate::engine::wait_points(s, &points);
         s.close_import(dptr);
     }
     Ok(())

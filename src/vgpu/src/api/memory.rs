@@ -6,7 +6,7 @@ use crate::engine::{Clock, Op, Touches, wait_points};
 use crate::error::*;
 use crate::heap::Use;
 use crate::memory::Kind;
-use crate::space::{Managed, around};
+use crate::space::{Advice, Managed, around};
 use crate::state::{Driver, State, driver};
 use crate::store::{self, Protection};
 use weir_cuda::*;
@@ -58,7 +58,7 @@ fn wait_for_users(s: Driver, addr: u64, size: u64, device: Option<usize>) -> Dri
         return s;
     }
     let points = s.engine.tails(|stream| device.is_none_or(|d| stream.device == d));
-    wait_points(s, points)
+    wait_points(s, &points)
 }
 
 pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> R {
@@ -143,7 +143,7 @@ pub(crate) unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, 
     let addr = store::reserve(size, 1 << 21, 0)?;
     store::protect(addr, size, Protection::ReadWrite)?;
     let id = s.fresh();
-    let managed = Managed { size: bytesize as u64, ctx, id, flags, resident: None, advice: Default::default() };
+    let managed = Managed { size: bytesize as u64, ctx, id, resident: None, advice: Advice::default() };
     s.space.managed.insert(addr, managed);
     // SAFETY: checked above.
     unsafe { put(dptr, addr) };
@@ -180,7 +180,12 @@ fn prefetch(dev_ptr: CUdeviceptr, count: usize, to: Option<i32>, h_stream: CUstr
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemPrefetchAsync(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream) -> R {
+pub(crate) unsafe fn cuMemPrefetchAsync(
+    dev_ptr: CUdeviceptr,
+    count: usize,
+    dst_device: CUdevice,
+    h_stream: CUstream,
+) -> R {
     prefetch(dev_ptr, count, (dst_device != -1).then_some(dst_device), h_stream)
 }
 
@@ -261,7 +266,7 @@ pub(crate) unsafe fn cuMemRangeGetAttribute(
     let start = s.managed_range(dev_ptr, count)?;
     let advice = s.space.managed[&start].advice;
     use CUmem_range_attribute as A;
-    if data_size == 0 || data_size % 4 != 0 {
+    if data_size == 0 || !data_size.is_multiple_of(4) {
         return Err(INVALID_VALUE);
     }
     let one = |value: i32| {

@@ -36,7 +36,7 @@ pub(crate) use self::array::{
     cuMipmappedArrayGetMemoryRequirements,
 };
 pub(crate) use self::capture::{
-    cuStreamBeginCapture, cuStreamBeginCaptureToGraph, cuStreamBeginCapture_v2, cuStreamEndCapture,
+    cuStreamBeginCapture, cuStreamBeginCapture_v2, cuStreamBeginCaptureToGraph, cuStreamEndCapture,
     cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v3, cuStreamIsCapturing,
     cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_v2, cuThreadExchangeStreamCaptureMode,
 };
@@ -72,18 +72,22 @@ pub(crate) use self::function::{
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveClusters,
     cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialClusterSize,
 };
-pub(crate) use self::graph::structure::{
-    cuGraphAddDependencies, cuGraphAddDependencies_v2, cuGraphClone, cuGraphCreate, cuGraphDebugDotPrint,
-    cuGraphDestroy, cuGraphDestroyNode, cuGraphGetEdges, cuGraphGetEdges_v2, cuGraphGetId, cuGraphGetNodes,
-    cuGraphGetRootNodes, cuGraphNodeFindInClone, cuGraphNodeGetContainingGraph, cuGraphNodeGetDependencies,
-    cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes_v2,
-    cuGraphNodeGetLocalId, cuGraphNodeGetToolsId, cuGraphNodeGetType, cuGraphRemoveDependencies,
-    cuGraphRemoveDependencies_v2,
+pub(crate) use self::graph::exec::{
+    cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy, cuGraphExecEventRecordNodeSetEvent,
+    cuGraphExecEventWaitNodeSetEvent, cuGraphExecGetFlags, cuGraphExecGetId, cuGraphExecHostNodeSetParams,
+    cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams,
+    cuGraphExecMemsetNodeSetParams, cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
+    cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
+    cuGraphLaunch, cuGraphNodeGetEnabled, cuGraphNodeSetEnabled, cuGraphUpload,
 };
 pub(crate) use self::graph::nodes::{
     cuGraphAddChildGraphNode, cuGraphAddEmptyNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
     cuGraphAddHostNode, cuGraphAddKernelNode, cuGraphAddKernelNode_v2, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode,
     cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphAddNode, cuGraphAddNode_v2, cuGraphAddNode_v3,
+};
+pub(crate) use self::graph::owned::{
+    cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute, cuGraphReleaseUserObject,
+    cuGraphRetainUserObject, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
 };
 pub(crate) use self::graph::params::{
     cuGraphChildGraphNodeGetGraph, cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent,
@@ -94,17 +98,13 @@ pub(crate) use self::graph::params::{
     cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeGetParams, cuGraphMemsetNodeSetParams,
     cuGraphNodeGetParams, cuGraphNodeSetParams, cuGraphNodeSetParams_v2,
 };
-pub(crate) use self::graph::exec::{
-    cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy, cuGraphExecEventRecordNodeSetEvent,
-    cuGraphExecEventWaitNodeSetEvent, cuGraphExecGetFlags, cuGraphExecGetId, cuGraphExecHostNodeSetParams,
-    cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams,
-    cuGraphExecMemsetNodeSetParams, cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
-    cuGraphInstantiate, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams, cuGraphInstantiate_v2,
-    cuGraphLaunch, cuGraphNodeGetEnabled, cuGraphNodeSetEnabled, cuGraphUpload,
-};
-pub(crate) use self::graph::owned::{
-    cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute, cuGraphReleaseUserObject,
-    cuGraphRetainUserObject, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
+pub(crate) use self::graph::structure::{
+    cuGraphAddDependencies, cuGraphAddDependencies_v2, cuGraphClone, cuGraphCreate, cuGraphDebugDotPrint,
+    cuGraphDestroy, cuGraphDestroyNode, cuGraphGetEdges, cuGraphGetEdges_v2, cuGraphGetId, cuGraphGetNodes,
+    cuGraphGetRootNodes, cuGraphNodeFindInClone, cuGraphNodeGetContainingGraph, cuGraphNodeGetDependencies,
+    cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes_v2,
+    cuGraphNodeGetLocalId, cuGraphNodeGetToolsId, cuGraphNodeGetType, cuGraphRemoveDependencies,
+    cuGraphRemoveDependencies_v2,
 };
 pub(crate) use self::host::{
     cuMemAllocHost_v2, cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostGetFlags,
@@ -118,9 +118,7 @@ pub(crate) use self::ipc::{
     cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, cuMemPoolExportPointer,
     cuMemPoolExportToShareableHandle, cuMemPoolImportFromShareableHandle, cuMemPoolImportPointer,
 };
-pub(crate) use self::launch::{
-    cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx,
-};
+pub(crate) use self::launch::{cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx};
 pub(crate) use self::library::{
     cuKernelGetAttribute, cuKernelGetFunction, cuKernelGetLibrary, cuKernelGetName, cuKernelGetParamCount,
     cuKernelGetParamInfo, cuKernelSetAttribute, cuKernelSetCacheConfig, cuLibraryEnumerateKernels, cuLibraryGetGlobal,
@@ -152,10 +150,10 @@ pub(crate) use self::set::{
 pub(crate) use self::stream::{
     cuLaunchHostFunc, cuLaunchHostFunc_v2, cuStreamAddCallback, cuStreamBatchMemOp, cuStreamBatchMemOp_v2,
     cuStreamCopyAttributes, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy, cuStreamDestroy_v2,
-    cuStreamGetAttribute, cuStreamGetCtx, cuStreamGetCtx_v2, cuStreamGetDevice, cuStreamGetFlags,
-    cuStreamGetGreenCtx, cuStreamGetId, cuStreamGetPriority, cuStreamQuery, cuStreamSetAttribute,
-    cuStreamSynchronize, cuStreamWaitValue32, cuStreamWaitValue32_v2, cuStreamWaitValue64, cuStreamWaitValue64_v2,
-    cuStreamWriteValue32, cuStreamWriteValue32_v2, cuStreamWriteValue64, cuStreamWriteValue64_v2,
+    cuStreamGetAttribute, cuStreamGetCtx, cuStreamGetCtx_v2, cuStreamGetDevice, cuStreamGetFlags, cuStreamGetGreenCtx,
+    cuStreamGetId, cuStreamGetPriority, cuStreamQuery, cuStreamSetAttribute, cuStreamSynchronize, cuStreamWaitValue32,
+    cuStreamWaitValue32_v2, cuStreamWaitValue64, cuStreamWaitValue64_v2, cuStreamWriteValue32, cuStreamWriteValue32_v2,
+    cuStreamWriteValue64, cuStreamWriteValue64_v2,
 };
 pub(crate) use self::vmm::{
     cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemExportToShareableHandle, cuMemGetAccess,

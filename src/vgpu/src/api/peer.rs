@@ -11,6 +11,9 @@ pub(crate) unsafe fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uin
         return Err(INVALID_VALUE);
     }
     let peer = s.known(peer_context).map_err(|_| INVALID_CONTEXT)?;
+    if peer == ctx {
+        return Err(INVALID_CONTEXT);
+    }
     if s.contexts[&peer].device == device {
         return Err(INVALID_DEVICE);
     }

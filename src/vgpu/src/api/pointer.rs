@@ -35,11 +35,16 @@ impl Value {
 const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
 
+/// Whether mapped memory lies on the host.
+fn is_host_mapping(extent: &Extent) -> bool {
+    matches!(extent.kind, Kind::Mapped(_)) && extent.device.is_none()
+}
+
 impl State {
     /// What an attribute of a known pointer is.
     fn attribute(&self, extent: &Extent, attribute: CUpointer_attribute, ptr: u64) -> R<Value> {
         use CUpointer_attribute as A;
-        let on_host = matches!(extent.kind, Kind::Pinned | Kind::Registered) || self.is_host_mapping(extent);
+        let on_host = matches!(extent.kind, Kind::Pinned | Kind::Registered) || is_host_mapping(extent);
         let host_reads = on_host || extent.kind == Kind::Managed;
         Ok(match attribute {
             A::CU_POINTER_ATTRIBUTE_CONTEXT => match extent.kind {
@@ -50,7 +55,6 @@ impl State {
             A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Unsigned(if on_host { TYPE_HOST } else { TYPE_DEVICE }),
             A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Wide(ptr),
             A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host_reads => Value::Wide(ptr),
-            A::CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(INVALID_VALUE),
             A::CU_POINTER_ATTRIBUTE_P2P_TOKENS if extent.kind == Kind::Linear => Value::P2pTokens,
             A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(self.sync_memops(ptr)),
             A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Wide(extent.id),
@@ -93,10 +97,6 @@ impl State {
             },
             _ => return Err(INVALID_VALUE),
         })
-    }
-
-    fn is_host_mapping(&self, extent: &Extent) -> bool {
-        matches!(extent.kind, Kind::Mapped(_)) && extent.device.is_none()
     }
 
     fn reservation_of(&self, extent: &Extent) -> (u64, u64) {

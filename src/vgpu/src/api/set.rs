@@ -20,7 +20,7 @@ fn set(label: &'static str, rows: &Rows, stream: Option<CUstream>) -> R {
     let mut s = driver()?;
     let (ctx, device) = s.current_device()?;
     let unit = u64::from(rows.unit);
-    if rows.addr % unit != 0 || (rows.height > 1 && rows.pitch as u64 % unit != 0) {
+    if !rows.addr.is_multiple_of(unit) || (rows.height > 1 && !(rows.pitch as u64).is_multiple_of(unit)) {
         return Err(INVALID_VALUE);
     }
     let waits = stream.is_none();
@@ -58,7 +58,7 @@ fn set(label: &'static str, rows: &Rows, stream: Option<CUstream>) -> R {
     let number = s.submit(stream, label, op, Touches::Known(list))?;
     // A set of device memory may return early; of host memory it does not.
     if waits && matches!(kind, Kind::Pinned | Kind::Registered | Kind::Managed) {
-        let s = wait_points(s, vec![(stream, number)]);
+        let s = wait_points(s, &[(stream, number)]);
         s.usable(ctx)?;
     }
     Ok(())

@@ -63,10 +63,11 @@ pub(crate) unsafe fn cuStreamSynchronize(h_stream: CUstream) -> R {
     let mut points = s.engine.tails(|_| true);
     // Waiting for the legacy stream is waiting for every stream that it waits for.
     let legacy = s.contexts.get(&ctx).is_some_and(|c| c.legacy == stream);
-    let ours = |h: u64| h == stream || (legacy && s.engine.streams.get(&h).is_some_and(|o| o.ctx == ctx && !o.independent));
+    let ours =
+        |h: u64| h == stream || (legacy && s.engine.streams.get(&h).is_some_and(|o| o.ctx == ctx && !o.independent));
     points.retain(|&(h, _)| ours(h));
     let clock = s.engine.streams.get(&stream).map(|st| st.clock.clone()).unwrap_or_default();
-    let mut s = wait_points(s, points);
+    let mut s = wait_points(s, &points);
     s.engine.host.join(&clock);
     s.pools_synchronized();
     s.usable(ctx).map(|_| ())
@@ -223,7 +224,7 @@ fn value(stream: CUstream, addr: u64, value: u64, wide: bool, flags: c_uint, wri
     let stream = s.stream(stream)?;
     let len = if wide { 8 } else { 4 };
     let legal = if write { flags & !1 == 0 } else { flags & !(7 | 1 << 30) == 0 && flags & 7 <= 3 };
-    if addr == 0 || addr % len != 0 || !legal {
+    if addr == 0 || !addr.is_multiple_of(len) || !legal {
         return Err(INVALID_VALUE);
     }
     let mut list = Vec::new();

@@ -19,7 +19,7 @@ fn supported() -> R {
 }
 
 fn granular(value: u64) -> bool {
-    value % config::get().granularity == 0 || config::lenient("size_off_granularity")
+    value.is_multiple_of(config::get().granularity) || config::lenient("size_off_granularity")
 }
 
 pub(crate) unsafe fn cuMemAddressReserve(
@@ -33,7 +33,7 @@ pub(crate) unsafe fn cuMemAddressReserve(
     let mut s = driver()?;
     supported()?;
     let size = size as u64;
-    if size == 0 || size % HOST_PAGE != 0 || flags != 0 || addr % HOST_PAGE != 0 {
+    if size == 0 || !size.is_multiple_of(HOST_PAGE) || flags != 0 || !addr.is_multiple_of(HOST_PAGE) {
         return Err(INVALID_VALUE);
     }
     if alignment != 0 && !alignment.is_power_of_two() {
@@ -53,10 +53,7 @@ pub(crate) unsafe fn cuMemAddressReserve(
 pub(crate) unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> R {
     let mut s = driver()?;
     supported()?;
-    let known = match s.space.reservations.get(&ptr) {
-        Some(known) => known,
-        None => return Err(INVALID_VALUE),
-    };
+    let known = s.space.reservations.get(&ptr).ok_or(INVALID_VALUE)?;
     let matches = known.size == size as u64 || config::lenient("address_free_mismatch");
     // What is still mapped would be lost.
     if !matches || !known.maps.is_empty() {
@@ -177,9 +174,11 @@ pub(crate) unsafe fn cuMemMap(
     s.handle(handle)?;
     let size = size as u64;
     let known = s.space.handles.get(&handle).map_or(0, |h| h.size);
-    let offset_ok = offset == 0 || config::lenient("map_offset");
-    let size_ok = size != 0 && size == known && granular(size);
-    if flags != 0 || !offset_ok || !size_ok || ptr % config::get().granularity != 0 {
+    let offset = offset as u64;
+    let anywhere = config::lenient("map_offset");
+    let offset_ok = offset == 0 || anywhere;
+    let size_ok = size != 0 && granular(size) && (size == known || (anywhere && offset + size <= known));
+    if flags != 0 || !offset_ok || !size_ok || !ptr.is_multiple_of(config::get().granularity) {
         return Err(INVALID_VALUE);
     }
     let end = ptr.checked_add(size).ok_or(INVALID_VALUE)?;
@@ -191,7 +190,7 @@ pub(crate) unsafe fn cuMemMap(
     if taken && !config::lenient("map_over_map") {
         return Err(INVALID_VALUE);
     }
-    s.map_bytes(handle, ptr)?;
+    s.map_bytes(handle, ptr, offset, size)?;
     let id = s.fresh();
     if let Some(h) = s.space.handles.get_mut(&handle) {
         h.maps += 1;
