@@ -194,6 +194,16 @@ fn judge_hooks(driver: &Value, called: bool, findings: &mut Findings) {
     let hooks = list(&driver["hooks"]);
     let present = hooks.iter().filter(|h| h["present"] == true).count();
     findings.check("hooks", present > 0, format!("{present} of the driver's functions are intercepted"));
+    let mut topics: Vec<(&str, usize)> = Vec::new();
+    for hook in hooks {
+        let topic = text_of(&hook["topic"]);
+        match topics.iter_mut().find(|(name, _)| *name == topic) {
+            Some((_, count)) => *count += 1,
+            None => topics.push((topic, 1)),
+        }
+    }
+    let topics: Vec<_> = topics.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    findings.tell("hooks", topics.join(", "));
     let counted = (hooks.iter()).any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
     if called {
         findings.check("calls", counted, "a call was made and weir has seen it");
