@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
                 eprintln!("pool: {option} is not one of --trace FILE, --speed, --capacity, --peers");
                 return std::process::ExitCode::from(2);
             }
-            file => files.push(PathBuf::from(file)),
+            file => files.push(located(file)),
         }
     }
     let all = parts.is_empty();
@@ -58,6 +58,12 @@ fn main() -> std::process::ExitCode {
         speed::all();
     }
     std::process::ExitCode::from(u8::from(failed))
+}
+
+/// A file as the caller's shell sees it: cargo runs benches in the folder of the crate.
+fn located(file: &str) -> PathBuf {
+    let shell = std::env::var_os("PWD").map(|folder| PathBuf::from(folder).join(file));
+    shell.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(file))
 }
 
 /// The traces that come with the crate.
