@@ -89,7 +89,8 @@ mod tests {
         type J = CUjit_option;
         let mut buffer = [0xffu8; 16];
         let mut options = [J::CU_JIT_WALL_TIME, J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, J::CU_JIT_ERROR_LOG_BUFFER];
-        let mut values = [1 as *mut c_void, 8 as *mut c_void, buffer.as_mut_ptr().cast()];
+        let mut values: [*mut c_void; 3] =
+            [std::ptr::without_provenance_mut(9), std::ptr::without_provenance_mut(8), buffer.as_mut_ptr().cast()];
         let jit = JitOptions::new(3, options.as_mut_ptr(), values.as_mut_ptr()).unwrap();
         // SAFETY: lists of three, and a buffer of more than eight bytes.
         unsafe { jit.answer::<()>(&Err(CUresult::CUDA_ERROR_INVALID_PTX)) };

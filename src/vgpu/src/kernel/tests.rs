@@ -6,7 +6,7 @@ use crate::engine::wait_until;
 use crate::error::*;
 use crate::state::{driver, thread};
 use std::ffi::{CStr, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 use std::time::{Duration, Instant};
 use weir_cuda::*;
 
@@ -163,8 +163,13 @@ fn arguments_come_by_one_road_and_whole() {
     buffer[8..16].copy_from_slice(&1u64.to_ne_bytes());
     buffer[16..].copy_from_slice(&7u32.to_ne_bytes());
     let mut size = 20usize;
-    let mut extra: [*mut c_void; 5] =
-        [1 as *mut c_void, buffer.as_mut_ptr().cast(), 2 as *mut c_void, (&raw mut size).cast(), null_mut()];
+    let mut extra: [*mut c_void; 5] = [
+        without_provenance_mut(1),
+        buffer.as_mut_ptr().cast(),
+        without_provenance_mut(2),
+        (&raw mut size).cast(),
+        null_mut(),
+    ];
     let mut launch = |params: *mut *mut c_void, with: bool, bytes: usize| {
         size = bytes;
         let extra = if with { extra.as_mut_ptr() } else { null_mut() };
@@ -188,7 +193,7 @@ fn handles_end_with_their_module_library_or_context() {
     let module = made(|out| cu!(cuModuleLoadData(out, elf.as_ptr().cast()))).unwrap();
     let any = made(|out| cu!(cuModuleGetFunction(out, module, c"whatever".as_ptr()))).unwrap();
     // How many arguments it has is unknown: none is read.
-    let nowhere = 8 as *mut *mut c_void;
+    let nowhere = without_provenance_mut(8);
     assert_eq!(cu!(cuLaunchKernel(any, 1, 1, 1, 1, 1, 1, 0, place.stream, nowhere, null_mut())), Ok(()));
     place.wait();
     cu!(cuModuleUnload(module)).unwrap();
