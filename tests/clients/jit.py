@@ -88,12 +88,11 @@ def test_the_test_kernels_are_good_for_the_assembler():
 
 
 def test_machine_code_is_loaded_and_launched():
-    """The format of machine code is not public: its kernels are found by name, and running them is nothing."""
+    """What machine code means is not public: its kernels can be launched and do nothing."""
     context()
     module = ok(cu.cuModuleLoadData(cubin()))
     function = ok(cu.cuModuleGetFunction(module, b"weir_fill"))
     launch_fill(function, 3000, 77)
-    assert cu.cuModuleGetFunction(module, b"nothing")[0] == cu.CUresult.CUDA_ERROR_NOT_FOUND
     assert cu.cuModuleLoadData(b"neither text nor code\0")[0] != cu.CUresult.CUDA_SUCCESS
 
 
