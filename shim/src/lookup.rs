@@ -112,7 +112,6 @@ impl Question<'_> {
         let is_real = |address: usize| address != 0 && library.resolve(false) && library.real(id) == address;
         let ours = || {
             library.count_handed_out(id);
-            linker::clear_error();
             Some(Verdict::answer(export))
         };
         if self.handle == libc::RTLD_NEXT {
@@ -134,10 +133,7 @@ impl Question<'_> {
                 if visible { ours() } else { Some(self.nothing()) }
             }
             found if is_real(found) => ours(),
-            found => {
-                linker::clear_error();
-                Some(Verdict::answer(found))
-            }
+            found => Some(Verdict::answer(found)),
         }
     }
 
@@ -165,10 +161,7 @@ impl Question<'_> {
             b"dlvsym" => (linker::real_dlvsym(), arch::dlvsym as *const () as usize),
             _ => return None,
         };
-        (real != 0 && self.ask(self.handle) == real).then(|| {
-            linker::clear_error();
-            Verdict::answer(own)
-        })
+        (real != 0 && self.ask(self.handle) == real).then(|| Verdict::answer(own))
     }
 }
 

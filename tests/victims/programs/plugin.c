@@ -17,7 +17,7 @@ int main(void) {
     void *all[] = {look(RTLD_DEFAULT, "cuMemAlloc_v2"), look(RTLD_NEXT, "cuMemAlloc_v2"), dlsym(plugin, "cuMemAlloc_v2")};
     int missed = 0;
     for (int i = 0; status && i < 3; i++) missed += !dladdr(status, &weir) || !dladdr(all[i], &found) || weir.dli_fbase != found.dli_fbase;
-    printf("missed %d\n", missed);
+    printf("missed %d, %s\n", missed, dlerror() ? "an error" : "no error");
     work();
     report();
     return 0;

@@ -12,6 +12,7 @@ int main(void) {
     if (!load_driver(&d)) return 1;
     use(&d, "first namespace");
     printf("two copies: %d\n", (void *)d.alloc != (void *)alloc);
+    printf("still its own: %d\n", dlsym(other, "cuMemAlloc_v2") == (void *)alloc);
     report();
     return 0;
 }
