@@ -59,6 +59,8 @@ impl<const N: usize> Library<N> {
                 real.store(address, Ordering::Release);
             }
         }
+        // What the library does not have is no error of the caller's.
+        linker::clear_error();
         self.handle.store(handle, Ordering::Release);
         true
     }
