@@ -5,6 +5,7 @@
 //! a misspelt variable and for a feature that this build does not have, too: a cap that is silently
 //! not there would be worse than a failure.
 
+use crate::served::switches::{GRAMMAR, Switches};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub(crate) struct Setting {
 pub(crate) struct Config {
     /// Fail at cuInit rather than run without effect.
     pub(crate) strict: bool,
+    /// What the pool is to do.
+    pub(crate) pool: Switches,
     /// Where notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Every known setting, for `weir doctor`.
@@ -48,6 +51,8 @@ enum Values {
     Words(&'static [&'static str]),
     /// An absolute path.
     Path,
+    /// The switches of the pool.
+    Pool,
     /// Anything; only a build with faults reads it.
     #[cfg(feature = "faults")]
     Any,
@@ -74,7 +79,7 @@ const fn not_built(
 static KNOWN: &[Known] = &[
     Known { name: "WEIR_STRICT", default: "0", values: Values::Words(&["0", "1"]) },
     Known { name: "WEIR_DIR", default: "", values: Values::Path },
-    not_built("WEIR_POOL", "off", "the pool", &["off"]),
+    Known { name: "WEIR_POOL", default: "on", values: Values::Pool },
     not_built("WEIR_CAP", "", "the cap", &[]),
     not_built("WEIR_GROUP", "", "the cap of a group", &[]),
     not_built("WEIR_ON_CAP", "", "the cap", &[]),
@@ -132,6 +137,10 @@ impl Config {
                 Values::Path if !value.as_bytes().starts_with(b"/") => {
                     self.refuse(known.name, value, "must be an absolute path");
                 }
+                Values::Pool => match Switches::parse(&text) {
+                    Some(switches) => self.pool = switches,
+                    None => self.refuse(known.name, value, GRAMMAR),
+                },
                 Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
                     self.refuse(known.name, value, &format!("{feature} is not available in this build"));
                 }
@@ -192,7 +201,6 @@ mod tests {
     fn a_feature_that_is_not_built_is_never_silently_accepted() {
         for (name, value) in [
             ("WEIR_CAP", "8GiB"),
-            ("WEIR_POOL", "on"),
             ("WEIR_GROUP", "g"),
             ("WEIR_ON_CAP", "wait:30s"),
             ("WEIR_TF_ALLOCATOR", "pool"),
@@ -216,6 +224,7 @@ mod tests {
         for (name, value, why) in [
             ("WEIR_STRICT", "yes", "must be 0 or 1"),
             ("WEIR_DIR", "here", "absolute path"),
+            ("WEIR_POOL", "yes", "must be on, off"),
             ("WEIR_CPA", "8GiB", "no such variable"),
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
         ] {

@@ -34,5 +34,6 @@ mod library;
 mod linker;
 mod lookup;
 mod note;
+mod served;
 mod status;
 mod surroundings;

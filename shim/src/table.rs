@@ -44,46 +44,46 @@ macro_rules! hook_table {
 
 hook_table! { $
     memory {
-        "cuMemAlloc";
-        "cuMemAllocPitch";
+        "cuMemAlloc" => { cuMemAlloc_v2: hooks::memory::alloc };
+        "cuMemAllocPitch" => { cuMemAllocPitch_v2: hooks::memory::alloc_pitch };
         "cuMemAllocManaged";
-        "cuMemFree";
-        "cuMemAllocAsync";
-        "cuMemAllocFromPoolAsync";
-        "cuMemFreeAsync";
+        "cuMemFree" => { cuMemFree_v2: hooks::memory::free };
+        "cuMemAllocAsync" => { cuMemAllocAsync: hooks::memory::alloc_async };
+        "cuMemAllocFromPoolAsync" => { cuMemAllocFromPoolAsync: hooks::memory::alloc_from_pool };
+        "cuMemFreeAsync" => { cuMemFreeAsync: hooks::memory::free_async };
     }
     pool {
         "cuDeviceGetDefaultMemPool";
         "cuDeviceGetMemPool";
-        "cuDeviceSetMemPool";
+        "cuDeviceSetMemPool" => { cuDeviceSetMemPool: hooks::pool::set_current };
         "cuMemGetDefaultMemPool";
         "cuMemGetMemPool";
-        "cuMemSetMemPool";
-        "cuMemPoolCreate";
-        "cuMemPoolDestroy";
+        "cuMemSetMemPool" => { cuMemSetMemPool: hooks::pool::set_current_at };
+        "cuMemPoolCreate" => { cuMemPoolCreate: hooks::pool::create };
+        "cuMemPoolDestroy" => { cuMemPoolDestroy: hooks::pool::destroy };
         "cuMemPoolExportPointer";
         "cuMemPoolExportToShareableHandle";
         "cuMemPoolGetAccess";
-        "cuMemPoolGetAttribute";
+        "cuMemPoolGetAttribute" => { cuMemPoolGetAttribute: hooks::pool::get_attribute };
         "cuMemPoolImportFromShareableHandle";
         "cuMemPoolImportPointer";
-        "cuMemPoolSetAccess";
-        "cuMemPoolSetAttribute";
-        "cuMemPoolTrimTo";
+        "cuMemPoolSetAccess" => { cuMemPoolSetAccess: hooks::pool::set_access };
+        "cuMemPoolSetAttribute" => { cuMemPoolSetAttribute: hooks::pool::set_attribute };
+        "cuMemPoolTrimTo" => { cuMemPoolTrimTo: hooks::pool::trim_to };
     }
     vmm {
         "cuMemAddressReserve";
         "cuMemAddressFree";
-        "cuMemCreate";
+        "cuMemCreate" => { cuMemCreate: hooks::share::create };
         "cuMemRelease";
         "cuMemMap";
         "cuMemUnmap";
         "cuMemMapArrayAsync";
         "cuMemSetAccess";
-        "cuMemGetAccess";
+        "cuMemGetAccess" => { cuMemGetAccess: hooks::share::get_access };
         "cuMemExportToShareableHandle";
         "cuMemImportFromShareableHandle";
-        "cuMemRetainAllocationHandle";
+        "cuMemRetainAllocationHandle" => { cuMemRetainAllocationHandle: hooks::share::retain_handle };
         "cuMemGetAllocationGranularity";
         "cuMemGetAllocationPropertiesFromHandle";
         "cuMulticastCreate";
@@ -115,24 +115,27 @@ hook_table! { $
         "cuMipmappedArrayGetMemoryRequirements";
     }
     share {
-        "cuIpcGetMemHandle";
-        "cuIpcOpenMemHandle";
-        "cuIpcCloseMemHandle";
-        "cuMemGetHandleForAddressRange";
+        "cuIpcGetMemHandle" => { cuIpcGetMemHandle: hooks::share::get_handle };
+        "cuIpcOpenMemHandle" => {
+            cuIpcOpenMemHandle: hooks::share::open_handle,
+            cuIpcOpenMemHandle_v2: hooks::share::open_handle,
+        };
+        "cuIpcCloseMemHandle" => { cuIpcCloseMemHandle: hooks::share::close_handle };
+        "cuMemGetHandleForAddressRange" => { cuMemGetHandleForAddressRange: hooks::share::handle_for_range };
         "cuImportExternalMemory";
         "cuExternalMemoryGetMappedBuffer";
         "cuExternalMemoryGetMappedMipmappedArray";
         "cuDestroyExternalMemory";
     }
     query {
-        "cuMemGetInfo";
+        "cuMemGetInfo" => { cuMemGetInfo_v2: hooks::query::info };
         "cuDeviceTotalMem";
-        "cuMemGetAddressRange";
+        "cuMemGetAddressRange" => { cuMemGetAddressRange_v2: hooks::query::address_range };
         "cuMemGetLocationInfo";
         "cuMemRangeGetAttribute";
         "cuMemRangeGetAttributes";
-        "cuPointerGetAttribute";
-        "cuPointerGetAttributes";
+        "cuPointerGetAttribute" => { cuPointerGetAttribute: hooks::query::attribute };
+        "cuPointerGetAttributes" => { cuPointerGetAttributes: hooks::query::attributes };
         "cuPointerSetAttribute";
         "cuDeviceGetGraphMemAttribute";
         "cuDeviceSetGraphMemAttribute";
@@ -140,20 +143,36 @@ hook_table! { $
     }
     context {
         "cuInit" => { cuInit: hooks::context::init };
-        "cuCtxCreate";
-        "cuCtxDestroy";
+        "cuCtxCreate" => {
+            cuCtxCreate_v2: hooks::owner::create,
+            cuCtxCreate_v3: hooks::owner::create_affine,
+            cuCtxCreate_v4: hooks::owner::create_with,
+        };
+        "cuCtxDestroy" => {
+            cuCtxDestroy: hooks::owner::destroy,
+            cuCtxDestroy_v2: hooks::owner::destroy,
+        };
         "cuCtxAttach";
         "cuCtxDetach";
-        "cuCtxSynchronize";
+        "cuCtxSynchronize" => {
+            cuCtxSynchronize: hooks::owner::synchronize,
+            cuCtxSynchronize_v2: hooks::owner::synchronize_context,
+        };
         "cuCtxSetLimit";
-        "cuCtxEnablePeerAccess";
+        "cuCtxEnablePeerAccess" => { cuCtxEnablePeerAccess: hooks::owner::enable_peer };
         "cuCtxDisablePeerAccess";
-        "cuDevicePrimaryCtxRetain";
-        "cuDevicePrimaryCtxRelease";
-        "cuDevicePrimaryCtxReset";
+        "cuDevicePrimaryCtxRetain" => { cuDevicePrimaryCtxRetain: hooks::owner::retain };
+        "cuDevicePrimaryCtxRelease" => {
+            cuDevicePrimaryCtxRelease: hooks::owner::release,
+            cuDevicePrimaryCtxRelease_v2: hooks::owner::release,
+        };
+        "cuDevicePrimaryCtxReset" => {
+            cuDevicePrimaryCtxReset: hooks::owner::reset,
+            cuDevicePrimaryCtxReset_v2: hooks::owner::reset,
+        };
         "cuGreenCtxCreate";
         "cuGreenCtxDestroy";
-        "cuCtxFromGreenCtx";
+        "cuCtxFromGreenCtx" => { cuCtxFromGreenCtx: hooks::owner::from_green };
         "cuGLCtxCreate";
         "cuVDPAUCtxCreate";
     }
@@ -161,38 +180,51 @@ hook_table! { $
         "cuStreamCreate";
         "cuStreamCreateWithPriority";
         "cuGreenCtxStreamCreate";
-        "cuStreamDestroy";
-        "cuStreamSynchronize";
-        "cuStreamQuery";
-        "cuStreamWaitEvent";
+        "cuStreamDestroy" => {
+            cuStreamDestroy: hooks::stream::destroy,
+            cuStreamDestroy_v2: hooks::stream::destroy,
+        };
+        "cuStreamSynchronize" => { cuStreamSynchronize: hooks::stream::synchronize };
+        "cuStreamQuery" => { cuStreamQuery: hooks::stream::query };
+        "cuStreamWaitEvent" => { cuStreamWaitEvent: hooks::stream::wait_event };
         "cuStreamAttachMemAsync";
     }
     event {
-        "cuEventCreate";
-        "cuEventDestroy";
-        "cuEventRecord";
-        "cuEventRecordWithFlags";
-        "cuEventQuery";
-        "cuEventSynchronize";
-        "cuCtxRecordEvent";
+        "cuEventCreate" => { cuEventCreate: hooks::event::create };
+        "cuEventDestroy" => {
+            cuEventDestroy: hooks::event::destroy,
+            cuEventDestroy_v2: hooks::event::destroy,
+        };
+        "cuEventRecord" => { cuEventRecord: hooks::event::record };
+        "cuEventRecordWithFlags" => { cuEventRecordWithFlags: hooks::event::record_with_flags };
+        "cuEventQuery" => { cuEventQuery: hooks::event::query };
+        "cuEventSynchronize" => { cuEventSynchronize: hooks::event::synchronize };
+        "cuCtxRecordEvent" => { cuCtxRecordEvent: hooks::event::context_record };
         "cuCtxWaitEvent";
-        "cuGreenCtxRecordEvent";
+        "cuGreenCtxRecordEvent" => { cuGreenCtxRecordEvent: hooks::event::green_record };
         "cuGreenCtxWaitEvent";
-        "cuIpcOpenEventHandle";
+        "cuIpcOpenEventHandle" => { cuIpcOpenEventHandle: hooks::event::open };
     }
     capture {
-        "cuStreamBeginCapture";
-        "cuStreamBeginCaptureToGraph";
-        "cuStreamBeginCaptureToCig";
+        "cuStreamBeginCapture" => {
+            cuStreamBeginCapture: hooks::capture::begin,
+            cuStreamBeginCapture_v2: hooks::capture::begin_in_mode,
+        };
+        "cuStreamBeginCaptureToGraph" => { cuStreamBeginCaptureToGraph: hooks::capture::begin_to_graph };
+        "cuStreamBeginCaptureToCig" => { cuStreamBeginCaptureToCig: hooks::capture::begin_to_cig };
         "cuStreamBeginRecaptureToGraph";
-        "cuStreamEndCapture";
-        "cuStreamEndCaptureToCig";
+        "cuStreamEndCapture" => { cuStreamEndCapture: hooks::capture::end };
+        "cuStreamEndCaptureToCig" => { cuStreamEndCaptureToCig: hooks::capture::end_to_cig };
         "cuThreadExchangeStreamCaptureMode";
     }
     graph {
         "cuGraphAddMemAllocNode";
         "cuGraphAddMemFreeNode";
-        "cuGraphAddNode";
+        "cuGraphAddNode" => {
+            cuGraphAddNode: hooks::graph::add_node,
+            cuGraphAddNode_v2: hooks::graph::add_node_with_edges,
+            cuGraphAddNode_v3: hooks::graph::add_node_with_edges,
+        };
         "cuGraphInstantiate";
         "cuGraphInstantiateWithFlags";
         "cuGraphInstantiateWithParams";

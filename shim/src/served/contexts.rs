@@ -105,11 +105,10 @@ pub(crate) fn add(ctx: u64, ordinal: i32) -> Option<(&'static Slot, bool)> {
     Some((slot, true))
 }
 
-/// Forgets a context. Waits for those that use it.
-pub(crate) fn remove(ctx: u64) -> Option<(i32, Option<&'static Served>)> {
+/// Forgets a context and tells its device. Waits for those that use it.
+pub(crate) fn remove(ctx: u64) -> Option<i32> {
     let _alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
     let slot = find(ctx)?;
-    let found = (slot.ordinal(), slot.served());
     slot.ctx.store(0, Ordering::Release);
-    Some(found)
+    Some(slot.ordinal())
 }

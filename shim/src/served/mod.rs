@@ -77,8 +77,7 @@ pub(crate) fn pools() -> impl Iterator<Item = &'static Served> {
 
 /// Whether work of the device `from` may touch memory of the device `memory`.
 pub(crate) fn reaches(from: i32, memory: i32) -> bool {
-    from == memory
-        || REACH.get(memory as usize).is_some_and(|bits| bits.load(Ordering::Acquire) & bit(from) != 0)
+    from == memory || REACH.get(memory as usize).is_some_and(|bits| bits.load(Ordering::Acquire) & bit(from) != 0)
 }
 
 fn bit(ordinal: i32) -> u64 {
@@ -199,7 +198,8 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
         return Some(served);
     }
     let (ordinal, ctx) = (slot.ordinal(), slot.ctx());
-    if let Some(served) = pools().find(|served| served.ordinal == ordinal && served.mapped()) {
+    let known = |served: &&Served| served.ordinal == ordinal && (served.mapped() || served.driver.owner == ctx);
+    if let Some(served) = pools().find(known) {
         slot.serve(served);
         return Some(served);
     }
@@ -225,8 +225,8 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
     let mut total = 0;
     // SAFETY: the place is a live local.
     done(unsafe { real::cuDeviceTotalMem_v2(&raw mut total, ordinal) }).ok()?;
-    let vmm =
-        !switches.plain && device_attribute(ordinal, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == Some(1);
+    let vmm = !switches.plain
+        && device_attribute(ordinal, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == Some(1);
     let driver = Driver::new(ordinal, if vmm { 0 } else { ctx });
     let mut config = switches.config(total as u64);
     config.vmm = vmm;
@@ -291,21 +291,10 @@ pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult>
 
 /// A context is about to be destroyed or reset: weir stops using it.
 pub(crate) fn context_leaves(ctx: u64) -> Option<i32> {
-    let (ordinal, own) = contexts::remove(ctx)?;
+    let ordinal = contexts::remove(ctx)?;
     stream::forget_all_of(ctx);
     for served in pools() {
         served.driver.give_up_fences_of(ctx);
-    }
-    if let Some(own) = own.filter(|own| !own.mapped()) {
-        // Its memory goes with it, so the pool does too.
-        for at in &LIST {
-            let _ = at.compare_exchange(
-                core::ptr::from_ref(own).cast_mut(),
-                core::ptr::null_mut(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-        }
     }
     Some(ordinal)
 }
@@ -313,6 +302,13 @@ pub(crate) fn context_leaves(ctx: u64) -> Option<i32> {
 /// It is gone, and its work with it: its blocks come back.
 pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     capture::gone(|lane| lane.ctx == ctx);
+    for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
+        // The context's memory went with it, so the pool does too.
+        let own = core::ptr::from_ref(own).cast_mut();
+        for at in &LIST {
+            let _ = at.compare_exchange(own, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
     for served in pools_reached_by(ordinal) {
         let blocks = served.pool.context_destroyed(&served.driver, ctx);
         blocks.iter().for_each(|block| ipc::freed(served, block.addr));

@@ -45,14 +45,15 @@ thread_local! {
 }
 
 fn thread_number() -> u64 {
-    THREAD.try_with(|cell| {
-        if cell.get() == 0 {
-            cell.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-        cell.get()
-    })
-    // A thread that is ending: a number of its own each time orders it with nothing.
-    .unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed) + 1)
+    THREAD
+        .try_with(|cell| {
+            if cell.get() == 0 {
+                cell.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+            cell.get()
+        })
+        // A thread that is ending: a number of its own each time orders it with nothing.
+        .unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
 fn thread_stream(slot: &Slot) -> u64 {

@@ -87,7 +87,18 @@ mod tests {
         let some = Switches::parse("nosteal,nomesh,nolazy,handle=32MiB").map(|s| s.config(8 << 30));
         assert!(some.is_some_and(|c| !c.steal && !c.mesh && !c.lazy && c.large_handle == 32 << 20));
         assert!(Switches::parse("novmm").is_some_and(|s| s.plain && s.on));
-        for bad in ["", "On", "yes", "nosteal,", "handle=3MiB", "handle=1MiB", "handle=2GiB", "handle=8", "handle", "off,nomesh"] {
+        for bad in [
+            "",
+            "On",
+            "yes",
+            "nosteal,",
+            "handle=3MiB",
+            "handle=1MiB",
+            "handle=2GiB",
+            "handle=8",
+            "handle",
+            "off,nomesh",
+        ] {
             assert_eq!(Switches::parse(bad), None, "{bad:?}");
         }
     }

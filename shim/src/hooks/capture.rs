@@ -1,0 +1,94 @@
+//! Captures: while one is under way weir makes no call that would break it, and forwards what
+//! belongs to it.
+
+use super::memory::per_thread;
+use crate::guard::Call;
+use crate::served::{self, capture, stream};
+use weir_cuda::*;
+
+pub(crate) type Begin = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+pub(crate) type BeginInMode = unsafe extern "C-unwind" fn(CUstream, CUstreamCaptureMode) -> CUresult;
+pub(crate) type BeginToGraph = unsafe extern "C-unwind" fn(
+    CUstream,
+    CUgraph,
+    *const CUgraphNode,
+    *const CUgraphEdgeData,
+    usize,
+    CUstreamCaptureMode,
+) -> CUresult;
+pub(crate) type BeginToCig = unsafe extern "C-unwind" fn(CUstream, *mut CUstreamCigCaptureParams) -> CUresult;
+pub(crate) type End = unsafe extern "C-unwind" fn(CUstream, *mut CUgraph) -> CUresult;
+
+/// Notes a capture around the call that begins it.
+fn beginning(variant: Variant, stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
+    let lane = if served::on() { stream::lane(stream, per_thread(variant, stream)) } else { None };
+    let result = begin();
+    if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
+        capture::began(lane);
+    }
+    result
+}
+
+fn ending(variant: Variant, stream: CUstream, end: impl FnOnce() -> CUresult) -> CUresult {
+    let own = per_thread(variant, stream);
+    let lane = if capture::under_way() { stream::lane(stream, own) } else { None };
+    let result = end();
+    if let Some((lane, _)) = lane {
+        capture::may_have_ended(stream, own, lane);
+    }
+    result
+}
+
+/// `cuStreamBeginCapture`, first version.
+pub(crate) unsafe fn begin(call: &Call<Begin, CUresult>, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's own argument.
+    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream) }))
+}
+
+/// `cuStreamBeginCapture`.
+pub(crate) unsafe fn begin_in_mode(
+    call: &Call<BeginInMode, CUresult>,
+    stream: CUstream,
+    mode: CUstreamCaptureMode,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream, mode) }))
+}
+
+/// `cuStreamBeginCaptureToGraph`.
+pub(crate) unsafe fn begin_to_graph(
+    call: &Call<BeginToGraph, CUresult>,
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edges: *const CUgraphEdgeData,
+    count: usize,
+    mode: CUstreamCaptureMode,
+) -> CUresult {
+    beginning(call.variant, stream, || {
+        // SAFETY: the caller's own arguments.
+        call.forward(|real| unsafe { real(stream, graph, dependencies, edges, count, mode) })
+    })
+}
+
+/// `cuStreamBeginCaptureToCig`.
+pub(crate) unsafe fn begin_to_cig(
+    call: &Call<BeginToCig, CUresult>,
+    stream: CUstream,
+    parameters: *mut CUstreamCigCaptureParams,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream, parameters) }))
+}
+
+/// `cuStreamEndCapture`.
+pub(crate) unsafe fn end(call: &Call<End, CUresult>, stream: CUstream, graph: *mut CUgraph) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    ending(call.variant, stream, || call.forward(|real| unsafe { real(stream, graph) }))
+}
+
+/// `cuStreamEndCaptureToCig`.
+pub(crate) unsafe fn end_to_cig(call: &Call<Begin, CUresult>, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's own argument.
+    ending(call.variant, stream, || call.forward(|real| unsafe { real(stream) }))
+}

@@ -1,0 +1,137 @@
+//! Events: what was queued before a record, and when it is known to have finished.
+
+use super::memory::per_thread;
+use crate::guard::Call;
+use crate::served::{self, Served, capture, events, stream};
+use core::ffi::c_uint;
+use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream};
+use weir_pool::Proof;
+
+pub(crate) type OfEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
+pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUevent, c_uint) -> CUresult;
+pub(crate) type Record = unsafe extern "C-unwind" fn(CUevent, CUstream) -> CUresult;
+pub(crate) type RecordWithFlags = unsafe extern "C-unwind" fn(CUevent, CUstream, c_uint) -> CUresult;
+pub(crate) type OfContext = unsafe extern "C-unwind" fn(CUcontext, CUevent) -> CUresult;
+pub(crate) type OfGreen = unsafe extern "C-unwind" fn(CUgreenCtx, CUevent) -> CUresult;
+pub(crate) type Open = unsafe extern "C-unwind" fn(*mut CUevent, CUipcEventHandle) -> CUresult;
+
+/// No stream has this identity: a record on it says nothing, and ends what the last record said.
+const NO_STREAM: u64 = 0;
+
+/// A record of `event`; `lane` is `None` where it says nothing about one stream.
+fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresult) -> CUresult {
+    if !served::any() || !events::trusted(event as u64) {
+        return forward();
+    }
+    let lane = lane.unwrap_or(NO_STREAM);
+    let proofs: Vec<(&Served, Proof)> =
+        served::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
+    let result = forward();
+    for (served, proof) in proofs {
+        served.pool.event_recorded(proof, result == CUresult::CUDA_SUCCESS);
+    }
+    result
+}
+
+/// The stream that a record speaks of: none if the record becomes part of a graph.
+fn recorded(stream: CUstream, per_thread: bool) -> Option<u64> {
+    if !served::any() || capture::holds(stream, per_thread) {
+        return None;
+    }
+    stream::lane(stream, per_thread).map(|(lane, _)| lane.id)
+}
+
+/// `cuEventCreate`: an event of several processes is recorded where weir does not see it.
+pub(crate) unsafe fn create(call: &Call<Create, CUresult>, event: *mut CUevent, flags: c_uint) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(event, flags) });
+    let shared = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
+    if shared && result == CUresult::CUDA_SUCCESS && served::on() {
+        // SAFETY: after success the place holds the event.
+        events::distrust(unsafe { *event } as u64);
+    }
+    result
+}
+
+/// `cuIpcOpenEventHandle`.
+pub(crate) unsafe fn open(call: &Call<Open, CUresult>, event: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(event, handle) });
+    if result == CUresult::CUDA_SUCCESS && served::on() {
+        // SAFETY: after success the place holds the event.
+        events::distrust(unsafe { *event } as u64);
+    }
+    result
+}
+
+/// `cuEventRecord`.
+pub(crate) unsafe fn record(call: &Call<Record, CUresult>, event: CUevent, stream: CUstream) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    // SAFETY: the caller's own arguments.
+    recording(event, recorded(stream, own), || call.forward(|real| unsafe { real(event, stream) }))
+}
+
+/// `cuEventRecordWithFlags`.
+pub(crate) unsafe fn record_with_flags(
+    call: &Call<RecordWithFlags, CUresult>,
+    event: CUevent,
+    stream: CUstream,
+    flags: c_uint,
+) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    if served::any() && capture::holds(stream, own) {
+        // An external record in a capture is a node: every launch of the graph records the event.
+        events::distrust(event as u64);
+    }
+    // SAFETY: the caller's own arguments.
+    recording(event, recorded(stream, own), || call.forward(|real| unsafe { real(event, stream, flags) }))
+}
+
+/// `cuCtxRecordEvent`: of all streams at once, from which nothing is concluded.
+pub(crate) unsafe fn context_record(call: &Call<OfContext, CUresult>, ctx: CUcontext, event: CUevent) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    recording(event, None, || call.forward(|real| unsafe { real(ctx, event) }))
+}
+
+/// `cuGreenCtxRecordEvent`.
+pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCtx, event: CUevent) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    recording(event, None, || call.forward(|real| unsafe { real(ctx, event) }))
+}
+
+/// A call that tells, by success, that an event's record has finished.
+unsafe fn settles(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+    let proofs: Vec<(&Served, Proof)> = if served::any() {
+        served::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
+    } else {
+        Vec::new()
+    };
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(event) });
+    for (served, proof) in proofs {
+        served.pool.event_synced(proof, result == CUresult::CUDA_SUCCESS);
+    }
+    result
+}
+
+/// `cuEventSynchronize`.
+pub(crate) unsafe fn synchronize(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+    // SAFETY: the caller's own argument.
+    unsafe { settles(call, event) }
+}
+
+/// `cuEventQuery`.
+pub(crate) unsafe fn query(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+    // SAFETY: the caller's own argument.
+    unsafe { settles(call, event) }
+}
+
+/// `cuEventDestroy`.
+pub(crate) unsafe fn destroy(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+    // Before the driver can give the handle to a new event in another thread.
+    if served::on() {
+        events::destroyed(event as u64);
+    }
+    // SAFETY: the caller's own argument.
+    call.forward(|real| unsafe { real(event) })
+}

@@ -1,0 +1,202 @@
+//! Taking and giving device memory: served from the pool, forwarded where the pool has no business.
+
+use crate::guard::Call;
+use crate::served::mempools::{self, Pooled};
+use crate::served::{self, Served, capture, device_attribute, ipc, stream};
+use core::ffi::c_uint;
+use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
+use weir_pool::Request;
+
+pub(crate) type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
+pub(crate) type AllocPitch =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
+pub(crate) type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+pub(crate) type AllocFromPool =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
+pub(crate) type Free = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
+pub(crate) type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
+
+/// Whether `stream` means the calling thread's own default stream in the called variant.
+#[inline]
+pub(crate) fn per_thread(variant: Variant, stream: CUstream) -> bool {
+    stream.is_null() && variant != Variant::Legacy
+}
+
+/// A synchronous allocation from the pool of the current context; `None`: the driver shall serve it.
+#[inline]
+fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
+    // Under a capture the driver decides whether an allocation is allowed at all.
+    if bytes == 0 || capture::under_way() {
+        return None;
+    }
+    let (served, context) = served::here()?;
+    let request = Request { bytes: bytes as u64, stream: None, context, mempool: served.plain, tag: 0 };
+    served.allocate(&request)
+}
+
+/// `cuMemAlloc`.
+pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    match if dptr.is_null() { None } else { plain(bytes) } {
+        Some(Ok(addr)) => {
+            // SAFETY: the caller's place for the result, not null.
+            unsafe { *dptr = addr };
+            CUresult::CUDA_SUCCESS
+        }
+        Some(Err(code)) => code,
+        // SAFETY: the caller's own arguments.
+        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes) })),
+    }
+}
+
+/// `cuMemAllocPitch`: rows padded to what textures of the device want.
+pub(crate) unsafe fn alloc_pitch(
+    call: &Call<AllocPitch, CUresult>,
+    dptr: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> CUresult {
+    let sound = !dptr.is_null() && !pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16);
+    let row = if sound { pitch_of(width) } else { None };
+    let served = row.and_then(|row| Some((row, plain(row.checked_mul(height)?)?)));
+    match served {
+        Some((row, Ok(addr))) => {
+            // SAFETY: the caller's places for the results, not null.
+            unsafe { (*dptr, *pitch) = (addr, row) };
+            CUresult::CUDA_SUCCESS
+        }
+        Some((_, Err(code))) => code,
+        None => {
+            // SAFETY: the caller's own arguments.
+            served::with_room(|| call.forward(|real| unsafe { real(dptr, pitch, width, height, element) }))
+        }
+    }
+}
+
+fn pitch_of(width: usize) -> Option<usize> {
+    let (served, _) = served::here()?;
+    let align = device_attribute(served.ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    width.checked_next_multiple_of(usize::try_from(align?).ok()?.max(512))
+}
+
+/// A stream-ordered allocation; `None`: the driver shall serve it.
+#[inline]
+fn ordered(
+    bytes: usize,
+    stream: CUstream,
+    per_thread: bool,
+    from: impl FnOnce(i32) -> Option<&'static Pooled>,
+) -> Option<Result<u64, CUresult>> {
+    if bytes == 0 || !served::on() || capture::holds(stream, per_thread) {
+        return None;
+    }
+    let (lane, slot) = stream::lane(stream, per_thread)?;
+    // Makes the pool of the stream's device, which also tells its default mempool.
+    let mut served = served::serving(slot)?;
+    if !served.mapped() {
+        return None;
+    }
+    let pooled = from(lane.ordinal)?;
+    if pooled.ordinal() != lane.ordinal {
+        served = pooled.served()?;
+        served::may_reach(lane.ordinal, served.ordinal);
+    }
+    let mempool = pooled.mempool(served)?;
+    served.allocate(&Request { bytes: bytes as u64, stream: Some(lane.id), context: lane.ctx, mempool, tag: 0 })
+}
+
+/// `cuMemAllocAsync`.
+pub(crate) unsafe fn alloc_async(
+    call: &Call<AllocAsync, CUresult>,
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    match if dptr.is_null() { None } else { ordered(bytes, stream, own, mempools::current) } {
+        Some(Ok(addr)) => {
+            // SAFETY: the caller's place for the result, not null.
+            unsafe { *dptr = addr };
+            CUresult::CUDA_SUCCESS
+        }
+        Some(Err(code)) => code,
+        // SAFETY: the caller's own arguments.
+        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes, stream) })),
+    }
+}
+
+/// `cuMemAllocFromPoolAsync`.
+pub(crate) unsafe fn alloc_from_pool(
+    call: &Call<AllocFromPool, CUresult>,
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    match if dptr.is_null() { None } else { ordered(bytes, stream, own, |_| mempools::find(pool as u64)) } {
+        Some(Ok(addr)) => {
+            // SAFETY: the caller's place for the result, not null.
+            unsafe { *dptr = addr };
+            CUresult::CUDA_SUCCESS
+        }
+        Some(Err(code)) => code,
+        // SAFETY: the caller's own arguments.
+        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes, pool, stream) })),
+    }
+}
+
+/// The pool of a pointer that is to be freed.
+#[inline]
+fn owner(dptr: CUdeviceptr) -> Option<&'static Served> {
+    // Even after weir has turned itself off, its own pointers come back to it.
+    served::owner(dptr)
+}
+
+/// `cuMemFree`: lazily, the bytes wait for a synchronisation.
+pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUresult {
+    let Some(served) = owner(dptr) else {
+        // SAFETY: the caller's own argument.
+        return call.forward(|real| unsafe { real(dptr) });
+    };
+    if capture::under_way() {
+        // The driver refuses to free under some captures. A free of nothing tells.
+        // SAFETY: frees nothing.
+        let told = unsafe { call.real()(0) };
+        if told == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
+            return told;
+        }
+    }
+    match served.pool.free(&served.driver, dptr) {
+        Ok(_) => {
+            ipc::freed(served, dptr);
+            CUresult::CUDA_SUCCESS
+        }
+        Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// `cuMemFreeAsync`: in the order of its stream.
+pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    let Some(served) = owner(dptr) else {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(dptr, stream) });
+    };
+    // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
+    // driver, which knows no such allocation, says which.
+    let lane = if capture::holds(stream, own) { None } else { stream::lane(stream, own) };
+    let Some((lane, _)) = lane else {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(dptr, stream) });
+    };
+    served::may_reach(lane.ordinal, served.ordinal);
+    match served.pool.free_async(dptr, lane.id, lane.ctx) {
+        Ok(_) => {
+            ipc::freed(served, dptr);
+            CUresult::CUDA_SUCCESS
+        }
+        Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+    }
+}

@@ -1,0 +1,178 @@
+//! Contexts as owners of memory: their coming and going, their synchronisation, access between devices.
+
+use crate::guard::Call;
+use crate::served::{self, Served, contexts, quiet, real};
+use core::ffi::{c_int, c_uint};
+use weir_cuda::*;
+use weir_pool::Proof;
+
+pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
+pub(crate) type CreateAffine =
+    unsafe extern "C-unwind" fn(*mut CUcontext, *mut CUexecAffinityParam, c_int, c_uint, CUdevice) -> CUresult;
+pub(crate) type CreateWith =
+    unsafe extern "C-unwind" fn(*mut CUcontext, *mut CUctxCreateParams, c_uint, CUdevice) -> CUresult;
+pub(crate) type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
+pub(crate) type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, CUgreenCtx) -> CUresult;
+pub(crate) type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
+pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
+pub(crate) type Nothing = unsafe extern "C-unwind" fn() -> CUresult;
+pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
+
+/// Notes the context that a call gave. Its work counts for the pools from its beginning on.
+unsafe fn giving(place: *mut CUcontext, give: impl FnOnce() -> CUresult) -> CUresult {
+    let result = give();
+    if result == CUresult::CUDA_SUCCESS && served::on() && !place.is_null() {
+        // SAFETY: after success the place holds the context.
+        served::context(unsafe { *place } as u64);
+    }
+    result
+}
+
+/// `cuCtxCreate`.
+pub(crate) unsafe fn create(
+    call: &Call<Create, CUresult>,
+    ctx: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { giving(ctx, || served::with_room(|| call.forward(|real| real(ctx, flags, device)))) }
+}
+
+/// `cuCtxCreate`, third version.
+pub(crate) unsafe fn create_affine(
+    call: &Call<CreateAffine, CUresult>,
+    ctx: *mut CUcontext,
+    parameters: *mut CUexecAffinityParam,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { giving(ctx, || call.forward(|real| real(ctx, parameters, count, flags, device))) }
+}
+
+/// `cuCtxCreate`, fourth version.
+pub(crate) unsafe fn create_with(
+    call: &Call<CreateWith, CUresult>,
+    ctx: *mut CUcontext,
+    parameters: *mut CUctxCreateParams,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { giving(ctx, || call.forward(|real| real(ctx, parameters, flags, device))) }
+}
+
+/// `cuDevicePrimaryCtxRetain`.
+pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, device: CUdevice) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { giving(ctx, || call.forward(|real| real(ctx, device))) }
+}
+
+/// `cuCtxFromGreenCtx`.
+pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUcontext, green: CUgreenCtx) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { giving(ctx, || call.forward(|real| real(ctx, green))) }
+}
+
+/// A call that ends a context, or not. `ended` says so after it succeeded.
+fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
+    let known = if served::on() { served::context_leaves(ctx) } else { None };
+    let result = end();
+    if let Some(ordinal) = known {
+        if result == CUresult::CUDA_SUCCESS && ended() {
+            served::context_left(ctx, ordinal);
+        } else {
+            // It lives on, with everything that is known of it in the pools.
+            served::context(ctx);
+        }
+    }
+    result
+}
+
+/// `cuCtxDestroy`.
+pub(crate) unsafe fn destroy(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
+    // SAFETY: the caller's own argument.
+    ending(ctx as u64, || call.forward(|real| unsafe { real(ctx) }), || true)
+}
+
+/// The context that is a device's primary one, if it is active and known.
+fn primary(device: CUdevice) -> Option<u64> {
+    let mut candidates = contexts::all().filter(|slot| slot.ordinal() == device).map(contexts::Slot::ctx);
+    let active = is_active(device);
+    candidates.find(|_| active).and_then(|_| {
+        let mut ctx: CUcontext = core::ptr::null_mut();
+        // SAFETY: the place is a live local; the primary context is active, so retaining creates none.
+        real::done(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut ctx, device) }).ok()?;
+        // SAFETY: gives back what was retained above.
+        unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+        contexts::find(ctx as u64).map(contexts::Slot::ctx)
+    })
+}
+
+fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both places are live locals.
+    let result = unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    result == CUresult::CUDA_SUCCESS && active != 0
+}
+
+/// `cuDevicePrimaryCtxRelease`: the last one ends the context.
+pub(crate) unsafe fn release(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
+    let ctx = if served::any() { primary(device) } else { None }.unwrap_or(0);
+    // SAFETY: the caller's own argument.
+    ending(ctx, || call.forward(|real| unsafe { real(device) }), || !is_active(device))
+}
+
+/// `cuDevicePrimaryCtxReset`: all that the context held is gone, and it may go on afresh.
+pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
+    let ctx = if served::any() { primary(device) } else { None }.unwrap_or(0);
+    // SAFETY: the caller's own argument.
+    let result = ending(ctx, || call.forward(|real| unsafe { real(device) }), || true);
+    if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {
+        served::context(ctx);
+    }
+    result
+}
+
+fn synchronising(ctx: u64, wait: impl FnOnce() -> CUresult) -> CUresult {
+    let slot = if served::any() { served::context(ctx) } else { None };
+    let proofs: Vec<(&Served, Proof)> = slot
+        .map(|slot| {
+            served::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
+        })
+        .unwrap_or_default();
+    let result = wait();
+    for (served, proof) in proofs {
+        served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+    }
+    result
+}
+
+/// `cuCtxSynchronize`.
+pub(crate) unsafe fn synchronize(call: &Call<Nothing, CUresult>) -> CUresult {
+    let ctx = if served::any() { quiet::current() } else { 0 };
+    // SAFETY: it takes nothing.
+    synchronising(ctx, || call.forward(|real| unsafe { real() }))
+}
+
+/// `cuCtxSynchronize`, second version.
+pub(crate) unsafe fn synchronize_context(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
+    // SAFETY: the caller's own argument.
+    synchronising(ctx as u64, || call.forward(|real| unsafe { real(ctx) }))
+}
+
+/// `cuCtxEnablePeerAccess`: does not cover mapped memory, so the pools of the other device grant it.
+pub(crate) unsafe fn enable_peer(call: &Call<EnablePeer, CUresult>, peer: CUcontext, flags: c_uint) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(peer, flags) });
+    if result == CUresult::CUDA_SUCCESS
+        && served::on()
+        && let (Some(mine), Some(theirs)) = (served::context(quiet::current()), served::context(peer as u64))
+    {
+        // What can't be granted now is an error at the first touch, as without access.
+        let _ = served::grant(mine.ordinal(), theirs.ordinal(), true);
+    }
+    result
+}

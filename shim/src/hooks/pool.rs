@@ -1,0 +1,166 @@
+//! Mempools: real ones of the driver's in handle, properties and settings; their memory is the pool's.
+
+use crate::guard::Call;
+use crate::served::{self, mempools};
+use CUmemPool_attribute as A;
+use core::ffi::c_void;
+use weir_cuda::*;
+
+pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult;
+pub(crate) type Destroy = unsafe extern "C-unwind" fn(CUmemoryPool) -> CUresult;
+pub(crate) type Attribute = unsafe extern "C-unwind" fn(CUmemoryPool, CUmemPool_attribute, *mut c_void) -> CUresult;
+pub(crate) type SetCurrent = unsafe extern "C-unwind" fn(CUdevice, CUmemoryPool) -> CUresult;
+pub(crate) type SetCurrentAt =
+    unsafe extern "C-unwind" fn(*mut CUmemLocation, CUmemAllocationType, CUmemoryPool) -> CUresult;
+pub(crate) type SetAccess = unsafe extern "C-unwind" fn(CUmemoryPool, *const CUmemAccessDesc, usize) -> CUresult;
+pub(crate) type TrimTo = unsafe extern "C-unwind" fn(CUmemoryPool, usize) -> CUresult;
+
+/// `cuMemPoolCreate`: one of plain device memory, not to be shared, is served from the pool.
+pub(crate) unsafe fn create(
+    call: &Call<Create, CUresult>,
+    pool: *mut CUmemoryPool,
+    properties: *const CUmemPoolProps,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(pool, properties) });
+    if result == CUresult::CUDA_SUCCESS && served::on() {
+        // SAFETY: the driver has accepted both places, so both are readable.
+        let (handle, wanted) = unsafe { (*pool as u64, &*properties) };
+        let plain = wanted.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+            && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
+            && wanted.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
+            // A largest size or a special use is kept by the driver alone.
+            && wanted.maxSize == 0
+            && wanted.usage == 0;
+        if plain {
+            mempools::add(handle, wanted.location.id());
+        }
+    }
+    result
+}
+
+/// `cuMemPoolDestroy`.
+pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(pool) });
+    if result == CUresult::CUDA_SUCCESS {
+        mempools::remove(pool as u64);
+    }
+    result
+}
+
+/// `cuDeviceSetMemPool`.
+pub(crate) unsafe fn set_current(call: &Call<SetCurrent, CUresult>, device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(device, pool) });
+    if result == CUresult::CUDA_SUCCESS {
+        mempools::set_current(device, pool as u64);
+    }
+    result
+}
+
+/// `cuMemSetMemPool`: the same by location.
+pub(crate) unsafe fn set_current_at(
+    call: &Call<SetCurrentAt, CUresult>,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(location, kind, pool) });
+    if result == CUresult::CUDA_SUCCESS && kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+        // SAFETY: the driver has accepted the place, so it is readable.
+        let at = unsafe { &*location };
+        if at.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            mempools::set_current(at.id(), pool as u64);
+        }
+    }
+    result
+}
+
+/// `cuMemPoolGetAttribute`: what is used and held is told by the pool, all else by the driver.
+pub(crate) unsafe fn get_attribute(
+    call: &Call<Attribute, CUresult>,
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(pool, attribute, value) });
+    let known = mempools::find(pool as u64).and_then(mempools::Pooled::known);
+    let Some((served, mempool)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
+        return result;
+    };
+    let bytes = served.pool.mempool_bytes(mempool);
+    let own = match attribute {
+        A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => bytes.used,
+        A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => bytes.used_high,
+        A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => bytes.reserved,
+        A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => bytes.reserved_high,
+        _ => return result,
+    };
+    // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
+    // holds itself are allocations that weir had to leave to it.
+    unsafe { *value.cast::<u64>() += own };
+    result
+}
+
+/// `cuMemPoolSetAttribute`: the driver judges it, the pool follows it.
+pub(crate) unsafe fn set_attribute(
+    call: &Call<Attribute, CUresult>,
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(pool, attribute, value) });
+    if result != CUresult::CUDA_SUCCESS {
+        return result;
+    }
+    if let Some(pooled) = mempools::find(pool as u64)
+        && let Some((served, mempool)) = pooled.known()
+    {
+        match attribute {
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH | A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => {
+                served.pool.reset_high_marks(mempool);
+            }
+            _ => pooled.copy_settings(served, mempool),
+        }
+    }
+    result
+}
+
+/// `cuMemPoolSetAccess`: what the driver grants, the pool's memory of that device grants too.
+pub(crate) unsafe fn set_access(
+    call: &Call<SetAccess, CUresult>,
+    pool: CUmemoryPool,
+    list: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(pool, list, count) });
+    let Some(pooled) = mempools::find(pool as u64).filter(|_| result == CUresult::CUDA_SUCCESS) else {
+        return result;
+    };
+    // SAFETY: the driver has accepted the list.
+    for wanted in unsafe { core::slice::from_raw_parts(list, count) } {
+        let none = wanted.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if !none && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            // Other mempools of the device share the memory, so nothing is ever narrowed again.
+            let _ = served::grant(wanted.location.id(), pooled.ordinal(), true);
+        }
+    }
+    result
+}
+
+/// `cuMemPoolTrimTo`.
+pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(pool, keep) });
+    if result == CUresult::CUDA_SUCCESS
+        && let Some((served, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
+    {
+        served.pool.trim_mempool(&served.driver, mempool, keep as u64);
+    }
+    result
+}

@@ -1,0 +1,154 @@
+//! What is told about memory: always the job's allocations, never weir's arenas.
+
+use crate::guard::Call;
+use crate::served::{self, Served, mempools};
+use CUpointer_attribute as A;
+use core::ffi::{c_uint, c_void};
+use weir_cuda::{CUdeviceptr, CUpointer_attribute, CUresult};
+use weir_pool::BlockInfo;
+
+pub(crate) type Info = unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> CUresult;
+pub(crate) type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
+pub(crate) type Attribute = unsafe extern "C-unwind" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
+pub(crate) type Attributes =
+    unsafe extern "C-unwind" fn(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr) -> CUresult;
+
+/// Ids of the pool's blocks begin here, so that they meet none of the driver's.
+const FIRST_ID: u64 = 1 << 56;
+/// No allocation starts here: the driver answers for it as for any pointer that it does not know.
+const NOWHERE: CUdeviceptr = 0;
+
+/// `cuMemGetInfo`: what the pool holds and the job does not is free.
+pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(free, total) });
+    if result == CUresult::CUDA_SUCCESS && !free.is_null() && served::any() {
+        let device = served::context(served::quiet::current()).map_or(-1, |slot| slot.ordinal());
+        let held: u64 = served::pools().filter(|served| served.ordinal == device).map(Served::reusable).sum();
+        // SAFETY: the driver has just written there.
+        unsafe { *free += held as usize };
+    }
+    result
+}
+
+/// `cuMemGetAddressRange`.
+pub(crate) unsafe fn address_range(
+    call: &Call<AddressRange, CUresult>,
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if served::owner(ptr).is_none() {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(base, size, ptr) });
+    }
+    let Some((_, block)) = served::block(ptr) else {
+        return CUresult::CUDA_ERROR_NOT_FOUND;
+    };
+    if !base.is_null() {
+        // SAFETY: the caller's place for the result.
+        unsafe { *base = block.addr };
+    }
+    if !size.is_null() {
+        // SAFETY: as above.
+        unsafe { *size = block.bytes as usize };
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+/// An answer about a block of the pool.
+enum Answer {
+    /// This 64-bit number.
+    Number(u64),
+    /// True, in whatever width the driver writes truth.
+    True,
+    /// What the driver says of the memory behind it.
+    Drivers,
+}
+
+fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute) -> Answer {
+    let ordered = block.mempool != served.plain;
+    match attribute {
+        A::CU_POINTER_ATTRIBUTE_CONTEXT if ordered => Answer::Number(0),
+        A::CU_POINTER_ATTRIBUTE_CONTEXT => Answer::Number(block.context),
+        A::CU_POINTER_ATTRIBUTE_BUFFER_ID | A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => {
+            Answer::Number(FIRST_ID + ((served.ordinal as u64) << 48) + block.buffer)
+        }
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
+            Answer::Number(block.addr)
+        }
+        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE | A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Answer::Number(block.bytes),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Answer::Number(0),
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => Answer::True,
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if ordered => {
+            mempools::handle_of(served, block.mempool).map_or(Answer::Drivers, Answer::Number)
+        }
+        _ => Answer::Drivers,
+    }
+}
+
+/// Writes an answer over the driver's.
+///
+/// # Safety
+/// `data` is a place of the attribute's documented type.
+unsafe fn write(answer: &Answer, data: *mut c_void) {
+    match answer {
+        // SAFETY: the caller vouches for the place; these attributes are 64-bit numbers or pointers.
+        Answer::Number(value) => unsafe { data.cast::<u64>().write_unaligned(*value) },
+        // SAFETY: as above; the lowest byte of a boolean or an integer.
+        Answer::True => unsafe { data.cast::<u8>().write(1) },
+        Answer::Drivers => {}
+    }
+}
+
+/// `cuPointerGetAttribute`.
+pub(crate) unsafe fn attribute(
+    call: &Call<Attribute, CUresult>,
+    data: *mut c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if served::owner(ptr).is_none() {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(data, attribute, ptr) });
+    }
+    let Some((served, block)) = served::block(ptr) else {
+        // SAFETY: the caller's own place; the driver refuses the pointer.
+        return call.forward(|real| unsafe { real(data, attribute, NOWHERE) });
+    };
+    let answer = answer(served, &block, attribute);
+    if let (Answer::Number(_), false) = (&answer, data.is_null()) {
+        // SAFETY: the caller's place for this attribute.
+        unsafe { write(&answer, data) };
+        return CUresult::CUDA_SUCCESS;
+    }
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(data, attribute, ptr) });
+    if result == CUresult::CUDA_SUCCESS {
+        // SAFETY: the driver has just written there.
+        unsafe { write(&answer, data) };
+    }
+    result
+}
+
+/// `cuPointerGetAttributes`.
+pub(crate) unsafe fn attributes(
+    call: &Call<Attributes, CUresult>,
+    count: c_uint,
+    attributes: *mut CUpointer_attribute,
+    data: *mut *mut c_void,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    let known = served::block(ptr);
+    let asked = if known.is_none() && served::owner(ptr).is_some() { NOWHERE } else { ptr };
+    // SAFETY: the caller's own places.
+    let result = call.forward(|real| unsafe { real(count, attributes, data, asked) });
+    let Some((served, block)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
+        return result;
+    };
+    for nth in 0..count as usize {
+        // SAFETY: the driver has read `count` attributes and written to as many places.
+        unsafe { write(&answer(served, &block, *attributes.add(nth)), *data.add(nth)) };
+    }
+    result
+}

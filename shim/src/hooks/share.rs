@@ -1,0 +1,130 @@
+//! Memory that leaves the process, and handles behind pointers: the pool's memory looks like plain
+//! memory of the driver's, and what is shared stays where it is.
+
+use crate::guard::Call;
+use crate::served::{self, ipc};
+use core::ffi::{c_uint, c_ulonglong, c_void};
+use weir_cuda::*;
+
+pub(crate) type CreatePhysical = unsafe extern "C-unwind" fn(
+    *mut CUmemGenericAllocationHandle,
+    usize,
+    *const CUmemAllocationProp,
+    c_ulonglong,
+) -> CUresult;
+pub(crate) type GetAccess =
+    unsafe extern "C-unwind" fn(*mut c_ulonglong, *const CUmemLocation, CUdeviceptr) -> CUresult;
+pub(crate) type RetainHandle = unsafe extern "C-unwind" fn(*mut CUmemGenericAllocationHandle, *mut c_void) -> CUresult;
+pub(crate) type GetHandle = unsafe extern "C-unwind" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
+pub(crate) type OpenHandle = unsafe extern "C-unwind" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult;
+pub(crate) type CloseHandle = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
+pub(crate) type HandleForRange =
+    unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> CUresult;
+
+/// `cuMemCreate`: the job's own; the pools make room for it.
+pub(crate) unsafe fn create(
+    call: &Call<CreatePhysical, CUresult>,
+    handle: *mut CUmemGenericAllocationHandle,
+    size: usize,
+    properties: *const CUmemAllocationProp,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    served::with_room(|| call.forward(|real| unsafe { real(handle, size, properties, flags) }))
+}
+
+/// `cuMemGetAccess`: not for plain memory.
+pub(crate) unsafe fn get_access(
+    call: &Call<GetAccess, CUresult>,
+    flags: *mut c_ulonglong,
+    location: *const CUmemLocation,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if served::owner(ptr).is_some() {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: the caller's own arguments.
+    call.forward(|real| unsafe { real(flags, location, ptr) })
+}
+
+/// `cuMemRetainAllocationHandle`: plain memory has no handle.
+pub(crate) unsafe fn retain_handle(
+    call: &Call<RetainHandle, CUresult>,
+    handle: *mut CUmemGenericAllocationHandle,
+    addr: *mut c_void,
+) -> CUresult {
+    if served::owner(addr as CUdeviceptr).is_some() {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: the caller's own arguments.
+    call.forward(|real| unsafe { real(handle, addr) })
+}
+
+/// `cuIpcGetMemHandle`.
+pub(crate) unsafe fn get_handle(
+    call: &Call<GetHandle, CUresult>,
+    handle: *mut CUipcMemHandle,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    let known = served::block(ptr).filter(|(served, block)| served.mapped() && block.mempool == served.plain);
+    match known.filter(|_| !handle.is_null()) {
+        Some((served, block)) => match ipc::export(served, &block) {
+            Ok(opaque) => {
+                // SAFETY: the caller's place for the result, not null.
+                unsafe { *handle = opaque };
+                CUresult::CUDA_SUCCESS
+            }
+            Err(code) => code,
+        },
+        // SAFETY: the caller's own arguments.
+        None => call.forward(|real| unsafe { real(handle, ptr) }),
+    }
+}
+
+/// `cuIpcOpenMemHandle`: weir's own handles are opened by weir, others by the driver.
+pub(crate) unsafe fn open_handle(
+    call: &Call<OpenHandle, CUresult>,
+    ptr: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
+    if ptr.is_null() || !ipc::is_own(&handle) {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(ptr, handle, flags) });
+    }
+    if flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    match ipc::open(&handle) {
+        Ok(addr) => {
+            // SAFETY: the caller's place for the result, not null.
+            unsafe { *ptr = addr };
+            CUresult::CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// `cuIpcCloseMemHandle`.
+pub(crate) unsafe fn close_handle(call: &Call<CloseHandle, CUresult>, ptr: CUdeviceptr) -> CUresult {
+    // SAFETY: the caller's own argument.
+    ipc::close(ptr).unwrap_or_else(|| call.forward(|real| unsafe { real(ptr) }))
+}
+
+/// `cuMemGetHandleForAddressRange`: what was handed to another device stays where it is.
+pub(crate) unsafe fn handle_for_range(
+    call: &Call<HandleForRange, CUresult>,
+    handle: *mut c_void,
+    ptr: CUdeviceptr,
+    size: usize,
+    kind: CUmemRangeHandleType,
+    flags: c_ulonglong,
+) -> CUresult {
+    let pinned = served::block(ptr).filter(|(served, block)| ipc::pin(served, block.addr));
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(handle, ptr, size, kind, flags) });
+    if let Some((served, block)) = pinned.filter(|_| result != CUresult::CUDA_SUCCESS) {
+        ipc::unpin(served, block.addr);
+    }
+    result
+}

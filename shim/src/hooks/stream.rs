@@ -1,0 +1,78 @@
+//! Streams: what their synchronisation proves, and their end.
+
+use super::memory::per_thread;
+use crate::guard::Call;
+use crate::served::{self, Served, capture, stream};
+use core::ffi::c_uint;
+use weir_cuda::{CUevent, CUresult, CUstream};
+use weir_pool::Proof;
+
+pub(crate) type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+pub(crate) type Wait = unsafe extern "C-unwind" fn(CUstream, CUevent, c_uint) -> CUresult;
+
+type Proofs = Vec<(&'static Served, Proof)>;
+
+/// A call that tells, by success, that a stream has finished what was queued before the call.
+fn settles(call: &Call<OfStream, CUresult>, stream: CUstream, per_thread: bool) -> CUresult {
+    let lane = if served::any() { stream::lane(stream, per_thread) } else { None };
+    let proofs: Proofs = lane
+        .map(|(lane, _)| served::pools().map(|served| (served, served.pool.stream_sync_began(lane.id))).collect())
+        .unwrap_or_default();
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(stream) });
+    for (served, proof) in proofs {
+        served.pool.stream_sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+    }
+    result
+}
+
+/// `cuStreamSynchronize`.
+pub(crate) unsafe fn synchronize(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
+    settles(call, stream, per_thread(call.variant, stream))
+}
+
+/// `cuStreamQuery`.
+pub(crate) unsafe fn query(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
+    settles(call, stream, per_thread(call.variant, stream))
+}
+
+/// `cuStreamWaitEvent`: later work of the stream comes after what the event recorded.
+pub(crate) unsafe fn wait_event(
+    call: &Call<Wait, CUresult>,
+    stream: CUstream,
+    event: CUevent,
+    flags: c_uint,
+) -> CUresult {
+    let own = per_thread(call.variant, stream);
+    let lane = if served::any() { stream::lane(stream, own) } else { None };
+    let Some((lane, _)) = lane else {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(stream, event, flags) });
+    };
+    let proofs: Proofs = served::pools_reached_by(lane.ordinal)
+        .map(|served| (served, served.pool.event_use_began(event as u64)))
+        .collect();
+    let before = capture::holds(stream, own);
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(stream, event, flags) });
+    // A wait that belongs to a capture, or draws the stream into one, orders nothing now.
+    let counts = result == CUresult::CUDA_SUCCESS && !before && !capture::holds(stream, own);
+    for (served, proof) in proofs {
+        served.pool.event_waited(proof, lane.id, lane.ctx, counts);
+    }
+    result
+}
+
+/// `cuStreamDestroy`: what is queued may still run.
+pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
+    let known = if served::any() { stream::forget(stream as u64) } else { None };
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(stream) });
+    if known.is_some() && result == CUresult::CUDA_SUCCESS {
+        capture::gone(|lane| lane.id == stream as u64);
+        for served in served::pools() {
+            served.pool.stream_destroyed(&served.driver, stream as u64);
+        }
+    }
+    result
+}
