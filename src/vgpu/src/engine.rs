@@ -311,9 +311,10 @@ impl Engine {
         self.streams.get(&stream).is_none_or(|s| s.queue.is_empty() && !s.running)
     }
 
-    /// The points after which everything submitted so far to the streams that `of` picks is done.
+    /// The points after which everything submitted so far to the streams that `of` picks is done. Streams
+    /// that have already come there count too: whoever waits then knows that they have.
     pub(crate) fn tails(&self, of: impl Fn(&Stream) -> bool) -> Vec<Point> {
-        self.streams.iter().filter(|(_, s)| of(s) && s.submitted > s.done).map(|(&h, s)| (h, s.submitted)).collect()
+        self.streams.iter().filter(|(_, s)| of(s) && s.submitted > 0).map(|(&h, s)| (h, s.submitted)).collect()
     }
 
     /// The host has seen these points completed.

@@ -86,8 +86,6 @@ pub(crate) struct Graph {
     pub(crate) captures: u32,
     /// Executable graphs made of it that are alive.
     pub(crate) execs: u32,
-    /// The graph that it was cloned from.
-    pub(crate) origin: u64,
     /// References to user objects.
     pub(crate) objects: BTreeMap<u64, u32>,
 }
@@ -285,9 +283,7 @@ impl State {
         for (&object, &count) in &objects {
             self.object_hold(object, count);
         }
-        let target = self.graph_mut(clone)?;
-        target.objects = objects;
-        target.origin = original;
+        self.graph_mut(clone)?.objects = objects;
         let mut twins: Map<u64> = Map::default();
         for node in nodes {
             let source = self.node(node)?;
