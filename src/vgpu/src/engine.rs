@@ -15,6 +15,8 @@ use weir_cuda::{CUresult, CUstream};
 
 /// More queued work than this makes the submitting thread run some of it.
 const QUEUE_LIMIT: usize = 4096;
+/// A clock that names more streams than this is rid of those that are gone.
+const CLOCK_LIMIT: usize = 64;
 /// Work that nobody waits for starts after about this long.
 const LAZINESS: Duration = Duration::from_micros(700);
 
@@ -160,6 +162,14 @@ impl Clock {
         }
     }
 
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        self.0.retain(|&(stream, _)| keep(stream));
+    }
+
     pub(crate) fn points(self) -> Vec<Point> {
         self.0
     }
@@ -294,13 +304,21 @@ impl Engine {
     fn bury(&mut self, stream: u64) {
         if self.streams.get(&stream).is_some_and(|s| s.destroyed && s.queue.is_empty() && !s.running) {
             self.streams.remove(&stream);
+            self.forget_gone();
         }
+    }
+
+    /// A stream that is gone has done all its work: clocks need not speak of it any more.
+    fn forget_gone(&mut self) {
+        let Self { streams, host, .. } = self;
+        host.retain(|stream| streams.contains_key(&stream));
     }
 
     /// Forgets the streams and events of a context whose work is done.
     pub(crate) fn drop_context(&mut self, ctx: u64) {
         self.streams.retain(|_, s| s.ctx != ctx);
         self.events.retain(|_, e| e.ctx != ctx);
+        self.forget_gone();
     }
 
     pub(crate) fn reached(&self, (stream, number): Point) -> bool {
@@ -438,6 +456,14 @@ impl State {
         let number = s.submitted;
         s.clock.join(&clock);
         s.clock.add((stream, number));
+        if s.clock.len() > CLOCK_LIMIT {
+            let mut clock = std::mem::take(&mut s.clock);
+            clock.retain(|stream| self.engine.streams.contains_key(&stream));
+            if let Some(s) = self.engine.streams.get_mut(&stream) {
+                s.clock = clock;
+            }
+        }
+        let s = self.engine.streams.get(&stream).ok_or(INVALID_HANDLE)?;
         if let (Touches::Known(list), ctx) = (&touches, ctx) {
             let clock = s.clock.clone();
             for touch in list {

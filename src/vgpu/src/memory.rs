@@ -211,7 +211,8 @@ impl State {
         let Use::Segment(pool) = block.used_as else { return Ok(()) };
         let Some(piece) = self.pools.get(&pool).and_then(|p| p.piece(touch.id)) else { return Ok(()) };
         let (stream, number) = piece.born;
-        if clock.at(stream) >= number || config::lenient("ignore_stream_order") {
+        let gone = !self.engine.streams.contains_key(&stream);
+        if gone || clock.at(stream) >= number || config::lenient("ignore_stream_order") {
             return Ok(());
         }
         let what = format!(

@@ -164,7 +164,7 @@ impl State {
     /// `cuMemFreeAsync` in a stream, or `cuMemFree`, of memory that a graph has allocated.
     pub(crate) fn graph_free(&mut self, addr: u64, stream: Option<u64>) -> R {
         let owned = self.graphs.memory.get(&addr).ok_or(INVALID_VALUE)?;
-        if !owned.unfreed || owned.freed_in.contains(&owned.owner) {
+        if !owned.unfreed {
             return Err(INVALID_VALUE);
         }
         let (device, pages, size, ctx) = (owned.device, owned.pages(), owned.size, owned.ctx);

@@ -51,7 +51,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         // SAFETY: the test's own context.
-        unsafe { api::cuCtxDestroy_v2(self.ctx).unwrap() };
+        let destroyed = unsafe { api::cuCtxDestroy_v2(self.ctx) };
+        assert!(destroyed.is_ok() || std::thread::panicking());
     }
 }
 
@@ -172,6 +173,13 @@ fn captured_work_runs_at_launch_and_again_at_the_next() {
         cu!(cuStreamSynchronize(s)).unwrap();
         assert_eq!(word(addr), 9);
     }
+    begin(s, 0);
+    for value in 0..4 {
+        cu!(cuMemsetD32Async(addr, value, 16, s)).unwrap();
+    }
+    let (chain, mut edges) = (end(s).unwrap(), 0);
+    cu!(cuGraphGetEdges(chain, null_mut(), null_mut(), &raw mut edges)).unwrap();
+    assert_eq!((nodes(chain).len(), edges), (4, 3));
     let list = nodes(g);
     assert_eq!(list.len(), 1);
     assert_eq!(kind(list[0]), CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
