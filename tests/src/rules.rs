@@ -79,7 +79,7 @@ mod tests {
         let ids: HashSet<_> = rules.iter().map(|r| r.id).collect();
         assert_eq!(ids.len(), rules.len());
         for r in &rules {
-            assert!(r.says.ends_with('.') && r.says.len() > 20, "{}: {}", r.id, r.says);
+            assert!(r.says.ends_with('.') && r.says.len() > 15, "{}: {}", r.id, r.says);
             assert!(r.id.contains('.'), "{}", r.id);
         }
         assert!(rules.len() >= 200, "{} rules", rules.len());

@@ -109,6 +109,8 @@ fn run_process(rules: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
     if std::env::var_os("VGPU_STRICT").is_none() {
         command.env("VGPU_STRICT", "on");
     }
+    // Loading a function at its first launch may wait for streams that a rule keeps busy.
+    command.env("CUDA_MODULE_LOADING", "EAGER");
     let mut files = Vec::new();
     let switches = first.env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
     let devices = (first.devices > 1).then(|| ("VGPU_DEVICES".to_owned(), first.devices.to_string()));
@@ -118,7 +120,7 @@ fn run_process(rules: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let verdicts = match child {
-        Ok(child) => watch(child, rules),
+        Ok(child) => watch(child, rules, TIME_LIMIT),
         Err(e) => vec![Verdict {
             rule: first,
             outcome: Outcome::Failed(format!("the process can't be started: {e}")),
@@ -141,14 +143,15 @@ fn fresh_file(files: &mut Vec<String>) -> String {
     path
 }
 
-fn watch(mut child: Child, rules: &[Rule]) -> Vec<Verdict> {
+/// Reads what a process says of its rules; `limit` is the time that each one has.
+fn watch(mut child: Child, rules: &[Rule], limit: Duration) -> Vec<Verdict> {
     let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
     let errors = text_of(child.stderr.take().expect("stderr is a pipe"));
     let mut verdicts: Vec<Verdict> = Vec::new();
     let mut started = Instant::now();
     let mut hung = false;
     loop {
-        let line = match lines.recv_timeout(TIME_LIMIT.saturating_sub(started.elapsed())) {
+        let line = match lines.recv_timeout(limit.saturating_sub(started.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -200,7 +203,7 @@ fn ended_early(rule: &Rule, hung: bool, status: Option<ExitStatus>, said: &str) 
     let last: Vec<&str> = said.lines().rev().take(2).collect();
     let signal = status.and_then(|s| s.signal());
     if hung {
-        return Outcome::Failed(format!("did not end within {} s", TIME_LIMIT.as_secs()));
+        return Outcome::Failed("did not end in time".to_owned());
     }
     match (rule.aborts, signal) {
         (Some(word), Some(libc::SIGABRT)) if said.contains(word) => Outcome::Passed,
@@ -241,4 +244,76 @@ fn text_of(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
 /// Whether a rule can be shown on the driver that was met.
 pub fn applies(rule: &Rule, met: &Met) -> bool {
     met.is_virtual || rule.scope == Scope::Portable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::rule;
+
+    const PLAIN: Rule = rule("a.plain", "cuInit", "A rule of the tests.", || {});
+    const OTHER: Rule = rule("b.other", "cuInit", "Another rule of the tests.", || {});
+    const CRIME: Rule = rule("c.crime", "cuInit", "A rule that must be aborted.", || {}).aborts("crime");
+
+    /// Lets a shell play the process.
+    fn outcomes(rules: &[Rule], script: &str) -> Vec<Outcome> {
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let verdicts = watch(child, rules, Duration::from_millis(300));
+        verdicts.into_iter().map(|v| v.outcome).collect()
+    }
+
+    fn failed_with(outcome: &Outcome, word: &str) -> bool {
+        matches!(outcome, Outcome::Failed(why) if why.contains(word))
+    }
+
+    #[test]
+    fn a_crash_is_the_failure_of_the_rule_it_happened_in() {
+        let script =
+            r"printf '@rule a.plain\tstarted\t\n@rule a.plain\tpassed\t\n@rule b.other\tstarted\t\n'; kill -SEGV $$";
+        let got = outcomes(&[PLAIN, OTHER], script);
+        assert_eq!(got[0], Outcome::Passed);
+        assert!(failed_with(&got[1], "signal 11"), "{got:?}");
+    }
+
+    #[test]
+    fn a_hang_is_a_failure() {
+        let got = outcomes(&[PLAIN, OTHER], r"printf '@rule a.plain\tstarted\t\n'; exec sleep 30");
+        assert_eq!(got.len(), 1);
+        assert!(failed_with(&got[0], "in time"), "{got:?}");
+    }
+
+    #[test]
+    fn ending_without_a_word_is_a_failure() {
+        let got = outcomes(&[PLAIN], "exit 0");
+        assert!(failed_with(&got[0], "ended"), "{got:?}");
+    }
+
+    #[test]
+    fn a_failed_rule_leaves_the_rest_to_another_process() {
+        let script = r"printf '@rule a.plain\tstarted\t\n@rule a.plain\tfailed\tit is so\n'; exit 1";
+        assert_eq!(outcomes(&[PLAIN, OTHER], script), [Outcome::Failed("it is so".to_owned())]);
+    }
+
+    #[test]
+    fn an_abort_counts_only_where_it_must_be_and_with_its_reason() {
+        let aborting = r"printf '@rule c.crime\tstarted\t\n'; echo 'crime: freed twice' >&2; kill -ABRT $$";
+        assert_eq!(outcomes(&[CRIME], aborting), [Outcome::Passed]);
+        let silent = r"printf '@rule c.crime\tstarted\t\n'; kill -ABRT $$";
+        assert!(failed_with(&outcomes(&[CRIME], silent)[0], "without a word"));
+        let went_on = r"printf '@rule c.crime\tstarted\t\n@rule c.crime\tpassed\t\n'";
+        assert!(failed_with(&outcomes(&[CRIME], went_on)[0], "went on"));
+        let unexpected = r"printf '@rule a.plain\tstarted\t\n'; kill -ABRT $$";
+        assert!(failed_with(&outcomes(&[PLAIN], unexpected)[0], "signal 6"));
+    }
+
+    #[test]
+    fn what_is_printed_besides_the_verdicts_is_left_alone() {
+        let script = r"echo noise; printf '@rule a.plain\tstarted\t\nmore\n@rule a.plain\tskipped\tno device\n'";
+        assert_eq!(outcomes(&[PLAIN], script), [Outcome::Skipped("no device".to_owned())]);
+    }
 }
