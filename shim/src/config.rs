@@ -53,8 +53,8 @@ enum Values {
     Path,
     /// The switches of the pool.
     Pool,
-    /// Anything; only a build with faults reads it.
-    #[cfg(feature = "faults")]
+    /// Anything; only a build with faults or mutations reads it.
+    #[cfg(any(feature = "faults", feature = "pool-mutations"))]
     Any,
     /// Its feature is not in this build: only the values that ask for nothing are possible.
     NotBuilt { feature: &'static str, nothing: &'static [&'static str] },
@@ -88,6 +88,8 @@ static KNOWN: &[Known] = &[
     not_built("WEIR_STACKS", "off", "the journal", &["off"]),
     not_built("WEIR_OOM_TEXT", "off", "the out-of-memory report", &["off"]),
     not_built("WEIR_TF_ALLOCATOR", "keep", "the choice of TensorFlow's allocator", &["keep"]),
+    #[cfg(feature = "pool-mutations")]
+    Known { name: "WEIR_POOL_MUTATION", default: "", values: Values::Any },
     #[cfg(feature = "faults")]
     Known { name: "WEIR_FAULT", default: "", values: Values::Any },
 ];

@@ -40,6 +40,21 @@ macro_rules! real {
 /// An exported function. A plain one is a count and a jump; one with a body runs it under the guard.
 /// The calling convention lets a thread's cancellation unwind through it.
 macro_rules! export {
+    (hooked work forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    let _queueing = crate::served::work::enter();
+                    // SAFETY: as for any plain export.
+                    unsafe { transmute::<usize, Real>(real)($($arg),*) }
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
     (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]

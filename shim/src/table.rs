@@ -136,7 +136,7 @@ hook_table! { $
         "cuMemRangeGetAttributes";
         "cuPointerGetAttribute" => { cuPointerGetAttribute: hooks::query::attribute };
         "cuPointerGetAttributes" => { cuPointerGetAttributes: hooks::query::attributes };
-        "cuPointerSetAttribute";
+        "cuPointerSetAttribute" => { cuPointerSetAttribute: hooks::query::set_attribute };
         "cuDeviceGetGraphMemAttribute";
         "cuDeviceSetGraphMemAttribute";
         "cuDeviceGraphMemTrim";
@@ -177,8 +177,8 @@ hook_table! { $
         "cuVDPAUCtxCreate";
     }
     stream {
-        "cuStreamCreate";
-        "cuStreamCreateWithPriority";
+        "cuStreamCreate" => { cuStreamCreate: hooks::stream::create };
+        "cuStreamCreateWithPriority" => { cuStreamCreateWithPriority: hooks::stream::create_with_priority };
         "cuGreenCtxStreamCreate";
         "cuStreamDestroy" => {
             cuStreamDestroy: hooks::stream::destroy,
@@ -212,7 +212,7 @@ hook_table! { $
         };
         "cuStreamBeginCaptureToGraph" => { cuStreamBeginCaptureToGraph: hooks::capture::begin_to_graph };
         "cuStreamBeginCaptureToCig" => { cuStreamBeginCaptureToCig: hooks::capture::begin_to_cig };
-        "cuStreamBeginRecaptureToGraph";
+        "cuStreamBeginRecaptureToGraph" => { cuStreamBeginRecaptureToGraph: hooks::capture::begin_recapture };
         "cuStreamEndCapture" => { cuStreamEndCapture: hooks::capture::end };
         "cuStreamEndCaptureToCig" => { cuStreamEndCaptureToCig: hooks::capture::end_to_cig };
         "cuThreadExchangeStreamCaptureMode";
@@ -229,8 +229,72 @@ hook_table! { $
         "cuGraphInstantiateWithFlags";
         "cuGraphInstantiateWithParams";
         "cuGraphExecDestroy";
+        "cuGraphAddEventRecordNode" => { cuGraphAddEventRecordNode: hooks::graph::add_record };
+        "cuGraphEventRecordNodeSetEvent" => { cuGraphEventRecordNodeSetEvent: hooks::graph::set_event };
+        "cuGraphExecEventRecordNodeSetEvent" => { cuGraphExecEventRecordNodeSetEvent: hooks::graph::set_exec_event };
+        "cuGraphNodeSetParams" => {
+            cuGraphNodeSetParams: hooks::graph::set_parameters,
+            cuGraphNodeSetParams_v2: hooks::graph::set_parameters,
+        };
+        "cuGraphExecNodeSetParams" => { cuGraphExecNodeSetParams: hooks::graph::set_exec_parameters };
         "cuGraphUpload";
+    }
+    // Whatever queues work on the device: held back while the pool has stopped it (served/work.rs).
+    work {
+        "cuLaunch";
+        "cuLaunchCooperativeKernel";
+        "cuLaunchCooperativeKernelMultiDevice";
+        "cuLaunchGrid";
+        "cuLaunchGridAsync";
+        "cuLaunchKernel";
+        "cuLaunchKernelEx";
         "cuGraphLaunch";
+        "cuMemcpy";
+        "cuMemcpy2D";
+        "cuMemcpy2DAsync";
+        "cuMemcpy2DUnaligned";
+        "cuMemcpy3D";
+        "cuMemcpy3DAsync";
+        "cuMemcpy3DBatchAsync";
+        "cuMemcpy3DPeer";
+        "cuMemcpy3DPeerAsync";
+        "cuMemcpy3DWithAttributesAsync";
+        "cuMemcpyAsync";
+        "cuMemcpyAtoA";
+        "cuMemcpyAtoD";
+        "cuMemcpyAtoH";
+        "cuMemcpyAtoHAsync";
+        "cuMemcpyBatchAsync";
+        "cuMemcpyDtoA";
+        "cuMemcpyDtoD";
+        "cuMemcpyDtoDAsync";
+        "cuMemcpyDtoH";
+        "cuMemcpyDtoHAsync";
+        "cuMemcpyHtoA";
+        "cuMemcpyHtoAAsync";
+        "cuMemcpyHtoD";
+        "cuMemcpyHtoDAsync";
+        "cuMemcpyPeer";
+        "cuMemcpyPeerAsync";
+        "cuMemcpyWithAttributesAsync";
+        "cuMemBatchDecompressAsync";
+        "cuMemsetD16";
+        "cuMemsetD16Async";
+        "cuMemsetD2D16";
+        "cuMemsetD2D16Async";
+        "cuMemsetD2D32";
+        "cuMemsetD2D32Async";
+        "cuMemsetD2D8";
+        "cuMemsetD2D8Async";
+        "cuMemsetD32";
+        "cuMemsetD32Async";
+        "cuMemsetD8";
+        "cuMemsetD8Async";
+        "cuStreamBatchMemOp";
+        "cuStreamWaitValue32";
+        "cuStreamWaitValue64";
+        "cuStreamWriteValue32";
+        "cuStreamWriteValue64";
     }
     code {
         "cuModuleLoad";
@@ -285,57 +349,6 @@ pub(crate) struct Unhooked {
 /// function of the ABI list either in [`hook_table!`] or here.
 pub(crate) static UNHOOKED: &[Unhooked] = &[
     Unhooked {
-        reason: "copies bytes between ranges that exist already; takes no memory and orders only its own stream",
-        names: &[
-            "cuMemcpy",
-            "cuMemcpy2D",
-            "cuMemcpy2DAsync",
-            "cuMemcpy2DUnaligned",
-            "cuMemcpy3D",
-            "cuMemcpy3DAsync",
-            "cuMemcpy3DBatchAsync",
-            "cuMemcpy3DPeer",
-            "cuMemcpy3DPeerAsync",
-            "cuMemcpy3DWithAttributesAsync",
-            "cuMemcpyAsync",
-            "cuMemcpyAtoA",
-            "cuMemcpyAtoD",
-            "cuMemcpyAtoH",
-            "cuMemcpyAtoHAsync",
-            "cuMemcpyBatchAsync",
-            "cuMemcpyDtoA",
-            "cuMemcpyDtoD",
-            "cuMemcpyDtoDAsync",
-            "cuMemcpyDtoH",
-            "cuMemcpyDtoHAsync",
-            "cuMemcpyHtoA",
-            "cuMemcpyHtoAAsync",
-            "cuMemcpyHtoD",
-            "cuMemcpyHtoDAsync",
-            "cuMemcpyPeer",
-            "cuMemcpyPeerAsync",
-            "cuMemcpyWithAttributesAsync",
-            "cuMemBatchDecompressAsync",
-        ],
-    },
-    Unhooked {
-        reason: "writes a pattern into a range that exists already",
-        names: &[
-            "cuMemsetD16",
-            "cuMemsetD16Async",
-            "cuMemsetD2D16",
-            "cuMemsetD2D16Async",
-            "cuMemsetD2D32",
-            "cuMemsetD2D32Async",
-            "cuMemsetD2D8",
-            "cuMemsetD2D8Async",
-            "cuMemsetD32",
-            "cuMemsetD32Async",
-            "cuMemsetD8",
-            "cuMemsetD8Async",
-        ],
-    },
-    Unhooked {
         reason: "moves or advises pages of managed memory, which counts in full from cuMemAllocManaged on",
         names: &[
             "cuMemAdvise",
@@ -343,16 +356,6 @@ pub(crate) static UNHOOKED: &[Unhooked] = &[
             "cuMemPrefetchBatchAsync",
             "cuMemDiscardBatchAsync",
             "cuMemDiscardAndPrefetchBatchAsync",
-        ],
-    },
-    Unhooked {
-        reason: "reads or writes one word of a range that exists already, in stream order",
-        names: &[
-            "cuStreamBatchMemOp",
-            "cuStreamWaitValue32",
-            "cuStreamWaitValue64",
-            "cuStreamWriteValue32",
-            "cuStreamWriteValue64",
         ],
     },
     Unhooked {

@@ -3,7 +3,7 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, capture, stream};
+use crate::served::{self, capture, stream, work};
 use weir_cuda::*;
 
 pub(crate) type Begin = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
@@ -17,15 +17,25 @@ pub(crate) type BeginToGraph = unsafe extern "C-unwind" fn(
     CUstreamCaptureMode,
 ) -> CUresult;
 pub(crate) type BeginToCig = unsafe extern "C-unwind" fn(CUstream, *mut CUstreamCigCaptureParams) -> CUresult;
+pub(crate) type BeginRecapture = unsafe extern "C-unwind" fn(
+    CUstream,
+    CUstreamCaptureMode,
+    CUgraph,
+    CUgraphRecaptureCallback,
+    *mut core::ffi::c_void,
+) -> CUresult;
 pub(crate) type End = unsafe extern "C-unwind" fn(CUstream, *mut CUgraph) -> CUresult;
 
 /// Notes a capture around the call that begins it.
 fn beginning(variant: Variant, stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let lane = if served::on() { stream::lane(stream, per_thread(variant, stream)) } else { None };
+    let _queueing = work::enter();
+    let calm = capture::beginning();
     let result = begin();
     if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
         capture::began(lane);
     }
+    drop(calm);
     result
 }
 
@@ -79,6 +89,21 @@ pub(crate) unsafe fn begin_to_cig(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream, parameters) }))
+}
+
+/// `cuStreamBeginRecaptureToGraph`.
+pub(crate) unsafe fn begin_recapture(
+    call: &Call<BeginRecapture, CUresult>,
+    stream: CUstream,
+    mode: CUstreamCaptureMode,
+    graph: CUgraph,
+    callback: CUgraphRecaptureCallback,
+    data: *mut core::ffi::c_void,
+) -> CUresult {
+    beginning(call.variant, stream, || {
+        // SAFETY: the caller's own arguments.
+        call.forward(|real| unsafe { real(stream, mode, graph, callback, data) })
+    })
 }
 
 /// `cuStreamEndCapture`.

@@ -2,7 +2,7 @@
 
 use crate::guard::Call;
 use crate::served::mempools::{self, Pooled};
-use crate::served::{self, Served, capture, device_attribute, ipc, stream};
+use crate::served::{self, Served, capture, device_attribute, pins, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_pool::Request;
@@ -160,17 +160,9 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
         // SAFETY: the caller's own argument.
         return call.forward(|real| unsafe { real(dptr) });
     };
-    if capture::under_way() {
-        // The driver refuses to free under some captures. A free of nothing tells.
-        // SAFETY: frees nothing.
-        let told = unsafe { call.real()(0) };
-        if told == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
-            return told;
-        }
-    }
     match served.pool.free(&served.driver, dptr) {
         Ok(_) => {
-            ipc::freed(served, dptr);
+            pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS
         }
         Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
@@ -194,7 +186,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     served::may_reach(lane.ordinal, served.ordinal);
     match served.pool.free_async(dptr, lane.id, lane.ctx) {
         Ok(_) => {
-            ipc::freed(served, dptr);
+            pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS
         }
         Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,

@@ -1,7 +1,7 @@
 //! What is told about memory: always the job's allocations, never weir's arenas.
 
 use crate::guard::Call;
-use crate::served::{self, Served, mempools};
+use crate::served::{self, Served, ipc, mempools};
 use CUpointer_attribute as A;
 use core::ffi::{c_uint, c_void};
 use weir_cuda::{CUdeviceptr, CUpointer_attribute, CUresult};
@@ -10,6 +10,7 @@ use weir_pool::BlockInfo;
 pub(crate) type Info = unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> CUresult;
 pub(crate) type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
 pub(crate) type Attribute = unsafe extern "C-unwind" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
+pub(crate) type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
 pub(crate) type Attributes =
     unsafe extern "C-unwind" fn(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr) -> CUresult;
 
@@ -17,6 +18,9 @@ pub(crate) type Attributes =
 const FIRST_ID: u64 = 1 << 56;
 /// No allocation starts here: the driver answers for it as for any pointer that it does not know.
 const NOWHERE: CUdeviceptr = 0;
+
+/// Bit of a block's word: synchronous memory operations were asked for.
+const SYNC_MEMOPS: u64 = 1 << 63;
 
 /// `cuMemGetInfo`: what the pool holds and the job does not is free.
 pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
@@ -38,20 +42,21 @@ pub(crate) unsafe fn address_range(
     size: *mut usize,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if served::owner(ptr).is_none() {
+    let known = served::block(ptr).map(|(_, block)| (block.addr, block.bytes)).or_else(|| ipc::opened(ptr));
+    let Some((start, bytes)) = known else {
+        if served::owner(ptr).is_some() {
+            return CUresult::CUDA_ERROR_NOT_FOUND;
+        }
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(base, size, ptr) });
-    }
-    let Some((_, block)) = served::block(ptr) else {
-        return CUresult::CUDA_ERROR_NOT_FOUND;
     };
     if !base.is_null() {
         // SAFETY: the caller's place for the result.
-        unsafe { *base = block.addr };
+        unsafe { *base = start };
     }
     if !size.is_null() {
         // SAFETY: as above.
-        unsafe { *size = block.bytes as usize };
+        unsafe { *size = bytes as usize };
     }
     CUresult::CUDA_SUCCESS
 }
@@ -60,8 +65,8 @@ pub(crate) unsafe fn address_range(
 enum Answer {
     /// This 64-bit number.
     Number(u64),
-    /// True, in whatever width the driver writes truth.
-    True,
+    /// True or false, in whatever width the driver writes truth.
+    Truth(bool),
     /// What the driver says of the memory behind it.
     Drivers,
 }
@@ -79,10 +84,21 @@ fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute) ->
         }
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE | A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Answer::Number(block.bytes),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Answer::Number(0),
-        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => Answer::True,
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => Answer::Truth(true),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Answer::Truth(block.tag & SYNC_MEMOPS != 0),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if ordered => {
             mempools::handle_of(served, block.mempool).map_or(Answer::Drivers, Answer::Number)
         }
+        _ => Answer::Drivers,
+    }
+}
+
+/// An answer about a block that another process exported.
+fn answer_of_opened(start: u64, bytes: u64, attribute: CUpointer_attribute) -> Answer {
+    match attribute {
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Answer::Number(start),
+        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE | A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Answer::Number(bytes),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Answer::Number(0),
         _ => Answer::Drivers,
     }
 }
@@ -96,7 +112,7 @@ unsafe fn write(answer: &Answer, data: *mut c_void) {
         // SAFETY: the caller vouches for the place; these attributes are 64-bit numbers or pointers.
         Answer::Number(value) => unsafe { data.cast::<u64>().write_unaligned(*value) },
         // SAFETY: as above; the lowest byte of a boolean or an integer.
-        Answer::True => unsafe { data.cast::<u8>().write(1) },
+        Answer::Truth(value) => unsafe { data.cast::<u8>().write(u8::from(*value)) },
         Answer::Drivers => {}
     }
 }
@@ -110,7 +126,12 @@ pub(crate) unsafe fn attribute(
 ) -> CUresult {
     if served::owner(ptr).is_none() {
         // SAFETY: the caller's own arguments.
-        return call.forward(|real| unsafe { real(data, attribute, ptr) });
+        let result = call.forward(|real| unsafe { real(data, attribute, ptr) });
+        if let Some((start, bytes)) = ipc::opened(ptr).filter(|_| result == CUresult::CUDA_SUCCESS) {
+            // SAFETY: the driver has just written there.
+            unsafe { write(&answer_of_opened(start, bytes, attribute), data) };
+        }
+        return result;
     }
     let Some((served, block)) = served::block(ptr) else {
         // SAFETY: the caller's own place; the driver refuses the pointer.
@@ -149,6 +170,27 @@ pub(crate) unsafe fn attributes(
     for nth in 0..count as usize {
         // SAFETY: the driver has read `count` attributes and written to as many places.
         unsafe { write(&answer(served, &block, *attributes.add(nth)), *data.add(nth)) };
+    }
+    result
+}
+
+/// `cuPointerSetAttribute`: the driver does it, the block remembers it.
+pub(crate) unsafe fn set_attribute(
+    call: &Call<SetAttribute, CUresult>,
+    value: *const c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(value, attribute, ptr) });
+    if result == CUresult::CUDA_SUCCESS
+        && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        && let Some((served, block)) = served::block(ptr)
+    {
+        // SAFETY: the driver has read the attribute's integer from there.
+        let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
+        let tag = if on { block.tag | SYNC_MEMOPS } else { block.tag & !SYNC_MEMOPS };
+        let _ = served.pool.set_tag(block.addr, tag);
     }
     result
 }

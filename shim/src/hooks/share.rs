@@ -2,7 +2,7 @@
 //! memory of the driver's, and what is shared stays where it is.
 
 use crate::guard::Call;
-use crate::served::{self, ipc};
+use crate::served::{self, ipc, pins};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use weir_cuda::*;
 
@@ -120,11 +120,11 @@ pub(crate) unsafe fn handle_for_range(
     kind: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    let pinned = served::block(ptr).filter(|(served, block)| ipc::pin(served, block.addr));
+    let pinned = served::block(ptr).filter(|(served, block)| pins::pin(served, block.addr));
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(handle, ptr, size, kind, flags) });
     if let Some((served, block)) = pinned.filter(|_| result != CUresult::CUDA_SUCCESS) {
-        ipc::unpin(served, block.addr);
+        pins::unpin(served, block.addr);
     }
     result
 }

@@ -2,15 +2,45 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, Served, capture, stream};
-use core::ffi::c_uint;
+use crate::served::{self, Served, capture, quiet, stream};
+use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream};
 use weir_pool::Proof;
 
 pub(crate) type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 pub(crate) type Wait = unsafe extern "C-unwind" fn(CUstream, CUevent, c_uint) -> CUresult;
 
+pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
+pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
+
 type Proofs = Vec<(&'static Served, Proof)>;
+
+/// Notes a created stream, so that weir can ask all of them whether the device is idle.
+unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {
+    let result = create();
+    if result == CUresult::CUDA_SUCCESS && served::on() && !place.is_null() {
+        // SAFETY: after success the place holds the stream.
+        stream::created(unsafe { *place }, quiet::current());
+    }
+    result
+}
+
+/// `cuStreamCreate`.
+pub(crate) unsafe fn create(call: &Call<Create, CUresult>, stream: *mut CUstream, flags: c_uint) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { creating(stream, || call.forward(|real| real(stream, flags))) }
+}
+
+/// `cuStreamCreateWithPriority`.
+pub(crate) unsafe fn create_with_priority(
+    call: &Call<CreateWithPriority, CUresult>,
+    stream: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { creating(stream, || call.forward(|real| real(stream, flags, priority))) }
+}
 
 /// A call that tells, by success, that a stream has finished what was queued before the call.
 fn settles(call: &Call<OfStream, CUresult>, stream: CUstream, per_thread: bool) -> CUresult {

@@ -3,9 +3,12 @@
 use super::stream::Lane;
 use super::{pools_reached_by, real};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
 
+/// Held for reading while weir uses streams of the job's, for writing while a capture begins: so no
+/// call of weir's ever becomes part of one.
+static CALM: RwLock<()> = RwLock::new(());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LIST: Mutex<Vec<Lane>> = Mutex::new(Vec::new());
 
@@ -13,6 +16,17 @@ static LIST: Mutex<Vec<Lane>> = Mutex::new(Vec::new());
 #[inline]
 pub(crate) fn under_way() -> bool {
     COUNT.load(Ordering::Acquire) > 0
+}
+
+/// While it is held no capture is under way and none begins; `None` if one is.
+pub(crate) fn calm() -> Option<RwLockReadGuard<'static, ()>> {
+    let calm = CALM.read().unwrap_or_else(PoisonError::into_inner);
+    if under_way() { None } else { Some(calm) }
+}
+
+/// Held around the call that begins a capture.
+pub(crate) fn beginning() -> RwLockWriteGuard<'static, ()> {
+    CALM.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether `stream` is part of a capture; costs a driver call only while there is one.

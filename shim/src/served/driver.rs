@@ -4,7 +4,7 @@
 use super::contexts::{self, ALIVE};
 use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
-use super::{device_attribute, reaches, stream, work};
+use super::{capture, device_attribute, reaches, stream, work};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
@@ -37,6 +37,8 @@ fn refused(code: CUresult) -> BackingError {
 }
 
 const GONE: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_INVALID_HANDLE.0 as i32);
+
+const CAPTURING: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0 as i32);
 
 impl Driver {
     /// The driver for a device. `owner` is a context where the device has only plain memory.
@@ -88,11 +90,14 @@ impl Driver {
         });
     }
 
-    fn each_context(&self, act: impl Fn() -> CUresult) -> Result<(), BackingError> {
+    /// Waits for all work of every context that can reach this memory.
+    pub(crate) fn wait_for_all(&self) -> Result<(), BackingError> {
+        let _calm = capture::calm().ok_or(CAPTURING)?;
         let _alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
         for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)) {
             let Ok(_within) = Within::context(slot.ctx()) else { continue };
-            done(act()).map_err(refused)?;
+            // SAFETY: waits for the current context's work.
+            done(unsafe { real::cuCtxSynchronize() }).map_err(refused)?;
         }
         Ok(())
     }
@@ -173,6 +178,7 @@ impl Backing for Driver {
     }
 
     fn fence_record(&self, stream: u64) -> Result<Fence, BackingError> {
+        let _calm = capture::calm().ok_or(CAPTURING)?;
         let recorded = stream::with(stream, |ctx, handle| {
             let _within = Within::context(ctx).map_err(refused)?;
             let mut event: CUevent = core::ptr::null_mut();
@@ -205,6 +211,7 @@ impl Backing for Driver {
     }
 
     fn fence_wait(&self, stream: u64, fence: Fence) -> Result<(), BackingError> {
+        let _calm = capture::calm().ok_or(CAPTURING)?;
         let waited = stream::with(stream, |ctx, handle| {
             let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
             fences.as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?;
@@ -225,8 +232,7 @@ impl Backing for Driver {
     }
 
     fn synchronise(&self) -> Result<(), BackingError> {
-        // SAFETY: waits for the current context's work.
-        self.each_context(|| unsafe { real::cuCtxSynchronize() })
+        self.wait_for_all()
     }
 
     fn quiesce(&self) -> Result<bool, BackingError> {

@@ -1,76 +1,266 @@
-//! Blocks of the pool that other processes or devices use: pinned until they are freed.
+//! Legacy sharing of the pool's blocks between processes. Mapped memory has no legacy handle, so an
+//! opaque one is made: it names an abstract socket of the exporting process and a secret. Who knows
+//! both and runs as the same user is sent the descriptors of the memory behind the block, and maps
+//! them. The exporter answers from a thread of its own, started at the first export; the block stays
+//! where it is until it is freed.
 
-use super::Served;
+use super::quiet::{Relaxed, current};
+use super::real::{self, done};
+use super::{Served, pins};
+use crate::served::transport::{self, Part};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
-use weir_cuda::{CUdeviceptr, CUipcMemHandle, CUresult};
+use weir_cuda::*;
 use weir_pool::BlockInfo;
 
-/// Address and pool of every pinned block.
-static PINNED: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// What an opaque handle begins with.
+const MAGIC: [u8; 8] = *b"\x7fweirIPC";
+const FD: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-fn key(served: &Served) -> usize {
-    core::ptr::from_ref(served) as usize
+/// What an opaque handle says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Ticket {
+    /// The exporter.
+    pid: u32,
+    /// Its socket.
+    socket: u64,
+    /// The secret of the block.
+    secret: [u8; 16],
 }
 
-/// Pins a block, once however often it is shared. False: it is no block.
-pub(crate) fn pin(served: &'static Served, addr: u64) -> bool {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if served.pool.pin(addr).is_err() {
-        return false;
+/// A block that was exported.
+struct Exported {
+    served: &'static Served,
+    addr: u64,
+    bytes: u64,
+    buffer: u64,
+    ticket: Ticket,
+}
+
+/// Memory of another process, mapped here.
+struct Opened {
+    ticket: Ticket,
+    ptr: u64,
+    bytes: u64,
+    space: (u64, u64),
+    parts: Vec<(u64, u64)>,
+    users: usize,
+}
+
+static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+static OPENED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static SOCKET: Mutex<Option<u64>> = Mutex::new(None);
+
+impl Ticket {
+    fn write(&self) -> CUipcMemHandle {
+        let mut bytes = [0u8; 64];
+        let fields = MAGIC.into_iter().chain(self.pid.to_le_bytes()).chain(self.socket.to_le_bytes());
+        for (to, from) in bytes.iter_mut().zip(fields.chain(self.secret)) {
+            *to = from;
+        }
+        CUipcMemHandle { reserved: bytes.map(|byte| byte as core::ffi::c_char) }
     }
-    pinned.push((addr, key(served)));
-    COUNT.store(pinned.len(), Ordering::Release);
-    true
-}
 
-/// Undoes one [`pin`].
-pub(crate) fn unpin(served: &'static Served, addr: u64) {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = pinned.iter().position(|known| *known == (addr, key(served))) {
-        pinned.swap_remove(at);
-        COUNT.store(pinned.len(), Ordering::Release);
-        let _ = served.pool.unpin(addr);
+    fn read(handle: &CUipcMemHandle) -> Option<Self> {
+        let bytes = handle.reserved.map(|byte| byte as u8);
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (pid, rest) = rest.split_first_chunk::<4>()?;
+        let (socket, rest) = rest.split_first_chunk::<8>()?;
+        let (secret, _) = rest.split_first_chunk::<16>()?;
+        let ticket = Self { pid: u32::from_le_bytes(*pid), socket: u64::from_le_bytes(*socket), secret: *secret };
+        (*magic == MAGIC).then_some(ticket)
     }
-}
-
-/// A block was freed: whoever frees what others still use has ended their use, as with plain memory.
-#[inline]
-pub(crate) fn freed(served: &'static Served, addr: u64) {
-    if COUNT.load(Ordering::Acquire) > 0 {
-        release(served, addr);
-    }
-}
-
-#[cold]
-fn release(served: &'static Served, addr: u64) {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    let pins = pinned.iter().filter(|known| **known == (addr, key(served))).count();
-    pinned.retain(|known| *known != (addr, key(served)));
-    COUNT.store(pinned.len(), Ordering::Release);
-    drop(pinned);
-    for _ in 0..pins {
-        let _ = served.pool.unpin(addr);
-    }
-}
-
-/// The opaque handle of a block.
-pub(crate) fn export(_served: &'static Served, _block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
 /// Whether a handle is weir's own.
-pub(crate) fn is_own(_handle: &CUipcMemHandle) -> bool {
-    false
+pub(crate) fn is_own(handle: &CUipcMemHandle) -> bool {
+    Ticket::read(handle).is_some()
 }
 
-/// Opens a handle of another process.
-pub(crate) fn open(_handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+/// The opaque handle of a block: the same as often as it is asked for.
+pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
+    const FAILED: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = exported.iter().find(|known| known.addr == block.addr && known.buffer == block.buffer) {
+        return Ok(known.ticket.write());
+    }
+    let socket = serve().ok_or(FAILED)?;
+    let secret = transport::secret().ok_or(FAILED)?;
+    if !pins::pin(served, block.addr) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let ticket = Ticket { pid: std::process::id(), socket, secret };
+    // What was exported and freed since is forgotten here, where it is cheap to look.
+    exported.retain(|known| known.served.pool.lookup(known.addr).is_some_and(|block| block.buffer == known.buffer));
+    exported.push(Exported { served, addr: block.addr, bytes: block.bytes, buffer: block.buffer, ticket });
+    Ok(ticket.write())
+}
+
+/// Starts the thread that answers importers, once.
+fn serve() -> Option<u64> {
+    let mut socket = SOCKET.lock().unwrap_or_else(PoisonError::into_inner);
+    if socket.is_none() {
+        let name = u64::from_le_bytes(*transport::secret()?.first_chunk()?);
+        let listener = transport::listen(std::process::id(), name)?;
+        transport::spawn(move || {
+            while let Some(importer) = transport::accept(&listener) {
+                // An importer that breaks off is its own business.
+                let _ = answer(&importer);
+            }
+        })?;
+        *socket = Some(name);
+    }
+    *socket
+}
+
+/// Sends the descriptors of the block whose secret the importer knows.
+fn answer(importer: &OwnedFd) -> Option<()> {
+    let secret = transport::receive_secret(importer)?;
+    let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = exported.iter().find(|known| known.ticket.secret == secret)?;
+    known.served.pool.lookup(known.addr).filter(|block| block.buffer == known.buffer)?;
+    let (addr, end) = (known.addr, known.addr + known.bytes);
+    let mut extents = Vec::new();
+    let mut at = addr;
+    while at < end {
+        let (mut base, mut size) = (0, 0);
+        // SAFETY: both places are live locals. The real answer is about the one mapping.
+        done(unsafe { real::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, at) }).ok()?;
+        extents.push((base, size as u64));
+        at = (base + size as u64).max(at + 1);
+    }
+    let offset = addr - extents.first()?.0;
+    transport::send_header(importer, [extents.len() as u64, offset, known.bytes])?;
+    for (base, size) in extents {
+        transport::send_part(importer, &Part { size, fd: descriptor(base)? })?;
+    }
+    Some(())
+}
+
+/// A descriptor of the physical memory that is mapped at `addr`.
+fn descriptor(addr: u64) -> Option<OwnedFd> {
+    let mut handle = 0;
+    // SAFETY: the place is a live local; the address is mapped and pinned.
+    done(unsafe { real::cuMemRetainAllocationHandle(&raw mut handle, addr as *mut c_void) }).ok()?;
+    let mut fd: c_int = -1;
+    // SAFETY: for this handle type the place is that of an int.
+    let result = unsafe { real::cuMemExportToShareableHandle((&raw mut fd).cast(), handle, FD, 0) };
+    // SAFETY: gives back what was retained above.
+    unsafe { real::cuMemRelease(handle) };
+    done(result).ok()?;
+    // SAFETY: the driver has just made it for us.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens a handle: the same address as often as it is opened.
+pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let ticket = Ticket::read(handle).ok_or(invalid)?;
+    // A handle is for other processes, as with plain memory.
+    if ticket.pid == std::process::id() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let device = super::context(current()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.ordinal();
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = opened.iter_mut().find(|known| known.ticket == ticket) {
+        known.users += 1;
+        return Ok(known.ptr);
+    }
+    let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
+    let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
+    let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
+    let parts = parts.ok_or(invalid)?;
+    let _relaxed = Relaxed::enter();
+    let fresh = map(device, &parts, ticket, offset, bytes)?;
+    let ptr = fresh.ptr;
+    opened.push(fresh);
+    OPENED_COUNT.store(opened.len(), Ordering::Release);
+    Ok(ptr)
+}
+
+/// Maps the parts one behind the other.
+fn map(device: i32, parts: &[Part], ticket: Ticket, offset: u64, bytes: u64) -> Result<Opened, CUresult> {
+    let total: u64 = parts.iter().map(|part| part.size).sum();
+    let mut start = 0;
+    // SAFETY: the place is a live local; the driver chooses the address.
+    done(unsafe { real::cuMemAddressReserve(&raw mut start, total as usize, 0, 0, 0) })?;
+    let mut opened = Opened { ticket, ptr: start + offset, bytes, space: (start, total), parts: Vec::new(), users: 1 };
+    let mut at = start;
+    for part in parts {
+        let mut handle = 0;
+        // SAFETY: the descriptor is open; the driver takes its number as a pointer's value.
+        let fd = part.fd.as_raw_fd() as usize as *mut c_void;
+        let mut result = unsafe { real::cuMemImportFromShareableHandle(&raw mut handle, fd, FD) };
+        if result == CUresult::CUDA_SUCCESS {
+            // SAFETY: our own space and handle; the mapping keeps the memory after the release.
+            unsafe {
+                result = real::cuMemMap(at, part.size as usize, 0, handle, 0);
+                real::cuMemRelease(handle);
+            }
+        }
+        if let Err(code) = done(result) {
+            unmap(&opened);
+            return Err(code);
+        }
+        opened.parts.push((at, part.size));
+        at += part.size;
+    }
+    let access = CUmemAccessDesc {
+        location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: our own mappings; the description lives through the call.
+    if let Err(code) = done(unsafe { real::cuMemSetAccess(start, total as usize, &raw const access, 1) }) {
+        unmap(&opened);
+        return Err(code);
+    }
+    Ok(opened)
+}
+
+fn unmap(opened: &Opened) {
+    // SAFETY: our own mappings and space; whoever closed them is through with them.
+    unsafe {
+        for (at, size) in &opened.parts {
+            real::cuMemUnmap(*at, *size as usize);
+        }
+        real::cuMemAddressFree(opened.space.0, opened.space.1 as usize);
+    }
 }
 
 /// Closes what [`open`] gave; `None`: it is none of weir's.
-pub(crate) fn close(_ptr: CUdeviceptr) -> Option<CUresult> {
-    None
+pub(crate) fn close(ptr: CUdeviceptr) -> Option<CUresult> {
+    if OPENED_COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = opened.iter().position(|known| known.ptr == ptr)?;
+    let known = opened.get_mut(at)?;
+    known.users -= 1;
+    if known.users > 0 {
+        return Some(CUresult::CUDA_SUCCESS);
+    }
+    // Unmapping is no fence: work that was queued on the memory must have finished.
+    // SAFETY: waits for the current context's work.
+    if let Err(code) = done(unsafe { real::cuCtxSynchronize() }) {
+        known.users += 1;
+        return Some(code);
+    }
+    let gone = opened.swap_remove(at);
+    OPENED_COUNT.store(opened.len(), Ordering::Release);
+    drop(opened);
+    let _relaxed = Relaxed::enter();
+    unmap(&gone);
+    Some(CUresult::CUDA_SUCCESS)
+}
+
+/// Start and size of the opened block that holds `ptr`.
+pub(crate) fn opened(ptr: CUdeviceptr) -> Option<(u64, u64)> {
+    if OPENED_COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = opened.iter().find(|known| (known.ptr..known.ptr + known.bytes).contains(&ptr))?;
+    Some((known.ptr, known.bytes))
 }

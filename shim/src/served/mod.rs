@@ -11,10 +11,12 @@ mod driver;
 pub(crate) mod events;
 pub(crate) mod ipc;
 pub(crate) mod mempools;
+pub(crate) mod pins;
 pub(crate) mod quiet;
 pub(crate) mod real;
 pub(crate) mod stream;
 pub(crate) mod switches;
+mod transport;
 pub(crate) mod work;
 
 use crate::job;
@@ -221,6 +223,8 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
 fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
     type A = CUdevice_attribute;
     let _relaxed = Relaxed::enter();
+    #[cfg(feature = "pool-mutations")]
+    mutate();
     let switches = &job::active()?.config.pool;
     let mut total = 0;
     // SAFETY: the place is a live local.
@@ -260,6 +264,15 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
     LIST.get(place)?.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release);
     COUNT.fetch_max(place + 1, Ordering::AcqRel);
     Some(served)
+}
+
+/// Switches on the deliberate defect that `WEIR_POOL_MUTATION` names.
+#[cfg(feature = "pool-mutations")]
+fn mutate() {
+    let wanted = std::env::var("WEIR_POOL_MUTATION").unwrap_or_default();
+    if let Some(mutation) = weir_pool::Mutation::ALL.into_iter().find(|known| format!("{known:?}") == wanted) {
+        weir_pool::set_mutation(mutation);
+    }
 }
 
 /// Work of the device `from` may touch memory of the device `memory` from now on.
@@ -311,7 +324,7 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     }
     for served in pools_reached_by(ordinal) {
         let blocks = served.pool.context_destroyed(&served.driver, ctx);
-        blocks.iter().for_each(|block| ipc::freed(served, block.addr));
+        blocks.iter().for_each(|block| pins::freed(served, block.addr));
     }
 }
 

@@ -44,7 +44,9 @@ thread_local! {
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-fn thread_number() -> u64 {
+/// The calling thread's number.
+#[inline]
+pub(crate) fn thread_number() -> u64 {
     THREAD
         .try_with(|cell| {
             if cell.get() == 0 {
@@ -101,6 +103,21 @@ fn context_of(stream: CUstream) -> Option<u64> {
     let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
     known.get_or_insert_default().insert(stream as u64, ctx as u64);
     Some(ctx as u64)
+}
+
+/// A stream was created in a context.
+pub(crate) fn created(stream: CUstream, ctx: u64) {
+    if super::context(ctx).is_some() {
+        let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_default().insert(stream as u64, ctx);
+    }
+}
+
+/// The identities of the created streams of some contexts.
+pub(crate) fn created_in(contexts: &[u64]) -> Vec<u64> {
+    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
+    let all = known.iter().flatten();
+    all.filter(|(_, ctx)| contexts.contains(ctx)).map(|(stream, _)| *stream).collect()
 }
 
 /// A stream is about to be destroyed: nobody uses it for weir's purposes from now on.

@@ -1,12 +1,118 @@
-//! Stopping the device: while a mesh moves bytes, no new work may be queued.
+//! Stopping the device: while a mesh moves bytes, no new work is queued and none runs.
+//!
+//! Every function of the table's topic `work` passes [`enter`]: two additions on a counter that few
+//! threads share. A stop waits until nobody is inside and the streams are idle, and gives up soon
+//! rather than hold a job whose device waits for the host.
 
 use super::driver::Driver;
+use super::quiet::Within;
+use super::{capture, contexts, reaches, real, stream};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+use weir_cuda::CUresult;
 use weir_pool::BackingError;
 
-/// Stops new work and waits for what is queued.
-pub(crate) fn stop(_driver: &Driver) -> Result<bool, BackingError> {
-    Ok(false)
+/// How long a stop waits for calls to return and for streams to become idle.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+const SHARDS: usize = 16;
+
+/// Calls under way, of the threads that share it; apart from the others in the cache.
+#[repr(align(128))]
+pub(crate) struct Shard(AtomicU32);
+
+static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU32::new(0)) }; SHARDS];
+static STOPPED: AtomicBool = AtomicBool::new(false);
+static TURN: Mutex<()> = Mutex::new(());
+static AGAIN: Condvar = Condvar::new();
+
+/// A call that queues work, while it lasts.
+pub(crate) struct Queueing(Option<&'static Shard>);
+
+impl Drop for Queueing {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(shard) = self.0 {
+            shard.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Notes a call that queues work; waits while the device is stopped.
+#[inline]
+pub(crate) fn enter() -> Queueing {
+    if super::COUNT.load(Ordering::Acquire) == 0 {
+        return Queueing(None);
+    }
+    let Some(shard) = SHARD.get(stream::thread_number() as usize % SHARDS) else {
+        return Queueing(None);
+    };
+    loop {
+        shard.0.fetch_add(1, Ordering::SeqCst);
+        if !STOPPED.load(Ordering::SeqCst) {
+            return Queueing(Some(shard));
+        }
+        shard.0.fetch_sub(1, Ordering::SeqCst);
+        wait();
+    }
+}
+
+#[cold]
+fn wait() {
+    let mut turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    while STOPPED.load(Ordering::SeqCst) {
+        turn = AGAIN.wait(turn).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Stops new work and waits for what is queued. `false`: it goes on as before.
+pub(crate) fn stop(driver: &Driver) -> Result<bool, BackingError> {
+    if STOPPED.swap(true, Ordering::SeqCst) {
+        return Ok(false);
+    }
+    let until = Instant::now() + PATIENCE;
+    let stopped = patiently(until, || SHARD.iter().all(|shard| shard.0.load(Ordering::SeqCst) == 0))
+        && !capture::under_way()
+        && patiently(until, || idle(driver));
+    // What is known is idle; this also covers the default streams of other threads.
+    let result = if stopped { driver.wait_for_all().map(|()| true) } else { Ok(false) };
+    if result != Ok(true) {
+        go_on();
+    }
+    result
+}
+
+fn patiently(until: Instant, done: impl Fn() -> bool) -> bool {
+    while !done() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    true
+}
+
+/// Whether every stream that can be asked has finished.
+fn idle(driver: &Driver) -> bool {
+    let reached: Vec<u64> =
+        contexts::all().filter(|slot| reaches(slot.ordinal(), driver.ordinal)).map(contexts::Slot::ctx).collect();
+    stream::created_in(&reached).into_iter().chain(reached.iter().map(|ctx| ctx | 1)).all(|id| {
+        stream::with(id, |ctx, handle| {
+            let Ok(_within) = Within::context(ctx) else { return true };
+            // SAFETY: the stream is alive while `with` holds it.
+            let result = unsafe { real::cuStreamQuery(handle) };
+            result != CUresult::CUDA_ERROR_NOT_READY
+        })
+        .unwrap_or(true)
+    })
 }
 
 /// Lets work be queued again.
-pub(crate) fn go_on() {}
+pub(crate) fn go_on() {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    STOPPED.store(false, Ordering::SeqCst);
+    drop(turn);
+    AGAIN.notify_all();
+}

@@ -1,0 +1,215 @@
+//! How descriptors go from one process to another: an abstract socket, packets, a secret in front.
+//! Touches sockets of its own and starts one thread, nothing else.
+
+use core::mem::{size_of, zeroed};
+use core::ptr::null_mut;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// One piece of physical memory.
+pub(crate) struct Part {
+    /// Its size.
+    pub(crate) size: u64,
+    /// Its descriptor.
+    pub(crate) fd: OwnedFd,
+}
+
+/// How long a process waits for the other side.
+static PATIENCE: libc::timeval = libc::timeval { tv_sec: 10, tv_usec: 0 };
+/// Room for one descriptor beside a packet.
+const CONTROL: usize = 64;
+
+/// Sixteen bytes that nobody can guess.
+pub(crate) fn secret() -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // SAFETY: writes at most as many bytes as there are.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    (got == bytes.len() as isize).then_some(bytes)
+}
+
+fn address(pid: u32, name: u64) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: all-zero is a valid value of this plain struct.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let text = format!("weir-ipc-{pid}-{name:016x}");
+    // The first byte stays 0: no file, gone with the process.
+    for (to, from) in address.sun_path.iter_mut().skip(1).zip(text.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = size_of::<libc::sa_family_t>() + 1 + text.len();
+    (address, length as libc::socklen_t)
+}
+
+fn socket() -> Option<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+    // SAFETY: a fresh descriptor of ours.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn patient(fd: &OwnedFd) {
+    let length = size_of::<libc::timeval>() as libc::socklen_t;
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        // SAFETY: the value is a timeval that lives through the call.
+        unsafe {
+            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const PATIENCE).cast(), length);
+        }
+    }
+}
+
+/// A socket that importers find by name.
+pub(crate) fn listen(pid: u32, name: u64) -> Option<OwnedFd> {
+    let fd = socket()?;
+    let (address, length) = address(pid, name);
+    // SAFETY: the address is initialised up to its length.
+    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+    // SAFETY: takes no pointers.
+    (bound == 0 && unsafe { libc::listen(fd.as_raw_fd(), 64) } == 0).then_some(fd)
+}
+
+/// Whether the other side runs as the same user.
+fn same_user(fd: &OwnedFd) -> bool {
+    // SAFETY: all-zero is a valid value of this plain struct.
+    let mut peer: libc::ucred = unsafe { zeroed() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both places are live and of the right size.
+    let result = unsafe {
+        let place = (&raw mut peer).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
+    };
+    // SAFETY: takes nothing.
+    result == 0 && peer.uid == unsafe { libc::geteuid() }
+}
+
+/// The next importer of the same user; `None` if the socket is no more.
+pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
+    loop {
+        // SAFETY: the peer's address is not asked for.
+        let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), libc::SOCK_CLOEXEC) };
+        if fd >= 0 {
+            // SAFETY: a fresh descriptor of ours.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            patient(&fd);
+            if same_user(&fd) {
+                return Some(fd);
+            }
+            continue;
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::ECONNABORTED) => {}
+            // Out of descriptors for the moment: importers wait.
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
+                std::thread::sleep(core::time::Duration::from_millis(50));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Connects to an exporter of the same user and says the secret.
+pub(crate) fn connect(pid: u32, name: u64, secret: &[u8; 16]) -> Option<OwnedFd> {
+    let fd = socket()?;
+    patient(&fd);
+    let (address, length) = address(pid, name);
+    // SAFETY: the address is initialised up to its length.
+    let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
+    (connected == 0 && same_user(&fd)).then_some(())?;
+    send(&fd, secret, None)?;
+    Some(fd)
+}
+
+fn send(to: &OwnedFd, bytes: &[u8], fd: Option<&OwnedFd>) -> Option<()> {
+    let mut control = [0u64; CONTROL / 8];
+    let mut data = IoSlice::new(bytes);
+    // SAFETY: all-zero is a valid value; every pointer set below outlives the call; the control buffer
+    // is aligned and large enough for one descriptor, as CMSG_FIRSTHDR checks.
+    let sent = unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = (&raw mut data).cast();
+        message.msg_iovlen = 1;
+        if let Some(fd) = fd {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(size_of::<i32>() as u32) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<i32>().write_unaligned(fd.as_raw_fd());
+        }
+        libc::sendmsg(to.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    (sent == bytes.len() as isize).then_some(())
+}
+
+fn receive(from: &OwnedFd, bytes: &mut [u8]) -> Option<Option<OwnedFd>> {
+    let mut control = [0u64; CONTROL / 8];
+    let wanted = bytes.len();
+    let mut data = IoSliceMut::new(bytes);
+    // SAFETY: as in `send`; a descriptor that arrives is ours alone.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = (&raw mut data).cast();
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let got = libc::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC);
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let rights = !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_RIGHTS;
+        let fd = rights.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
+        (got == wanted as isize).then_some(fd)
+    }
+}
+
+/// The secret that an importer says.
+pub(crate) fn receive_secret(from: &OwnedFd) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    receive(from, &mut bytes)?;
+    Some(bytes)
+}
+
+/// Sends how many parts follow, where the block begins in them and its size.
+pub(crate) fn send_header(to: &OwnedFd, words: [u64; 3]) -> Option<()> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    send(to, &bytes, None)
+}
+
+/// What [`send_header`] sent.
+pub(crate) fn receive_header(from: &OwnedFd) -> Option<[u64; 3]> {
+    let mut bytes = [0; 24];
+    receive(from, &mut bytes)?;
+    let mut words = [0; 3];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(*chunk.first_chunk()?);
+    }
+    Some(words)
+}
+
+/// Sends one part.
+pub(crate) fn send_part(to: &OwnedFd, part: &Part) -> Option<()> {
+    send(to, &part.size.to_le_bytes(), Some(&part.fd))
+}
+
+/// What [`send_part`] sent.
+pub(crate) fn receive_part(from: &OwnedFd) -> Option<Part> {
+    let mut bytes = [0; 8];
+    let fd = receive(from, &mut bytes)??;
+    Some(Part { size: u64::from_le_bytes(bytes), fd })
+}
+
+/// Starts a thread that takes no signal of the job's.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Option<()> {
+    // SAFETY: both sets are filled before use; the mask is put back below.
+    let mut before: libc::sigset_t = unsafe { zeroed() };
+    // SAFETY: as above.
+    unsafe {
+        let mut all: libc::sigset_t = zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let started = std::thread::Builder::new().name("weir-ipc".into()).stack_size(256 << 10).spawn(work);
+    // SAFETY: the thread's own mask from above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()) };
+    started.ok().map(drop)
+}
