@@ -38,6 +38,15 @@ pub(crate) fn vgpu_physical_bytes(device: i32) -> u64 {
     unsafe { f(device) }
 }
 
+/// Calls of this process that met a function which the virtual GPU does not implement.
+pub(crate) fn vgpu_unsupported_count() -> u64 {
+    // SAFETY: the virtual GPU documents this signature.
+    let f = unsafe { library().get::<unsafe extern "C" fn() -> u64>(b"vgpu_unsupported_count") };
+    let f = f.expect("only the virtual GPU is asked");
+    // SAFETY: it takes nothing.
+    unsafe { f() }
+}
+
 macro_rules! functions {
     ($($symbol:ident of $base:ident = $name:literal $version:literal $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
         #[allow(non_snake_case)]

@@ -2,7 +2,7 @@
 //! `libcuda.so.1` the loader finds, and a benchmark of the same library.
 //!
 //! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and tells what
-//! came out, [`bench`] measures allocation. Everything reaches the driver through [`driver`] alone.
+//! came out, [`mod@bench`] measures allocation. Everything reaches the driver through the module `driver` alone.
 
 pub mod bench;
 mod driver;

@@ -67,6 +67,20 @@ fn with_peer(id: &str, ptr: CUdeviceptr) {
     peer.finish();
 }
 
+/// The other process: sees the event pending, then complete.
+fn follow_event(wire: &mut Wire) {
+    context();
+    let bytes: [u8; 64] = wire.receive();
+    let handle = CUipcEventHandle { reserved: bytes.map(|b| b as c_char) };
+    let mut event = null_mut();
+    ok(cuIpcOpenEventHandle(&raw mut event, handle));
+    refused(cuEventQuery(event), NOT_READY);
+    wire.send_u64(1);
+    ok(cuEventSynchronize(event));
+    ok(cuEventDestroy_v2(event));
+    wire.send_u64(1);
+}
+
 pub(super) const RULES: &[Rule] = &[
     rule(
         "ipc.shares_bytes",
@@ -169,5 +183,30 @@ pub(super) const RULES: &[Rule] = &[
         context();
         let mut ptr = 0;
         must_fail(cuIpcOpenMemHandle_v2(&raw mut ptr, CUipcMemHandle { reserved: [0x55; 64] }, LAZY));
+    }),
+    rule("ipc.event", "cuIpcOpenEventHandle", "Another process waits for an event of this one.", || {
+        context();
+        needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
+        let flags = CUevent_flags::CU_EVENT_INTERPROCESS.0 | CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+        let (stream, event) = (stream(), event_with(flags));
+        let mut handle = CUipcEventHandle::default();
+        ok(cuIpcGetEventHandle(&raw mut handle, event));
+        let gate = Gate::close(stream);
+        ok(cuEventRecord(event, stream));
+        let mut peer = Peer::start("ipc.event", &[]);
+        peer.wire.send(&handle.reserved.map(|c| c as u8));
+        assert_eq!(peer.wire.receive_u64(), 1);
+        gate.open();
+        sync(stream);
+        assert_eq!(peer.wire.receive_u64(), 1);
+        peer.finish();
+    })
+    .env(&[("VGPU_SHARED", "@file")])
+    .peer(follow_event),
+    rule("ipc.event_needs_flag", "cuIpcGetEventHandle", "Only an event created for it has a handle.", || {
+        context();
+        needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
+        let mut handle = CUipcEventHandle::default();
+        must_fail(cuIpcGetEventHandle(&raw mut handle, event()));
     }),
 ];

@@ -1,6 +1,6 @@
 //! Rules of the virtual GPU's own switches, and of several processes on one device.
 
-use crate::driver::vgpu_physical_bytes;
+use crate::driver::{vgpu_physical_bytes, vgpu_unsupported_count};
 use crate::prelude::*;
 
 /// The other process: takes half of the device and says whether it got it; ends when told or killed.
@@ -143,6 +143,35 @@ pub(super) const RULES: &[Rule] = &[
     )
     .virtual_only()
     .env(&[("VGPU_SEED", "987654321")]),
+    rule("switch.trace", "VGPU_TRACE", "VGPU_TRACE logs every call with its result as a line of JSON.", || {
+        context();
+        let ptr = alloc(4096);
+        refused(cuMemFree_v2(ptr + 256), INVALID_VALUE);
+        free(ptr);
+        let file = std::env::var("VGPU_TRACE").expect("the variable that this rule sets");
+        let text = std::fs::read_to_string(file).expect("the log");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+        let of = |name: &str| lines.iter().filter(|l| l["fn"] == name).collect::<Vec<_>>();
+        assert_eq!(of("cuMemAlloc_v2").len(), 1);
+        assert_eq!(of("cuMemAlloc_v2")[0]["args"]["bytesize"], 4096);
+        let results: Vec<_> = of("cuMemFree_v2").iter().map(|l| l["result"].clone()).collect();
+        assert_eq!(results, ["CUDA_ERROR_INVALID_VALUE", "CUDA_SUCCESS"]);
+    })
+    .virtual_only()
+    .env(&[("VGPU_TRACE", "@file")]),
+    rule(
+        "switch.unsupported_is_counted",
+        "cuDestroyExternalMemory",
+        "A function that is not implemented says so and is counted.",
+        || {
+            context();
+            let before = vgpu_unsupported_count();
+            refused(cuDestroyExternalMemory(null_mut()), NOT_SUPPORTED);
+            assert_eq!(vgpu_unsupported_count(), before + 1);
+        },
+    )
+    .virtual_only(),
     rule(
         "switch.physical_bytes",
         "VGPU_MEM",
