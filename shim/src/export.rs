@@ -37,7 +37,8 @@ macro_rules! real {
     };
 }
 
-/// An exported function. A plain one is a count and a jump; one with a body runs it under the guard.
+/// An exported function. A plain one is a count and a jump; one with a body runs it under the guard; one that
+/// waits has guarded work before and after, and the wait between them.
 /// The calling convention lets a thread's cancellation unwind through it.
 macro_rules! export {
     (hooked work forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
@@ -64,6 +65,27 @@ macro_rules! export {
                 // SAFETY: the address is that of the real function of this name, which the public
                 // headers declare with these types; the arguments are the caller's own.
                 Ok(real) => unsafe { transmute::<usize, Real>(real)($($arg),*) },
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked $topic:ident {waits $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    let variant = const { variant_of($id::$symbol) };
+                    // SAFETY: the body gets the caller's own arguments.
+                    let after = guard::run(stringify!($symbol), || unsafe { $body(variant, $($arg),*) });
+                    // SAFETY: as for a plain export.
+                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    if let Some(after) = after {
+                        guard::run(stringify!($symbol), move || after(result));
+                    }
+                    result
+                }
                 Err(absent) => absent.into(),
             }
         }

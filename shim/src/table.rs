@@ -9,12 +9,14 @@
 //! "cuInit" => { cuInit: hooks::context::init };
 //! ```
 //!
-//! A body serves that symbol and its `_ptsz`/`_ptds` variants; see [`crate::guard::Call`].
+//! A body serves that symbol and its `_ptsz`/`_ptds` variants; see [`crate::guard::Call`]. One that is marked
+//! `waits` is asked before the driver's call and answers what shall be done with the result: the call itself,
+//! in which a thread may be cancelled, stays outside the guard.
 
 /// Defines `hooked_row!`, which passes a row of the ABI list on to a macro with what the table says:
-/// `hooked TOPIC forward;`, `hooked TOPIC {body};` or `unhooked;` in front of it.
+/// `hooked TOPIC forward;`, `hooked TOPIC {body};`, `hooked TOPIC {waits body};` or `unhooked;` in front of it.
 macro_rules! hook_table {
-    ($d:tt $($topic:ident { $($name:tt $(=> { $($base:ident : $body:path),* $(,)? })?;)* })*) => {
+    ($d:tt $($topic:ident { $($name:tt $(=> { $($base:ident $($kind:ident)? : $body:path),* $(,)? })?;)* })*) => {
         /// Where a hooked function belongs: the file of `hooks/` that its body is, or would be, in.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(non_camel_case_types, missing_docs)]
@@ -27,7 +29,7 @@ macro_rules! hook_table {
         macro_rules! hooked_row {
             $($($($(
                 ($d then:ident $name $base $d($d row:tt)*) => {
-                    $d then! { hooked $topic {$body}; $d($d row)* }
+                    $d then! { hooked $topic {$($kind)? $body}; $d($d row)* }
                 };
             )*)?)*)*
             $($(
@@ -155,8 +157,8 @@ hook_table! { $
         "cuCtxAttach";
         "cuCtxDetach";
         "cuCtxSynchronize" => {
-            cuCtxSynchronize: hooks::owner::synchronize,
-            cuCtxSynchronize_v2: hooks::owner::synchronize_context,
+            cuCtxSynchronize waits: hooks::owner::synchronize,
+            cuCtxSynchronize_v2 waits: hooks::owner::synchronize_context,
         };
         "cuCtxSetLimit";
         "cuCtxEnablePeerAccess" => { cuCtxEnablePeerAccess: hooks::owner::enable_peer };
@@ -184,7 +186,7 @@ hook_table! { $
             cuStreamDestroy: hooks::stream::destroy,
             cuStreamDestroy_v2: hooks::stream::destroy,
         };
-        "cuStreamSynchronize" => { cuStreamSynchronize: hooks::stream::synchronize };
+        "cuStreamSynchronize" => { cuStreamSynchronize waits: hooks::stream::synchronize };
         "cuStreamQuery" => { cuStreamQuery: hooks::stream::query };
         "cuStreamWaitEvent" => { cuStreamWaitEvent: hooks::stream::wait_event };
         "cuStreamAttachMemAsync";
@@ -198,7 +200,7 @@ hook_table! { $
         "cuEventRecord" => { cuEventRecord: hooks::event::record };
         "cuEventRecordWithFlags" => { cuEventRecordWithFlags: hooks::event::record_with_flags };
         "cuEventQuery" => { cuEventQuery: hooks::event::query };
-        "cuEventSynchronize" => { cuEventSynchronize: hooks::event::synchronize };
+        "cuEventSynchronize" => { cuEventSynchronize waits: hooks::event::synchronize };
         "cuCtxRecordEvent" => { cuCtxRecordEvent: hooks::event::context_record };
         "cuCtxWaitEvent";
         "cuGreenCtxRecordEvent" => { cuGreenCtxRecordEvent: hooks::event::green_record };

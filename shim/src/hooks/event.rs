@@ -4,7 +4,7 @@ use super::memory::per_thread;
 use crate::guard::Call;
 use crate::served::{self, Served, capture, events, stream};
 use core::ffi::c_uint;
-use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream};
+use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream, Variant};
 use weir_pool::Proof;
 
 pub(crate) type OfEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
@@ -100,30 +100,31 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
 }
 
 /// A call that tells, by success, that an event's record has finished.
-unsafe fn settles(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+fn settling(event: CUevent) -> impl FnOnce(CUresult) {
     let proofs: Vec<(&Served, Proof)> = if served::any() {
         served::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
     } else {
         Vec::new()
     };
-    // SAFETY: the caller's own argument.
-    let result = call.forward(|real| unsafe { real(event) });
-    for (served, proof) in proofs {
-        served.pool.event_synced(proof, result == CUresult::CUDA_SUCCESS);
+    move |result| {
+        for (served, proof) in proofs {
+            served.pool.event_synced(proof, result == CUresult::CUDA_SUCCESS);
+        }
     }
-    result
 }
 
 /// `cuEventSynchronize`.
-pub(crate) unsafe fn synchronize(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
-    // SAFETY: the caller's own argument.
-    unsafe { settles(call, event) }
+pub(crate) unsafe fn synchronize(_: Variant, event: CUevent) -> impl FnOnce(CUresult) {
+    settling(event)
 }
 
 /// `cuEventQuery`.
 pub(crate) unsafe fn query(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
+    let after = settling(event);
     // SAFETY: the caller's own argument.
-    unsafe { settles(call, event) }
+    let result = call.forward(|real| unsafe { real(event) });
+    after(result);
+    result
 }
 
 /// `cuEventDestroy`.

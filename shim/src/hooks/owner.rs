@@ -15,7 +15,6 @@ pub(crate) type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -
 pub(crate) type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, CUgreenCtx) -> CUresult;
 pub(crate) type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
 pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
-pub(crate) type Nothing = unsafe extern "C-unwind" fn() -> CUresult;
 pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
 
 /// Notes the context that a call gave. Its work counts for the pools from its beginning on.
@@ -136,31 +135,28 @@ pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) ->
     result
 }
 
-fn synchronising(ctx: u64, wait: impl FnOnce() -> CUresult) -> CUresult {
+fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
     let slot = if served::any() { served::context(ctx) } else { None };
     let proofs: Vec<(&Served, Proof)> = slot
         .map(|slot| {
             served::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
         })
         .unwrap_or_default();
-    let result = wait();
-    for (served, proof) in proofs {
-        served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+    move |result| {
+        for (served, proof) in proofs {
+            served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+        }
     }
-    result
 }
 
 /// `cuCtxSynchronize`.
-pub(crate) unsafe fn synchronize(call: &Call<Nothing, CUresult>) -> CUresult {
-    let ctx = if served::any() { quiet::current() } else { 0 };
-    // SAFETY: it takes nothing.
-    synchronising(ctx, || call.forward(|real| unsafe { real() }))
+pub(crate) unsafe fn synchronize(_: Variant) -> impl FnOnce(CUresult) {
+    synchronising(if served::any() { quiet::current() } else { 0 })
 }
 
 /// `cuCtxSynchronize`, second version.
-pub(crate) unsafe fn synchronize_context(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
-    // SAFETY: the caller's own argument.
-    synchronising(ctx as u64, || call.forward(|real| unsafe { real(ctx) }))
+pub(crate) unsafe fn synchronize_context(_: Variant, ctx: CUcontext) -> impl FnOnce(CUresult) {
+    synchronising(ctx as u64)
 }
 
 /// `cuCtxEnablePeerAccess`: does not cover mapped memory, so the pools of the other device grant it.

@@ -4,7 +4,7 @@ use super::memory::per_thread;
 use crate::guard::Call;
 use crate::served::{self, Served, capture, quiet, stream};
 use core::ffi::{c_int, c_uint};
-use weir_cuda::{CUevent, CUresult, CUstream};
+use weir_cuda::{CUevent, CUresult, CUstream, Variant};
 use weir_pool::Proof;
 
 pub(crate) type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
@@ -43,27 +43,30 @@ pub(crate) unsafe fn create_with_priority(
 }
 
 /// A call that tells, by success, that a stream has finished what was queued before the call.
-fn settles(call: &Call<OfStream, CUresult>, stream: CUstream, per_thread: bool) -> CUresult {
+fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
     let lane = if served::any() { stream::lane(stream, per_thread) } else { None };
     let proofs: Proofs = lane
         .map(|(lane, _)| served::pools().map(|served| (served, served.pool.stream_sync_began(lane.id))).collect())
         .unwrap_or_default();
-    // SAFETY: the caller's own argument.
-    let result = call.forward(|real| unsafe { real(stream) });
-    for (served, proof) in proofs {
-        served.pool.stream_sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+    move |result| {
+        for (served, proof) in proofs {
+            served.pool.stream_sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+        }
     }
-    result
 }
 
 /// `cuStreamSynchronize`.
-pub(crate) unsafe fn synchronize(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
-    settles(call, stream, per_thread(call.variant, stream))
+pub(crate) unsafe fn synchronize(variant: Variant, stream: CUstream) -> impl FnOnce(CUresult) {
+    settling(stream, per_thread(variant, stream))
 }
 
 /// `cuStreamQuery`.
 pub(crate) unsafe fn query(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
-    settles(call, stream, per_thread(call.variant, stream))
+    let after = settling(stream, per_thread(call.variant, stream));
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(stream) });
+    after(result);
+    result
 }
 
 /// `cuStreamWaitEvent`: later work of the stream comes after what the event recorded.
