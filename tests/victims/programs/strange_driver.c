@@ -14,6 +14,12 @@ int main(void) {
     printf(" %llx\n", q);
     r = find("cuMemFree", &p, 12000, 0, &status);
     printf("not exported: %d, %d\n", r, ((int (*)(ptr_t))p)(5));
+    void *legacy = 0, *thread = 0;
+    find("cuMemAllocAsync", &legacy, 12000, 1, &status);
+    find("cuMemAllocAsync", &thread, 12000, 2, &status);
+    printf("variants at one address: %d", ((int (*)(ptr_t *, size_t, void *))legacy)(&q, 1, 0));
+    printf(" %d", ((int (*)(ptr_t *, size_t, void *))thread)(&q, 2, 0));
+    printf(" %d\n", ((int (*)(ptr_t *, size_t, void *))thread)(&q, 3, 0));
     r = find("cuMemBrandNew", &p, 12000, 0, &status);
     printf("brand new: %d, %d\n", r, ((int (*)(void))p)());
     printf("missing: %s\n", whose(dlsym(driver, "cuMemAllocPitch_v2")));
