@@ -35,6 +35,8 @@ struct Exported {
     addr: u64,
     bytes: u64,
     buffer: u64,
+    /// The mappings behind it, which stay where they are.
+    extents: Vec<(u64, u64)>,
     ticket: Ticket,
 }
 
@@ -91,10 +93,14 @@ pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipc
     if !pins::pin(served, block.addr) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    let Some(extents) = extents(block.addr, block.addr + block.bytes) else {
+        pins::unpin(served, block.addr);
+        return Err(FAILED);
+    };
     let ticket = Ticket { pid: std::process::id(), socket, secret };
     // What was exported and freed since is forgotten here, where it is cheap to look.
     exported.retain(|known| known.served.pool.lookup(known.addr).is_some_and(|block| block.buffer == known.buffer));
-    exported.push(Exported { served, addr: block.addr, bytes: block.bytes, buffer: block.buffer, ticket });
+    exported.push(Exported { served, addr: block.addr, bytes: block.bytes, buffer: block.buffer, extents, ticket });
     Ok(ticket.write())
 }
 
@@ -121,9 +127,19 @@ fn answer(importer: &OwnedFd) -> Option<()> {
     let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = exported.iter().find(|known| known.ticket.secret == secret)?;
     known.served.pool.lookup(known.addr).filter(|block| block.buffer == known.buffer)?;
-    let (addr, end) = (known.addr, known.addr + known.bytes);
+    let offset = known.addr - known.extents.first()?.0;
+    transport::send_header(importer, [known.extents.len() as u64, offset, known.bytes])?;
+    for (base, size) in &known.extents {
+        transport::send_part(importer, &Part { size: *size, fd: descriptor(*base)? })?;
+    }
+    Some(())
+}
+
+/// The mappings behind a range, in order.
+fn extents(start: u64, end: u64) -> Option<Vec<(u64, u64)>> {
+    let _relaxed = Relaxed::enter();
     let mut extents = Vec::new();
-    let mut at = addr;
+    let mut at = start;
     while at < end {
         let (mut base, mut size) = (0, 0);
         // SAFETY: both places are live locals. The real answer is about the one mapping.
@@ -131,12 +147,7 @@ fn answer(importer: &OwnedFd) -> Option<()> {
         extents.push((base, size as u64));
         at = (base + size as u64).max(at + 1);
     }
-    let offset = addr - extents.first()?.0;
-    transport::send_header(importer, [extents.len() as u64, offset, known.bytes])?;
-    for (base, size) in extents {
-        transport::send_part(importer, &Part { size, fd: descriptor(base)? })?;
-    }
-    Some(())
+    Some(extents)
 }
 
 /// A descriptor of the physical memory that is mapped at `addr`.

@@ -53,4 +53,3 @@ fn release(served: &'static Served, addr: u64) {
         let _ = served.pool.unpin(addr);
     }
 }
-

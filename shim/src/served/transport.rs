@@ -154,9 +154,8 @@ fn receive(from: &OwnedFd, bytes: &mut [u8]) -> Option<Option<OwnedFd>> {
         message.msg_controllen = size_of_val(&control) as _;
         let got = libc::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC);
         let header = libc::CMSG_FIRSTHDR(&raw const message);
-        let rights = !header.is_null()
-            && (*header).cmsg_level == libc::SOL_SOCKET
-            && (*header).cmsg_type == libc::SCM_RIGHTS;
+        let rights =
+            !header.is_null() && (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
         let fd = rights.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
         (got == wanted as isize).then_some(fd)
     }
