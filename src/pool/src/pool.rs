@@ -318,7 +318,11 @@ impl Pool {
 
     /// The call has returned: `idle` if everything queued before it has finished.
     pub fn stream_sync_ended(&self, proof: Proof, idle: bool) {
-        self.lock().order.end_proof(proof, idle);
+        let mut core = self.lock();
+        core.order.end_proof(proof, idle);
+        if idle {
+            core.owners.synchronised();
+        }
     }
 
     /// An event is about to be recorded on a stream.
@@ -343,7 +347,11 @@ impl Pool {
 
     /// The host has seen the event finished (`done`), or not.
     pub fn event_synced(&self, proof: Proof, done: bool) {
-        self.lock().order.end_proof(proof, done);
+        let mut core = self.lock();
+        core.order.end_proof(proof, done);
+        if done {
+            core.owners.synchronised();
+        }
     }
 
     /// An event was destroyed.
