@@ -1,7 +1,7 @@
 //! `pool`: capacities on traces and speed, side by side with models of other allocators.
 //! One JSON line per measurement on standard output. Reads trace files, touches nothing else.
 //!
-//!     pool [--trace FILE…] [--speed] [--capacity] [--peers]
+//!     pool [--trace FILE…] [--speed] [--brief] [--capacity] [--peers]
 //!
 //! Without arguments everything is measured on the traces that come with the crate.
 
@@ -17,14 +17,16 @@ use weir_pool::sim::COSTS;
 fn main() -> std::process::ExitCode {
     let mut files = Vec::new();
     let mut parts = Vec::new();
+    let mut brief = false;
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--bench" => {}
             "--speed" => parts.push("speed"),
+            "--brief" => brief = true,
             "--trace" | "--capacity" => parts.push("capacity"),
             "--peers" => parts.push("peers"),
             option if option.starts_with('-') => {
-                eprintln!("pool: {option} is not one of --trace FILE, --speed, --capacity, --peers");
+                eprintln!("pool: {option} is not one of --trace FILE, --speed, --brief, --capacity, --peers");
                 return std::process::ExitCode::from(2);
             }
             file => files.push(located(file)),
@@ -55,7 +57,7 @@ fn main() -> std::process::ExitCode {
         }
     }
     if wants("speed") {
-        speed::all();
+        speed::all(brief);
     }
     std::process::ExitCode::from(u8::from(failed))
 }
