@@ -20,6 +20,8 @@ pub(crate) enum State {
     Live,
     /// Mapped and reusable under the rule of its domain; in that domain's bins.
     Free,
+    /// The same, but on a shelf of that domain and not joined with its neighbours.
+    Shelved,
     /// Freed by a synchronous free; waits in a queue for proof that the device is through with it.
     Deferred,
     /// Address space without memory.
@@ -36,8 +38,9 @@ pub(crate) enum State {
     Wall,
 }
 
-/// One block; a cache line.
+/// One block; a cache line, and never parts of two.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Block {
     /// First unit, in the zone's own numbering.
     pub(crate) start: u32,
@@ -46,7 +49,7 @@ pub(crate) struct Block {
     /// Neighbours in address order.
     pub(crate) prev: Id,
     pub(crate) next: Id,
-    /// Links of the one list a block can be in: a bin, the voids, the deferred queue.
+    /// Links of the one list a block can be in: a bin, a shelf, the voids, the deferred queue.
     pub(crate) before: Id,
     pub(crate) after: Id,
     /// The job's own word about a live block.
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_block_is_a_cache_line() {
-        assert!(size_of::<Block>() <= 64, "{}", size_of::<Block>());
+        assert_eq!((size_of::<Block>(), align_of::<Block>()), (64, 64));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
+use crate::order::Domain;
 
 impl Core {
     /// Runs of mapped granules, as addresses.
@@ -80,8 +81,9 @@ impl Core {
     fn check_block(&self, index: usize, id: Id, block: &Block) -> Result<(), String> {
         let Some(zone) = self.zones.get(index) else { return Ok(()) };
         let indexed = zone.live_at(&self.blocks, block.start) == Some(id);
-        if indexed != (block.state == State::Live) {
-            return Err(format!("zone {index}: block {id} {block:?} is indexed: {indexed}"));
+        let known = zone.starts_in_page(block.start) == id;
+        if indexed != (block.state == State::Live) || known != matches!(block.state, State::Live | State::Shelved) {
+            return Err(format!("zone {index}: block {id} {block:?} is indexed: {indexed}, {known}"));
         }
         let known = zone.touched(block.start, block.end().min(zone.granule_count() << zone.granule_shift));
         let shared = known.into_iter().any(|granule| zone.granule(granule).mesh != 0);
@@ -94,17 +96,20 @@ impl Core {
             let granule = zone.granule(granule);
             let right = match block.state {
                 State::Void | State::Wall => granule.handle == 0,
-                State::Live | State::Free | State::Deferred | State::Limbo | State::Dead => granule.handle != 0,
+                State::Live | State::Free | State::Shelved | State::Deferred | State::Limbo | State::Dead => {
+                    granule.handle != 0
+                }
                 _ => true,
             };
             // A lost granule may still carry the job's blocks; nothing else may use it.
-            let free_in_lost = granule.handle == LOST && matches!(block.state, State::Free | State::Deferred);
+            let unused = matches!(block.state, State::Free | State::Shelved | State::Deferred);
+            let free_in_lost = granule.handle == LOST && unused;
             if !right || free_in_lost {
                 return Err(format!("zone {index}: block {id} {block:?} over {granule:?}"));
             }
         }
-        if (block.state == State::Dead) != shared && matches!(block.state, State::Dead | State::Free | State::Deferred)
-        {
+        let unused = matches!(block.state, State::Dead | State::Free | State::Shelved | State::Deferred);
+        if (block.state == State::Dead) != shared && unused {
             return Err(format!("zone {index}: block {id} {block:?} in a shared granule: {shared}"));
         }
         Ok(())
@@ -132,10 +137,34 @@ impl Core {
                 }
                 binned += count;
             }
+            self.check_shelves(index, domain)?;
         }
-        let free = (1..self.blocks.len()).filter(|id| self.blocks.get(*id).state == State::Free).count();
-        if free != binned {
-            return Err(format!("{free} free blocks, {binned} of them in bins"));
+        let shelved: usize = self.order.domains.iter().flat_map(|domain| &domain.shelves).map(|all| all.count).sum();
+        let count = |state| (1..self.blocks.len()).filter(|id| self.blocks.get(*id).state == state).count();
+        let found = (count(State::Free), count(State::Shelved));
+        if found != (binned, shelved) {
+            return Err(format!(
+                "{found:?} blocks are free and shelved, {binned} are in bins and {shelved} on shelves"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_shelves(&self, index: usize, domain: &Domain) -> Result<(), String> {
+        for (zone, shelves) in domain.shelves.iter().enumerate() {
+            let (mut units, mut count) = (0, 0);
+            for id in shelves.iter(&self.blocks) {
+                let block = self.blocks.get(id);
+                let right = (block.state, usize::from(block.domain), usize::from(block.zone));
+                if right != (State::Shelved, index, zone) || (index != 0 && domain.stream.is_none()) {
+                    return Err(format!("shelf of domain {index}, zone {zone} holds {block:?}"));
+                }
+                units += u64::from(block.len);
+                count += 1;
+            }
+            if (units, count) != (shelves.units, shelves.count) {
+                return Err(format!("shelves of domain {index} count {} units, hold {units}", shelves.units));
+            }
         }
         Ok(())
     }

@@ -65,6 +65,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(config: Config, small: u64, small_bytes: u64, large: u64, large_bytes: u64) -> Self {
         let half = small_bytes / 2 / config.small_handle * config.small_handle;
+        let shelved = |bytes: u64| u32::try_from(bytes >> UNIT_SHIFT).unwrap_or(0);
         let large_class = usize::from(config.large_handle != config.small_handle);
         let mut core = Self {
             blocks: Slab::new(),
@@ -73,7 +74,7 @@ impl Core {
                 Zone::new(small + half, half, config.small_handle, config.tiny_limit, 4, 0),
                 Zone::new(large, large_bytes, config.large_handle, config.small_limit, 32, large_class),
             ],
-            order: Order::new(),
+            order: Order::new([shelved(config.tiny_limit), shelved(config.small_limit), 0]),
             owners: Owners::new(config.large_handle),
             deferred: Queue::default(),
             counters: Counters::default(),
@@ -132,13 +133,52 @@ impl Core {
     /// Serve a request from what the requester may reuse at once.
     #[inline]
     pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
-        let mut found = self.best_hole(want.domain, want);
-        if found.is_none() && want.domain != DEVICE {
-            found = self.best_hole(DEVICE, want);
-        }
-        let allocation = self.take_hole(found?, want);
+        let allocation = match self.hit_in(want.domain, want) {
+            None if on(Mutation::ShelvesShared) => {
+                (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want))
+            }
+            None if want.domain != DEVICE => self.hit_in(DEVICE, want),
+            served => served,
+        }?;
         self.counters.hits += 1;
         Some(allocation)
+    }
+
+    /// Serve a request from the shelves or the bins of one domain.
+    #[inline]
+    fn hit_in(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
+        if let Some(allocation) = self.hit_shelf(domain, want) {
+            return Some(allocation);
+        }
+        let hole = self.best_hole(domain, want)?;
+        Some(self.take_hole(hole, want))
+    }
+
+    #[inline]
+    fn hit_shelf(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
+        let id = self.order.domain_at(domain).shelves[want.zone].take(&self.blocks, want.units)?;
+        Some(self.revive(id, want))
+    }
+
+    /// Join what is shelved with its neighbours and put it into the bins.
+    pub(crate) fn clear_shelves(&mut self) {
+        for domain in 0..self.order.domains.len() as u16 {
+            for zone in 0..self.zones.len() {
+                let shelves = &mut self.order.domain_at(domain).shelves[zone];
+                if shelves.count == 0 {
+                    continue;
+                }
+                for id in shelves.clear(&self.blocks) {
+                    let Block { start, stamp, .. } = *self.blocks.get(id);
+                    let end = self.blocks.get(id).end();
+                    self.zones[zone].set_live(start, NIL);
+                    if !on(Mutation::ShelfStampForgotten) {
+                        self.zones[zone].touch(start, end, stamp);
+                    }
+                    self.put_free(id, domain, stamp);
+                }
+            }
+        }
     }
 
     /// The hole of a domain that serves a request best: the tightest, or among large ones the one that
@@ -189,6 +229,13 @@ impl Core {
 
     #[inline]
     pub(crate) fn make_live(&mut self, id: Id, want: &Want) -> Allocation {
+        self.zones[want.zone].set_live(self.blocks.get(id).start, id);
+        self.revive(id, want)
+    }
+
+    /// Hand out a block that the zone's index still knows.
+    #[inline]
+    fn revive(&mut self, id: Id, want: &Want) -> Allocation {
         self.buffers += 1;
         let buffer = self.buffers;
         let block = self.blocks.at(id);
@@ -200,8 +247,7 @@ impl Core {
         block.slack = want.slack;
         block.pins = 0;
         let (start, len) = (block.start, block.len);
-        let zone = &mut self.zones[want.zone];
-        zone.set_live(start, id);
+        let zone = &self.zones[want.zone];
         self.owners.took(want.mempool, len);
         self.counters.took(len, want.slack);
         let given = u64::from(len) << UNIT_SHIFT;
@@ -261,14 +307,20 @@ impl Core {
     #[inline]
     pub(crate) fn give_back(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
         let stamp = self.order.tick();
-        let block = *self.blocks.get(id);
+        let block = self.blocks.at(id);
         let zone = usize::from(block.zone).min(LARGE);
-        self.zones[zone].set_live(block.start, NIL);
-        self.zones[zone].touch(block.start, block.end(), stamp);
         self.owners.gave(block.mempool, block.len);
         self.counters.gave(block.len, block.slack);
         let given = u64::from(block.len) << UNIT_SHIFT;
         let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, tag: block.tag };
+        let shelvable = domain != DEVICE && block.pins == 0 && self.zones[zone].meshed == 0;
+        if shelvable && self.order.domain_at(domain).shelves[zone].put(block, id, domain, stamp) {
+            // Its granules are told when the shelf is cleared; until then it is as good as live to them.
+            return freed;
+        }
+        let block = *block;
+        self.zones[zone].set_live(block.start, NIL);
+        self.zones[zone].touch(block.start, block.end(), stamp);
         if block.pins > 0 && !on(Mutation::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;
             return freed;
@@ -325,6 +377,20 @@ impl Core {
             }
             self.deferred.units = self.deferred.units.saturating_sub(u64::from(block.len));
             self.deferred.count = self.deferred.count.saturating_sub(1);
+            self.put_proven(id);
+        }
+    }
+
+    /// Bytes that no device work can touch any more go to the shelves of everybody, or to the bins.
+    #[inline]
+    fn put_proven(&mut self, id: Id) {
+        let block = self.blocks.at(id);
+        let (zone, start) = (usize::from(block.zone).min(LARGE), block.start);
+        // A piece of a block may share its page with the next block; the index has one entry per page.
+        let shelvable = self.zones[zone].meshed == 0 && block.len >= self.zones[zone].page_units();
+        if shelvable && self.order.domain_at(DEVICE).shelves[zone].put(block, id, DEVICE, 0) {
+            self.zones[zone].set_live(start, id);
+        } else {
             self.put_free(id, DEVICE, 0);
         }
     }
@@ -425,6 +491,7 @@ impl Core {
     /// A stream is gone: its handle may come again, its queued work may still run.
     pub(crate) fn stream_destroyed(&mut self, stream: u64, safe: bool) -> Vec<crate::backing::Fence> {
         let Some(domain) = self.order.drop_stream(stream) else { return Vec::new() };
+        self.clear_shelves();
         let done = self.order.domain(domain).done;
         for zone in 0..self.zones.len() {
             let holes: Vec<Id> = self.order.domain(domain).bins[zone].iter(&self.blocks).collect();

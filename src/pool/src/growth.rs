@@ -288,6 +288,8 @@ impl ReleasePlan {
 impl Core {
     /// The next step for a request that no single hole served.
     pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
+        // Another thread may have freed since the request missed; what it shelved joins the search.
+        self.clear_shelves();
         if let Some(allocation) = self.hit(want) {
             return Step::Done(allocation);
         }
@@ -622,6 +624,7 @@ impl Core {
 
     /// Release up to `count` handles of a size class: spare ones first.
     pub(crate) fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
+        self.clear_shelves();
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let spare = count.min(self.spare[class].len());
         let at = self.spare[class].len() - spare;
@@ -634,6 +637,7 @@ impl Core {
 
     /// Plain segments that are wholly free, up to `bytes` of them.
     pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
+        self.clear_shelves();
         let mut segments = Vec::new();
         let mut left = bytes;
         for index in 0..self.zones.len() {

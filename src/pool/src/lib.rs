@@ -31,6 +31,7 @@ mod order;
 mod owners;
 mod pool;
 mod search;
+mod shelves;
 pub mod sim;
 mod stats;
 mod zone;

@@ -33,11 +33,15 @@ pub enum Mutation {
     MapFailureIgnored,
     /// An inserted wait is not inserted.
     WaitNotInserted,
+    /// A stream takes from the shelves of other streams.
+    ShelvesShared,
+    /// Granules are not told when the shelved bytes in them were freed.
+    ShelfStampForgotten,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::EpochsIgnored,
         Self::EpochTakenAtTheEnd,
         Self::EventsIgnored,
@@ -51,6 +55,8 @@ impl Mutation {
         Self::SplitOffByOne,
         Self::MapFailureIgnored,
         Self::WaitNotInserted,
+        Self::ShelvesShared,
+        Self::ShelfStampForgotten,
     ];
 }
 

@@ -8,6 +8,7 @@ use crate::backing::Fence;
 use crate::bins::Bins;
 use crate::block::DEVICE;
 use crate::mutation;
+use crate::shelves::Shelves;
 use crate::{Mutation, mutation::on};
 use std::collections::HashMap;
 
@@ -40,10 +41,11 @@ pub(crate) struct Domain {
     /// Fences of the pool's own that are still open, with the time each was planned.
     pub(crate) fences: Vec<(Fence, u64)>,
     pub(crate) bins: [Bins; 3],
+    pub(crate) shelves: [Shelves; 3],
 }
 
 impl Domain {
-    fn new(stream: Option<u64>, serial: u64, context: u32) -> Self {
+    fn new(stream: Option<u64>, serial: u64, context: u32, shelved: [u32; 3]) -> Self {
         Self {
             stream,
             serial,
@@ -54,11 +56,12 @@ impl Domain {
             capturing: false,
             fences: Vec::new(),
             bins: [Bins::new(), Bins::new(), Bins::new()],
+            shelves: shelved.map(Shelves::new),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.bins.iter().all(|bins| bins.count == 0)
+        self.bins.iter().all(|bins| bins.count == 0) && self.shelves.iter().all(|shelves| shelves.count == 0)
     }
 }
 
@@ -100,6 +103,8 @@ pub(crate) struct Order {
     streams: HashMap<u64, u16>,
     last: (u64, u16),
     serials: u64,
+    /// The longest blocks that are shelved, by zone.
+    shelved: [u32; 3],
     contexts: Vec<Context>,
     events: HashMap<u64, Event>,
     /// Captures under way.
@@ -107,14 +112,15 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(shelved: [u32; 3]) -> Self {
         Self {
             now: 1,
             device_done: 0,
-            domains: vec![Domain::new(None, 0, 0)],
+            domains: vec![Domain::new(None, 0, 0, shelved)],
             streams: HashMap::new(),
             last: (0, DEVICE),
             serials: 0,
+            shelved,
             contexts: Vec::new(),
             events: HashMap::new(),
             captures: 0,
@@ -173,7 +179,7 @@ impl Order {
             return *index;
         }
         self.serials += 1;
-        let domain = Domain::new(Some(stream), self.serials, context);
+        let domain = Domain::new(Some(stream), self.serials, context, self.shelved);
         let unused = self.domains.iter().skip(1).position(|domain| domain.stream.is_none() && domain.is_empty());
         let index = if let Some(at) = unused {
             let index = (at + 1) as u16;

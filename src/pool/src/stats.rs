@@ -176,7 +176,10 @@ impl crate::core::Core {
         let counters = &self.counters;
         let bytes = |units: u64| units << UNIT_SHIFT;
         let free = |domain: usize| {
-            self.order.domains.get(domain).map_or(0, |domain| domain.bins.iter().map(|bins| bins.units).sum::<u64>())
+            self.order.domains.get(domain).map_or(0, |domain| {
+                let binned = domain.bins.iter().map(|bins| bins.units).sum::<u64>();
+                binned + domain.shelves.iter().map(|shelves| shelves.units).sum::<u64>()
+            })
         };
         let largest = self
             .order
@@ -218,7 +221,9 @@ impl crate::core::Core {
             .filter_map(|id| {
                 let block = self.blocks.get(id);
                 let kind = match block.state {
-                    State::Free => self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream),
+                    State::Free | State::Shelved => {
+                        self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream)
+                    }
                     State::Deferred => HoleKind::Deferred,
                     State::Dead | State::Limbo | State::Busy => HoleKind::Held,
                     _ => return None,

@@ -39,7 +39,7 @@ pub(crate) struct Zone {
     pub(crate) granule_shift: u32,
     /// Granules known so far; grows with the highest one mapped.
     granules: Vec<Granule>,
-    /// Live blocks by the page they start in. A page is as small as the zone's smallest block, so no
+    /// Live and shelved blocks by the page they start in. A page is as small as the zone's smallest block, so no
     /// two of them start in the same one.
     pages: Vec<Box<[Id]>>,
     page_shift: u32,
@@ -115,7 +115,7 @@ impl Zone {
     pub(crate) fn touch(&mut self, start: u32, end: u32, stamp: u64) {
         for index in self.touched(start, end) {
             if let Some(granule) = self.granules.get_mut(index as usize) {
-                granule.stamp = stamp;
+                granule.stamp = granule.stamp.max(stamp);
             }
         }
     }
@@ -159,11 +159,23 @@ impl Zone {
             .unwrap_or(NIL)
     }
 
+    /// Units of a page of the index: no two blocks of at least this length start in the same one.
+    #[inline]
+    pub(crate) fn page_units(&self) -> u32 {
+        1 << self.page_shift
+    }
+
+    /// The block that the index knows to start in the page of `unit`.
+    pub(crate) fn starts_in_page(&self, unit: u32) -> Id {
+        self.page(unit >> self.page_shift)
+    }
+
     /// The live block that starts exactly at `unit`.
     #[inline]
     pub(crate) fn live_at(&self, slab: &Slab, unit: u32) -> Option<Id> {
         let id = self.page(unit >> self.page_shift);
-        (id != NIL && slab.get(id).start == unit).then_some(id)
+        let block = slab.get(id);
+        (block.state == State::Live && block.start == unit).then_some(id)
     }
 
     /// The live block that covers `unit`.
@@ -174,7 +186,8 @@ impl Zone {
             let slots = self.pages.get(chunk).and_then(|chunk| chunk.get(..=offset)).unwrap_or_default();
             for id in slots.iter().rev() {
                 if *id != NIL && slab.get(*id).start <= unit {
-                    return (unit < slab.get(*id).end()).then_some(*id);
+                    let block = slab.get(*id);
+                    return (block.state == State::Live && unit < block.end()).then_some(*id);
                 }
             }
             if chunk == 0 {
@@ -188,7 +201,7 @@ impl Zone {
     pub(crate) fn live_within(&self, slab: &Slab, start: u32, end: u32) -> Option<Id> {
         (start >> self.page_shift..=end.saturating_sub(1) >> self.page_shift)
             .map(|page| self.page(page))
-            .find(|id| *id != NIL && slab.get(*id).start >= start && slab.get(*id).start < end)
+            .find(|id| slab.get(*id).state == State::Live && (start..end).contains(&slab.get(*id).start))
     }
 
     #[inline]
