@@ -22,10 +22,7 @@ struct Claim {
 }
 
 fn claim(about: impl Into<String>, line: impl Into<String>) -> Claim {
-    Claim {
-        about: about.into(),
-        line: line.into(),
-    }
+    Claim { about: about.into(), line: line.into() }
 }
 
 /// What the C compiler said.
@@ -63,14 +60,8 @@ fn judge(test: &str, include: &Path, includes: &str, claims: &[Claim]) -> Judgem
     let home = std::env::temp_dir().join(format!("weir-layout-{}-{test}", std::process::id()));
     // What the headers want from headers that their packages don't bring: only these names.
     let foreign = [
-        (
-            "GL/gl.h",
-            "typedef unsigned int GLuint; typedef unsigned int GLenum;",
-        ),
-        (
-            "EGL/egl.h",
-            "typedef int EGLint; typedef void *EGLStreamKHR, *EGLImageKHR, *EGLSyncKHR;",
-        ),
+        ("GL/gl.h", "typedef unsigned int GLuint; typedef unsigned int GLenum;"),
+        ("EGL/egl.h", "typedef int EGLint; typedef void *EGLStreamKHR, *EGLImageKHR, *EGLSyncKHR;"),
         ("EGL/eglext.h", ""),
         ("cudaProfiler.h", "typedef int CUoutput_mode;"),
         (
@@ -93,10 +84,7 @@ fn judge(test: &str, include: &Path, includes: &str, claims: &[Claim]) -> Judgem
     let out = Command::new("cc")
         .env("LC_ALL", "C")
         .args(["-std=gnu11", "-fsyntax-only", "-fno-diagnostics-show-caret"])
-        .args([
-            "-Werror=incompatible-pointer-types",
-            "-Werror=int-conversion",
-        ])
+        .args(["-Werror=incompatible-pointer-types", "-Werror=int-conversion"])
         .arg("-isystem")
         .arg(include)
         .arg("-isystem")
@@ -114,33 +102,18 @@ fn judge(test: &str, include: &Path, includes: &str, claims: &[Claim]) -> Judgem
             .strip_prefix(&format!("{}:", source.display()))
             .and_then(|rest| rest.split(':').next())
             .and_then(|n| n.parse().ok());
-        let Some(number) = number else {
-            panic!("cc stumbled outside the claims: {l}\n{said}")
-        };
+        let Some(number) = number else { panic!("cc stumbled outside the claims: {l}\n{said}") };
         complaints.entry(number).or_default().push(l);
     }
-    assert!(
-        out.status.success() || !complaints.is_empty(),
-        "cc failed without naming a claim:\n{said}"
-    );
-    let unknown = [
-        "undeclared",
-        "has no member named",
-        "unknown type name",
-        "expected",
-    ];
-    let mut judgement = Judgement {
-        agreed: claims.len() - complaints.len(),
-        ..Judgement::default()
-    };
+    assert!(out.status.success() || !complaints.is_empty(), "cc failed without naming a claim:\n{said}");
+    let unknown = ["undeclared", "has no member named", "unknown type name", "expected"];
+    let mut judgement = Judgement { agreed: claims.len() - complaints.len(), ..Judgement::default() };
     for (number, lines) in complaints {
         let about = &claims[number - 1].about;
         if lines.iter().any(|l| unknown.iter().any(|u| l.contains(u))) {
             judgement.unknown.push(about.clone());
         } else {
-            judgement
-                .wrong
-                .push(format!("{about}: {}", lines.join("; ")));
+            judgement.wrong.push(format!("{about}: {}", lines.join("; ")));
         }
     }
     judgement
@@ -151,22 +124,12 @@ fn size_of_field<S, F>(_path: impl Fn(*const S) -> *const F) -> usize {
     size_of::<F>()
 }
 
-fn struct_claims(
-    c: &str,
-    size: usize,
-    align: usize,
-    fields: &[(&str, usize, usize)],
-) -> Vec<Claim> {
+fn struct_claims(c: &str, size: usize, align: usize, fields: &[(&str, usize, usize)]) -> Vec<Claim> {
     let mut claims = vec![
-        claim(
-            format!("size of {c}"),
-            format!("_Static_assert(sizeof({c}) == {size}, \"\");"),
-        ),
+        claim(format!("size of {c}"), format!("_Static_assert(sizeof({c}) == {size}, \"\");")),
         claim(
             format!("alignment of {c}"),
-            format!(
-                "_Static_assert(__builtin_offsetof(struct {{ char c; {c} t; }}, t) == {align}, \"\");"
-            ),
+            format!("_Static_assert(__builtin_offsetof(struct {{ char c; {c} t; }}, t) == {align}, \"\");"),
         ),
     ];
     for (path, offset, size) in fields {
@@ -263,22 +226,18 @@ driver_functions!(signatures);
 
 fn signatures() -> Vec<Signature> {
     let rows = FUNCTIONS.iter().zip(ARGUMENTS);
-    rows.map(|(function, arguments)| Signature {
-        function,
-        arguments: arguments.iter().map(|ty| c_type(ty)).collect(),
-    })
-    .collect()
+    rows.map(|(function, arguments)| Signature { function, arguments: arguments.iter().map(|ty| c_type(ty)).collect() })
+        .collect()
 }
 
 /// Graphics functions take other vendors' types, which the crate passes through as plain pointers and
 /// integers: C must accept a call with those, by number and kind of the arguments.
 fn is_graphics(s: &Signature) -> bool {
-    ["GL", "Egl", "VDPAU"]
-        .iter()
-        .any(|word| s.function.name.contains(word))
+    ["GL", "Egl", "VDPAU"].iter().any(|word| s.function.name.contains(word))
 }
 
-const GRAPHICS_INCLUDES: &str = "#include <vdpau/vdpau.h>\n#include <cuda.h>\n#include <cudaGL.h>\n#include <cudaEGL.h>\n#include <cudaVDPAU.h>";
+const GRAPHICS_INCLUDES: &str =
+    "#include <vdpau/vdpau.h>\n#include <cuda.h>\n#include <cudaGL.h>\n#include <cudaEGL.h>\n#include <cudaVDPAU.h>";
 
 fn graphics_claim(s: &Signature) -> Claim {
     let (mut parameters, mut names) = (Vec::new(), Vec::new());
@@ -301,10 +260,7 @@ fn graphics_claim(s: &Signature) -> Claim {
 /// The declared prototype of the symbol is the crate's.
 fn prototype_claim(s: &Signature) -> Claim {
     let symbol = s.function.symbol;
-    claim(
-        symbol,
-        format!("CUresult (*p_{symbol})({}) = {symbol};", parameters(s)),
-    )
+    claim(symbol, format!("CUresult (*p_{symbol})({}) = {symbol};", parameters(s)))
 }
 
 /// The function-pointer type that the headers name after function and version is the crate's.
@@ -327,11 +283,7 @@ fn typedef_claim(s: &Signature) -> Claim {
 }
 
 fn parameters(s: &Signature) -> String {
-    if s.arguments.is_empty() {
-        "void".to_owned()
-    } else {
-        s.arguments.join(", ")
-    }
+    if s.arguments.is_empty() { "void".to_owned() } else { s.arguments.join(", ") }
 }
 
 fn flat(rows: Vec<(&'static str, Vec<Claim>)>) -> Vec<Claim> {
@@ -343,34 +295,13 @@ fn every_struct_has_the_layout_of_the_headers() {
     let headers = headers();
     let claims = flat(structs());
     assert!(claims.len() > 1000, "only {} claims", claims.len());
-    let new = judge(
-        "structs13",
-        &headers["cuda13"],
-        "#include <cuda.h>",
-        &claims,
-    );
+    let new = judge("structs13", &headers["cuda13"], "#include <cuda.h>", &claims);
     assert!(new.wrong.is_empty() && new.unknown.is_empty(), "{new:#?}");
-    let old = judge(
-        "structs12",
-        &headers["cuda12"],
-        "#include <cuda.h>",
-        &claims,
-    );
-    let differing: BTreeSet<&str> = old
-        .wrong
-        .iter()
-        .filter_map(|w| w.split(": ").next())
-        .collect();
+    let old = judge("structs12", &headers["cuda12"], "#include <cuda.h>", &claims);
+    let differing: BTreeSet<&str> = old.wrong.iter().filter_map(|w| w.split(": ").next()).collect();
     assert_eq!(differing, BTreeSet::from(GREW_IN_13), "{:#?}", old.wrong);
-    assert!(
-        old.agreed * 10 > claims.len() * 8,
-        "too little is known: {old:#?}"
-    );
-    println!(
-        "{} claims, the older headers lack {}",
-        claims.len(),
-        old.unknown.len()
-    );
+    assert!(old.agreed * 10 > claims.len() * 8, "too little is known: {old:#?}");
+    println!("{} claims, the older headers lack {}", claims.len(), old.unknown.len());
 }
 
 /// Where release 13 gave a struct more fields, at its end or out of its reserved bytes. Whoever writes
@@ -404,16 +335,11 @@ fn every_constant_has_the_value_of_the_headers() {
     let new = judge("enums13", &headers["cuda13"], "#include <cuda.h>", &claims);
     assert!(new.wrong.is_empty() && new.unknown.is_empty(), "{new:#?}");
     // One past the last constant: it grows with every release by its meaning.
-    let lasting: Vec<Claim> = claims
-        .into_iter()
-        .filter(|c| !c.about.ends_with("_MAX") && !c.about.ends_with("_NUM_OPTIONS"))
-        .collect();
+    let lasting: Vec<Claim> =
+        claims.into_iter().filter(|c| !c.about.ends_with("_MAX") && !c.about.ends_with("_NUM_OPTIONS")).collect();
     let old = judge("enums12", &headers["cuda12"], "#include <cuda.h>", &lasting);
     assert!(old.wrong.is_empty(), "{:#?}", old.wrong);
-    assert!(
-        old.agreed * 10 > lasting.len() * 8,
-        "too little is known: {old:#?}"
-    );
+    assert!(old.agreed * 10 > lasting.len() * 8, "too little is known: {old:#?}");
 }
 
 #[test]
@@ -425,8 +351,7 @@ fn every_function_has_the_signature_of_the_headers() {
     let prototypes: Vec<Claim> = plain.iter().map(|s| prototype_claim(s)).collect();
     let calls: Vec<Claim> = graphics.iter().map(|s| graphics_claim(s)).collect();
 
-    let typedef_includes =
-        "#include <cuda.h>\n#include <cudaTypedefs.h>\n#include <cudaProfilerTypedefs.h>";
+    let typedef_includes = "#include <cuda.h>\n#include <cudaTypedefs.h>\n#include <cudaProfilerTypedefs.h>";
     for (kind, includes, claims) in [
         ("typedefs", typedef_includes, &typedefs),
         ("prototypes", typedef_includes, &prototypes),
@@ -447,10 +372,7 @@ fn every_function_has_the_signature_of_the_headers() {
             // Their header is in neither package; the typedefs are.
             nowhere.retain(|symbol| !symbol.starts_with("cuProfiler"));
         }
-        assert!(
-            nowhere.is_empty(),
-            "{kind} of neither release: {nowhere:#?}"
-        );
+        assert!(nowhere.is_empty(), "{kind} of neither release: {nowhere:#?}");
     }
 }
 
@@ -461,12 +383,7 @@ fn the_opaque_frame_is_as_large_as_the_headers_make_it() {
     let claims = struct_claims("CUeglFrame_v1", frame, align, &[]);
     let headers = headers();
     for set in ["cuda12", "cuda13"] {
-        let said = judge(
-            &format!("egl-{set}"),
-            &headers[set],
-            GRAPHICS_INCLUDES,
-            &claims,
-        );
+        let said = judge(&format!("egl-{set}"), &headers[set], GRAPHICS_INCLUDES, &claims);
         assert_eq!(said.agreed, claims.len(), "{said:#?}");
     }
 }
@@ -488,40 +405,21 @@ fn nvml_structs_have_the_layout_of_the_header() {
         NvmlProcessInfo as "nvmlProcessInfo_v2_t" { pid = "pid", used_gpu_memory = "usedGpuMemory", gpu_instance_id = "gpuInstanceId", compute_instance_id = "computeInstanceId" }
         NvmlPciInfo as "nvmlPciInfo_t" { bus_id_legacy = "busIdLegacy", domain = "domain", bus = "bus", device = "device", pci_device_id = "pciDeviceId", pci_subsystem_id = "pciSubSystemId", bus_id = "busId" }
     };
-    let value =
-        |name: &str, value: u32| claim(name, format!("_Static_assert({name} == {value}u, \"\");"));
+    let value = |name: &str, value: u32| claim(name, format!("_Static_assert({name} == {value}u, \"\");"));
     rows.push((
         "NvmlReturn",
         vec![
             value("NVML_SUCCESS", NvmlReturn::SUCCESS.0),
             value("NVML_ERROR_UNINITIALIZED", NvmlReturn::UNINITIALIZED.0),
-            value(
-                "NVML_ERROR_INVALID_ARGUMENT",
-                NvmlReturn::INVALID_ARGUMENT.0,
-            ),
+            value("NVML_ERROR_INVALID_ARGUMENT", NvmlReturn::INVALID_ARGUMENT.0),
             value("NVML_ERROR_NOT_SUPPORTED", NvmlReturn::NOT_SUPPORTED.0),
             value("NVML_ERROR_NO_PERMISSION", NvmlReturn::NO_PERMISSION.0),
-            value(
-                "NVML_ERROR_ALREADY_INITIALIZED",
-                NvmlReturn::ALREADY_INITIALIZED.0,
-            ),
+            value("NVML_ERROR_ALREADY_INITIALIZED", NvmlReturn::ALREADY_INITIALIZED.0),
             value("NVML_ERROR_NOT_FOUND", NvmlReturn::NOT_FOUND.0),
-            value(
-                "NVML_ERROR_INSUFFICIENT_SIZE",
-                NvmlReturn::INSUFFICIENT_SIZE.0,
-            ),
-            value(
-                "NVML_ERROR_DRIVER_NOT_LOADED",
-                NvmlReturn::DRIVER_NOT_LOADED.0,
-            ),
-            value(
-                "NVML_ERROR_FUNCTION_NOT_FOUND",
-                NvmlReturn::FUNCTION_NOT_FOUND.0,
-            ),
-            value(
-                "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
-                NvmlReturn::ARGUMENT_VERSION_MISMATCH.0,
-            ),
+            value("NVML_ERROR_INSUFFICIENT_SIZE", NvmlReturn::INSUFFICIENT_SIZE.0),
+            value("NVML_ERROR_DRIVER_NOT_LOADED", NvmlReturn::DRIVER_NOT_LOADED.0),
+            value("NVML_ERROR_FUNCTION_NOT_FOUND", NvmlReturn::FUNCTION_NOT_FOUND.0),
+            value("NVML_ERROR_ARGUMENT_VERSION_MISMATCH", NvmlReturn::ARGUMENT_VERSION_MISMATCH.0),
             value("NVML_ERROR_UNKNOWN", NvmlReturn::UNKNOWN.0),
             value("nvmlMemory_v2", NVML_MEMORY_V2),
         ],
@@ -529,10 +427,7 @@ fn nvml_structs_have_the_layout_of_the_header() {
     let covered: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
     assert_eq!(names_in(include_str!("../src/nvml.rs")), covered);
     let said = judge("nvml", &headers["nvml"], "#include <nvml.h>", &flat(rows));
-    assert!(
-        said.wrong.is_empty() && said.unknown.is_empty(),
-        "{said:#?}"
-    );
+    assert!(said.wrong.is_empty() && said.unknown.is_empty(), "{said:#?}");
 }
 
 /// Names of the structs and unions in a Rust source that have fields to compare.
@@ -541,9 +436,7 @@ fn names_in(source: &str) -> BTreeSet<&str> {
     let mut lines = source.lines().peekable();
     while let Some(line) = lines.next() {
         let opaque = lines.peek().is_some_and(|l| l.contains("_unused"));
-        let name = line
-            .strip_prefix("pub struct ")
-            .or_else(|| line.strip_prefix("pub union "));
+        let name = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub union "));
         if let (Some(name), false) = (name, opaque) {
             names.insert(name.split([' ', '(']).next().unwrap_or(name));
         }
@@ -553,30 +446,16 @@ fn names_in(source: &str) -> BTreeSet<&str> {
 
 #[test]
 fn no_type_is_left_out() {
-    let covered: BTreeSet<&str> = structs()
-        .iter()
-        .chain(&enums())
-        .map(|(name, _)| *name)
-        .collect();
+    let covered: BTreeSet<&str> = structs().iter().chain(&enums()).map(|(name, _)| *name).collect();
     for name in names_in(include_str!("../src/types.rs")) {
-        let inside_another = name.contains("__bindgen_ty")
-            || covered.iter().any(|c| name.starts_with(&format!("{c}_")));
-        assert!(
-            covered.contains(name) || inside_another,
-            "{name} is compared by no row"
-        );
+        let inside_another =
+            name.contains("__bindgen_ty") || covered.iter().any(|c| name.starts_with(&format!("{c}_")));
+        assert!(covered.contains(name) || inside_another, "{name} is compared by no row");
     }
     for s in signatures() {
         for ty in s.arguments {
-            let base = ty
-                .trim_end_matches(['*', ' '])
-                .replace(" const", "")
-                .replace('*', "");
-            assert!(
-                !base.contains("__bindgen"),
-                "{base} in {}",
-                s.function.symbol
-            );
+            let base = ty.trim_end_matches(['*', ' ']).replace(" const", "").replace('*', "");
+            assert!(!base.contains("__bindgen"), "{base} in {}", s.function.symbol);
         }
     }
 }
@@ -585,59 +464,21 @@ fn no_type_is_left_out() {
 fn a_wrong_claim_is_refused() {
     let headers = headers();
     let folder = &headers["cuda13"];
-    let said = |claims: &[Claim]| {
-        judge(
-            "wrong",
-            folder,
-            "#include <cuda.h>\n#include <cudaTypedefs.h>",
-            claims,
-        )
-    };
+    let said = |claims: &[Claim]| judge("wrong", folder, "#include <cuda.h>\n#include <cudaTypedefs.h>", claims);
     let size = size_of::<CUDA_MEMCPY2D_st>();
     let offset = offset_of!(CUDA_MEMCPY2D_st, dstXInBytes);
     let field = size_of::<usize>();
-    let layout = |size, offset| {
-        struct_claims(
-            "CUDA_MEMCPY2D_v2",
-            size,
-            8,
-            &[("dstXInBytes", offset, field)],
-        )
-    };
+    let layout = |size, offset| struct_claims("CUDA_MEMCPY2D_v2", size, 8, &[("dstXInBytes", offset, field)]);
     assert_eq!(said(&layout(size, offset)).agreed, 4);
     assert_eq!(said(&layout(size + 8, offset)).wrong.len(), 1, "wrong size");
-    assert_eq!(
-        said(&layout(size, offset + 8)).wrong.len(),
-        1,
-        "wrong offset"
-    );
+    assert_eq!(said(&layout(size, offset + 8)).wrong.len(), 1, "wrong offset");
     let value = "_Static_assert((long long)CUDA_ERROR_OUT_OF_MEMORY == 3LL, \"\");";
     assert_eq!(said(&[claim("wrong value", value)]).wrong.len(), 1);
     let all = signatures();
-    let find = |symbol: &str| {
-        all.iter()
-            .find(|s| s.function.symbol == symbol)
-            .expect("a row")
-    };
+    let find = |symbol: &str| all.iter().find(|s| s.function.symbol == symbol).expect("a row");
     let good = find("cuMemAlloc_v2");
-    let bad = Signature {
-        function: good.function,
-        arguments: vec!["CUdeviceptr*".into(), "unsigned int".into()],
-    };
-    assert_eq!(
-        said(&[prototype_claim(good), typedef_claim(good)]).agreed,
-        2
-    );
-    assert_eq!(
-        said(&[prototype_claim(&bad), typedef_claim(&bad)])
-            .wrong
-            .len(),
-        2
-    );
-    assert_eq!(
-        said(&[claim("no such type", "cuNoSuchType x;")])
-            .unknown
-            .len(),
-        1
-    );
+    let bad = Signature { function: good.function, arguments: vec!["CUdeviceptr*".into(), "unsigned int".into()] };
+    assert_eq!(said(&[prototype_claim(good), typedef_claim(good)]).agreed, 2);
+    assert_eq!(said(&[prototype_claim(&bad), typedef_claim(&bad)]).wrong.len(), 2);
+    assert_eq!(said(&[claim("no such type", "cuNoSuchType x;")]).unknown.len(), 1);
 }
