@@ -186,7 +186,12 @@ impl<'a> Program<'a> {
     }
 
     fn allocate(&mut self, stream: u64) -> Result<(), String> {
-        let (bytes, tag) = (self.size(), self.rng.next());
+        let bytes = self.size();
+        self.allocate_bytes(stream, bytes)
+    }
+
+    fn allocate_bytes(&mut self, stream: u64, bytes: u64) -> Result<(), String> {
+        let tag = self.rng.next();
         if self.capture == Some(stream) {
             return Ok(());
         }
@@ -271,16 +276,21 @@ impl<'a> Program<'a> {
 
     fn free_one(&mut self) -> Result<(), String> {
         let Some(at) = self.pick() else { return Ok(()) };
+        let ordered = !self.rng.chance(3);
+        self.free_at(at, ordered)
+    }
+
+    fn free_at(&mut self, at: usize, ordered: bool) -> Result<(), String> {
         if self.capture == Some(self.live[at].home) {
             return Ok(());
         }
         let block = self.live.swap_remove(at);
         self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
         self.forget(&block);
-        let freed = if self.rng.chance(3) {
-            self.pool.free(&self.device, block.addr)
-        } else {
+        let freed = if ordered {
             self.pool.free_async(block.addr, block.home, context_of(block.home))
+        } else {
+            self.pool.free(&self.device, block.addr)
         };
         match freed {
             Ok(freed) if (freed.bytes, freed.buffer, freed.tag) == (block.bytes, block.buffer, block.tag) => Ok(()),
@@ -345,11 +355,22 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// A wait; sometimes another thread records the event anew while it is being made.
+    /// A wait; sometimes another thread records the event anew while it is being made. What is asked for
+    /// afterwards is often just what was freed before the event, on the stream that it was recorded on.
     fn wait_event(&mut self) -> Result<(), String> {
         let (event, stream, other) = (100 + self.rng.below(4), self.stream(), self.stream());
         if self.capture == Some(stream) || self.capture == Some(other) {
             return Ok(());
+        }
+        let mut bytes = self.size();
+        let some = [self.pick(), self.pick(), self.pick()];
+        if let Some(at) = some.into_iter().flatten().max_by_key(|at| self.live[*at].bytes) {
+            let block = self.live[at];
+            if self.capture != Some(block.home) && self.rng.chance(2) {
+                bytes = block.bytes;
+                self.free_at(at, true)?;
+                self.record(event, block.home);
+            }
         }
         let proof = self.pool.event_use_began(event);
         if self.rng.chance(2) {
@@ -359,7 +380,7 @@ impl<'a> Program<'a> {
             self.device.push(stream, Work::Wait(*fence));
         }
         self.pool.event_waited(proof, stream, context_of(stream), true);
-        self.allocate(stream)?;
+        self.allocate_bytes(stream, bytes)?;
         self.allocate(stream)
     }
 
