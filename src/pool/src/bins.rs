@@ -154,8 +154,17 @@ impl Bins {
         (best != NIL).then_some(best)
     }
 
-    /// The cheapest of the first `scan` blocks of at least `len` units, from the tightest bins up.
-    pub(crate) fn cheapest<C: Ord>(&self, slab: &Slab, len: u32, scan: usize, cost: impl Fn(Id) -> C) -> Option<Id> {
+    /// The cheapest of the first `scan` blocks of at least `len` units, from the tightest bins up. Where the
+    /// best so far is `enough`, no block of a wider bin can be cheaper.
+    #[inline]
+    pub(crate) fn cheapest<C: Ord>(
+        &self,
+        slab: &Slab,
+        len: u32,
+        scan: usize,
+        cost: impl Fn(Id) -> C,
+        enough: impl Fn(&C) -> bool,
+    ) -> Option<Id> {
         let (mut row, mut sub) = class(len);
         let (mut best, mut seen): (Option<(C, Id)>, usize) = (None, 0);
         while seen < scan && row < ROWS {
@@ -179,6 +188,9 @@ impl Bins {
                     }
                 }
                 id = slab.get(id).after;
+            }
+            if best.as_ref().is_some_and(|(price, _)| enough(price)) {
+                break;
             }
             sub += 1;
         }

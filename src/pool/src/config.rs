@@ -15,7 +15,7 @@ pub(crate) const RUN_LIMIT: usize = 64;
 
 /// Blocks of one length on a shelf: as many as make up `SHELF_UNITS`, but within `SHELF_DEPTH`.
 pub(crate) const SHELF_UNITS: u32 = 2048;
-pub(crate) const SHELF_DEPTH: (u32, u32) = (4, 64);
+pub(crate) const SHELF_DEPTH: (u32, u32) = (8, 64);
 
 /// Blocks on all shelves of one zone and domain: clearing them takes well below a millisecond.
 pub(crate) const SHELF_BLOCKS: usize = 4096;

@@ -133,13 +133,17 @@ impl Core {
     /// Serve a request from what the requester may reuse at once.
     #[inline]
     pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
-        let allocation = match self.hit_in(want.domain, want) {
-            None if on(Mutation::ShelvesShared) => {
-                (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want))
-            }
-            None if want.domain != DEVICE => self.hit_in(DEVICE, want),
-            served => served,
-        }?;
+        let mut served = self.hit_in(want.domain, want);
+        if served.is_none() && want.domain != DEVICE {
+            served = self.hit_in(DEVICE, want);
+        }
+        if served.is_none() {
+            served = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
+        }
+        if served.is_none() && on(Mutation::ShelvesShared) {
+            served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want));
+        }
+        let allocation = served?;
         self.counters.hits += 1;
         Some(allocation)
     }
@@ -160,20 +164,33 @@ impl Core {
         Some(self.revive(id, want))
     }
 
-    /// Join what is shelved with its neighbours and put it into the bins.
-    pub(crate) fn clear_shelves(&mut self) {
+    /// Serve a request from the front of a longer block that is shelved; the rest goes to the bins.
+    #[cold]
+    fn hit_longer(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
+        let id = self.order.domain_at(domain).shelves[want.zone].take_longer(&self.blocks, want.units)?;
+        let rest = self.blocks.split(id, want.units);
+        let Block { start, len, stamp, .. } = *self.blocks.get(rest);
+        self.zones[want.zone].touch(start, start + len, stamp);
+        self.put_free(rest, domain, stamp);
+        Some(self.revive(id, want))
+    }
+
+    /// Join what is shelved in the zones of a handle size with its neighbours and put it into the bins.
+    pub(crate) fn clear_shelves(&mut self, size_class: usize) {
         for domain in 0..self.order.domains.len() as u16 {
             for zone in 0..self.zones.len() {
                 let shelves = &mut self.order.domain_at(domain).shelves[zone];
-                if shelves.count == 0 {
+                if shelves.count == 0 || self.zones[zone].size_class != size_class {
                     continue;
                 }
-                for id in shelves.clear(&self.blocks) {
-                    let Block { start, stamp, .. } = *self.blocks.get(id);
-                    let end = self.blocks.get(id).end();
+                let all = shelves.clear(&self.blocks);
+                // What comes into the bins now was not there when they were swept for proven blocks.
+                self.order.domain_at(domain).swept = 0;
+                for id in all {
+                    let Block { start, len, stamp, .. } = *self.blocks.get(id);
                     self.zones[zone].set_live(start, NIL);
                     if !on(Mutation::ShelfStampForgotten) {
-                        self.zones[zone].touch(start, end, stamp);
+                        self.zones[zone].touch(start, start + len, stamp);
                     }
                     self.put_free(id, domain, stamp);
                 }
@@ -190,7 +207,7 @@ impl Core {
         if want.zone != LARGE {
             return bins.find(&self.blocks, want.units, zone.scan, |_| true);
         }
-        bins.cheapest(&self.blocks, want.units, zone.scan, |id| {
+        let cost = |id| {
             let hole = self.blocks.get(id);
             let whole = |start: u32, end: u32| zone.inside(start, end).len();
             let low = whole(hole.start + want.units, hole.end());
@@ -198,7 +215,8 @@ impl Core {
             let lost = whole(hole.start, hole.end()) - low.max(high);
             let over = hole.len - want.units;
             (over / zone.granule_units(), lost, over)
-        })
+        };
+        bins.cheapest(&self.blocks, want.units, zone.scan, cost, |(_, lost, _)| *lost == 0)
     }
 
     /// Hand out one end of a free block: the one that leaves more whole granules to be moved.
@@ -491,7 +509,8 @@ impl Core {
     /// A stream is gone: its handle may come again, its queued work may still run.
     pub(crate) fn stream_destroyed(&mut self, stream: u64, safe: bool) -> Vec<crate::backing::Fence> {
         let Some(domain) = self.order.drop_stream(stream) else { return Vec::new() };
-        self.clear_shelves();
+        self.clear_shelves(0);
+        self.clear_shelves(1);
         let done = self.order.domain(domain).done;
         for zone in 0..self.zones.len() {
             let holes: Vec<Id> = self.order.domain(domain).bins[zone].iter(&self.blocks).collect();

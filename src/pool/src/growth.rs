@@ -288,8 +288,8 @@ impl ReleasePlan {
 impl Core {
     /// The next step for a request that no single hole served.
     pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
-        // Another thread may have freed since the request missed; what it shelved joins the search.
-        self.clear_shelves();
+        // What is shelved joins the search, also what another thread has freed since the request missed.
+        self.clear_shelves(self.zones[want.zone].size_class);
         if let Some(allocation) = self.hit(want) {
             return Step::Done(allocation);
         }
@@ -614,6 +614,7 @@ impl Core {
         let (class, lacking) = (1 - zone.size_class.min(1), need as u64 * zone.granule_bytes());
         let headroom = zone.granule_bytes();
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
+        self.clear_shelves(class);
         let loose: u64 = self.loose(class).iter().map(|run| u64::from(run.count)).sum();
         let available = (loose + self.spare[class].len() as u64) * bytes;
         if available == 0 || lacking == 0 || available + headroom <= lacking {
@@ -624,7 +625,7 @@ impl Core {
 
     /// Release up to `count` handles of a size class: spare ones first.
     pub(crate) fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
-        self.clear_shelves();
+        self.clear_shelves(class);
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let spare = count.min(self.spare[class].len());
         let at = self.spare[class].len() - spare;
@@ -637,7 +638,8 @@ impl Core {
 
     /// Plain segments that are wholly free, up to `bytes` of them.
     pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
-        self.clear_shelves();
+        self.clear_shelves(0);
+        self.clear_shelves(1);
         let mut segments = Vec::new();
         let mut left = bytes;
         for index in 0..self.zones.len() {

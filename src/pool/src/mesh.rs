@@ -150,7 +150,7 @@ impl Core {
 
     /// Moves that free about `need` handles. The device is stopped and everything deferred is settled.
     pub(crate) fn plan_mesh(&mut self, need: usize) -> Vec<Move> {
-        self.clear_shelves();
+        self.clear_shelves(self.zones[SMALL].size_class);
         let mut sparse: Vec<(u32, u32, Occupied)> = Vec::new();
         let zone = &self.zones[SMALL];
         for index in 0..zone.granule_count() {

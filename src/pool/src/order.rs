@@ -174,6 +174,11 @@ impl Order {
         if self.last.1 != DEVICE && self.last.0 == stream {
             return self.last.1;
         }
+        self.another_stream(stream, context)
+    }
+
+    #[inline(never)]
+    fn another_stream(&mut self, stream: u64, context: u32) -> u16 {
         if let Some(index) = self.streams.get(&stream) {
             self.last = (stream, *index);
             return *index;

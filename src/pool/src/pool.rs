@@ -67,6 +67,7 @@ impl Pool {
         self.arenas.into_iter().filter(|(addr, _)| *addr != 0).map(|(addr, bytes)| addr..addr + bytes)
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Core> {
         // The core is consistent between any two statements that can panic, and none can.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,13 +3,14 @@
 //! but its own. Touches host memory only.
 //!
 //! A shelf belongs to one domain, so the reuse rule holds for it as for that domain's bins. Whoever looks
-//! for holes elsewhere, or moves granules, clears the shelves first.
+//! for holes elsewhere, or moves granules, clears the shelves first. A shelf gets room when it is asked in
+//! vain and loses it to what lies on it when it is cleared, so lengths that do not come again pile up nothing.
 
 use crate::block::{Block, Id, NIL, Slab, State};
 use crate::config::{SHELF_BLOCKS, SHELF_DEPTH, SHELF_UNITS, SHELVES_LIMIT};
 
 /// Blocks of one length.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Shelf {
     top: Id,
     /// How many more it takes.
@@ -19,6 +20,8 @@ struct Shelf {
 /// All shelves of one domain and zone.
 pub(crate) struct Shelves {
     by_len: Box<[Shelf]>,
+    /// Lengths whose shelf may hold something, one bit each.
+    used: Box<[u64]>,
     /// Units on all shelves together.
     pub(crate) units: u64,
     /// Blocks on all shelves together.
@@ -28,9 +31,9 @@ pub(crate) struct Shelves {
 impl Shelves {
     /// Shelves for blocks up to `longest` units; with 0 there are none.
     pub(crate) fn new(longest: u32) -> Self {
-        let lens = if longest == 0 { 0..0 } else { 0..longest.min(SHELVES_LIMIT) + 1 };
-        let room = |len: u32| (SHELF_UNITS / len.max(1)).clamp(SHELF_DEPTH.0, SHELF_DEPTH.1);
-        Self { by_len: lens.map(|len| Shelf { top: NIL, room: room(len) }).collect(), units: 0, count: 0 }
+        let lens = if longest == 0 { 0 } else { longest.min(SHELVES_LIMIT) as usize + 1 };
+        let by_len = vec![Shelf::default(); lens].into_boxed_slice();
+        Self { by_len, used: vec![0; lens.div_ceil(64)].into_boxed_slice(), units: 0, count: 0 }
     }
 
     /// Lay a block down; `false` if there is no room for it.
@@ -42,6 +45,9 @@ impl Shelves {
         }
         (block.state, block.domain, block.stamp, block.after) = (State::Shelved, domain, stamp, shelf.top);
         (shelf.top, shelf.room) = (id, shelf.room - 1);
+        if let Some(bits) = self.used.get_mut(block.len as usize / 64) {
+            *bits |= 1 << (block.len % 64);
+        }
         self.units += u64::from(block.len);
         self.count += 1;
         true
@@ -53,6 +59,8 @@ impl Shelves {
         let shelf = self.by_len.get_mut(len as usize)?;
         let id = shelf.top;
         if id == NIL {
+            let depth = (SHELF_UNITS / len.max(1)).clamp(SHELF_DEPTH.0, SHELF_DEPTH.1);
+            shelf.room = (shelf.room + 1).min(depth);
             return None;
         }
         (shelf.top, shelf.room) = (slab.get(id).after, shelf.room + 1);
@@ -61,17 +69,46 @@ impl Shelves {
         Some(id)
     }
 
+    /// Take a block of more than `len` units: the shortest there is.
+    pub(crate) fn take_longer(&mut self, slab: &Slab, len: u32) -> Option<Id> {
+        let from = len.saturating_add(1);
+        let (first, mut mask) = (from as usize / 64, u64::MAX << (from % 64));
+        for (word, bits) in self.used.iter_mut().enumerate().skip(first) {
+            while *bits & mask != 0 {
+                let bit = (*bits & mask).trailing_zeros();
+                let len = word as u32 * 64 + bit;
+                let Some(shelf) = self.by_len.get_mut(len as usize).filter(|shelf| shelf.top != NIL) else {
+                    *bits &= !(1 << bit);
+                    continue;
+                };
+                // Its room is not given back: nobody asked for this length.
+                let id = shelf.top;
+                shelf.top = slab.get(id).after;
+                self.units = self.units.saturating_sub(u64::from(len));
+                self.count = self.count.saturating_sub(1);
+                return Some(id);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
     /// Take everything.
     pub(crate) fn clear(&mut self, slab: &Slab) -> Vec<Id> {
         let mut all = Vec::with_capacity(self.count);
-        for len in 0..self.by_len.len() as u32 {
-            if self.count == 0 {
-                break;
-            }
-            while let Some(id) = self.take(slab, len) {
-                all.push(id);
+        for (word, bits) in self.used.iter_mut().enumerate() {
+            while *bits != 0 {
+                let len = word * 64 + bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                if let Some(shelf) = self.by_len.get_mut(len) {
+                    let top = std::mem::replace(&mut shelf.top, NIL);
+                    all.extend(
+                        std::iter::successors(Some(top), |id| Some(slab.get(*id).after)).take_while(|id| *id != NIL),
+                    );
+                }
             }
         }
+        (self.units, self.count) = (0, 0);
         all
     }
 
@@ -90,7 +127,9 @@ mod tests {
     #[test]
     fn the_last_in_is_the_first_out_and_depth_is_bounded() {
         let (mut slab, mut shelves) = (Slab::new(), Shelves::new(100));
+        (0..1000).for_each(|_| assert_eq!(shelves.take(&slab, 7), None));
         let ids: Vec<Id> = (0..1000).map(|_| slab.add(Block { len: 7, ..Block::default() })).collect();
+        assert!(!shelves.put(&mut Block { len: 8, ..Block::default() }, 1, 1, 5), "never asked for");
         let laid = ids.iter().filter(|id| shelves.put(slab.at(**id), **id, 1, 5)).count();
         assert!(laid > 1 && laid <= SHELF_DEPTH.1 as usize, "{laid}");
         assert_eq!((shelves.count, shelves.units), (laid, laid as u64 * 7));
@@ -101,7 +140,22 @@ mod tests {
         );
         assert_eq!(shelves.clear(&slab).len(), laid - 1);
         assert_eq!((shelves.count, shelves.units, shelves.iter(&slab).count()), (0, 0, 0));
-        assert!(shelves.put(slab.at(1), 1, 1, 5), "a cleared shelf has room again");
+        assert!(shelves.put(slab.at(1), 1, 1, 5), "room that was not used stays");
+        assert!(!shelves.put(slab.at(2), 2, 1, 5), "what was cleared was not asked for");
+    }
+
+    #[test]
+    fn the_shortest_of_the_longer_is_taken() {
+        let (mut slab, mut shelves) = (Slab::new(), Shelves::new(200));
+        for len in [5, 63, 64, 130, 200] {
+            assert_eq!(shelves.take(&slab, len), None);
+            let id = slab.add(Block { len, ..Block::default() });
+            assert!(shelves.put(slab.at(id), id, 1, 5));
+        }
+        let mut next = |len| shelves.take_longer(&slab, len).map(|id| slab.get(id).len);
+        assert_eq!((next(63), next(63), next(4), next(4)), (Some(64), Some(130), Some(5), Some(63)));
+        assert_eq!((next(200), next(u32::MAX), next(0), next(0)), (None, None, Some(200), None));
+        assert_eq!((shelves.units, shelves.count), (0, 0));
     }
 
     #[test]
