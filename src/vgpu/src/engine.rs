@@ -96,6 +96,11 @@ pub(crate) enum Op {
     Freed {
         block: u64,
     },
+    /// Linear memory that was freed in stream order goes.
+    FreedLinear {
+        device: usize,
+        addr: u64,
+    },
     /// Memory of a graph begins or ends to live.
     GraphMemory {
         addr: u64,
@@ -557,6 +562,7 @@ impl State {
             }
             Op::Allocated { block } => self.block_allocated(*block),
             Op::Freed { block } => self.block_freed(*block),
+            Op::FreedLinear { device, addr } => self.give_linear(*device, *addr),
             Op::GraphMemory { addr, live } => self.graph_memory_ran(ctx, *addr, *live),
             Op::WriteValue { addr, value, wide } => {
                 if has_content() {

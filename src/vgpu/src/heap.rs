@@ -46,6 +46,8 @@ pub(crate) struct Block {
     /// What for.
     pub(crate) used_as: Use,
     dirty: bool,
+    /// The job freed it in stream order, and the stream has not come there.
+    pub(crate) leaving: bool,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) sync_memops: bool,
 }
@@ -148,7 +150,7 @@ impl Heap {
         (ctx, id, used_as): (u64, u64, Use),
         charge: impl FnOnce(u64) -> bool,
     ) -> R<u64> {
-        let block = Block { addr: 0, size, id, ctx, used_as, dirty: false, sync_memops: false };
+        let block = Block { addr: 0, size, id, ctx, used_as, dirty: false, leaving: false, sync_memops: false };
         if size > SMALL_MAX {
             let (index, addr) = self.large.take(block).ok_or(OUT_OF_MEMORY)?;
             if !charge(size.next_multiple_of(PAGE)) {

@@ -77,6 +77,7 @@ impl State {
         if let Some(device) = self.heap_at(addr) {
             let block = self.devices[device].heap.holding(addr)?;
             let kind = match block.used_as {
+                Use::Linear if block.leaving => return None,
                 Use::Linear => Kind::Linear,
                 Use::Global => Kind::Global,
                 Use::Array => return None,
@@ -190,18 +191,18 @@ impl State {
             return self.graph_still(touch);
         }
         match self.extent(touch.addr) {
-            None if self.array_bytes(touch) => Ok(()),
+            None if self.hidden_bytes(touch) => Ok(()),
             None => Err("it was freed or unmapped meanwhile"),
             Some(extent) if extent.id != touch.id => Err("it was freed and handed out again meanwhile"),
             Some(_) => Ok(()),
         }
     }
 
-    /// Arrays' bytes are known by their block, which has no address for the job.
-    fn array_bytes(&self, touch: &Touch) -> bool {
+    /// Bytes without an address for the job: those of arrays, and of blocks on their way out.
+    fn hidden_bytes(&self, touch: &Touch) -> bool {
         self.heap_at(touch.addr)
             .and_then(|d| self.devices[d].heap.holding(touch.addr))
-            .is_some_and(|b| b.used_as == Use::Array && b.id == touch.id)
+            .is_some_and(|b| (b.used_as == Use::Array || b.leaving) && b.id == touch.id)
     }
 
     /// Work on a stream-ordered allocation must come after it in stream order.

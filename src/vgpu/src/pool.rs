@@ -297,11 +297,8 @@ impl State {
         Ok(addr)
     }
 
-    /// `cuMemFreeAsync` of a piece, by its first address.
-    pub(crate) fn pool_give(&mut self, handle: u64, addr: u64, stream: u64) -> R {
-        let pool = self.pools.get(&handle).ok_or(INVALID_VALUE)?;
-        let piece = pool.live.get(&addr).ok_or(INVALID_VALUE)?.clone();
-        let ctx = self.engine.context_of(stream).unwrap_or(piece.ctx);
+    /// A free in a stream must come after every use in another one.
+    pub(crate) fn refuse_unordered_free(&mut self, ctx: u64, addr: u64, size: u64, stream: u64) -> R {
         let mut clock = self.engine.streams.get(&stream).map(|s| s.clock.clone()).unwrap_or_default();
         clock.join(&self.engine.host);
         // The legacy stream comes after every blocking stream of its context.
@@ -316,11 +313,20 @@ impl State {
         }
         clock.add((stream, u64::MAX));
         if !crate::config::lenient("free_async_pending")
-            && let Some(work) = self.engine.pending_known(addr, piece.size, &clock)
+            && let Some(work) = self.engine.pending_known(addr, size, &clock)
         {
             let what = format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
             self.crime(ctx, &what)?;
         }
+        Ok(())
+    }
+
+    /// `cuMemFreeAsync` of a piece, by its first address.
+    pub(crate) fn pool_give(&mut self, handle: u64, addr: u64, stream: u64) -> R {
+        let pool = self.pools.get(&handle).ok_or(INVALID_VALUE)?;
+        let piece = pool.live.get(&addr).ok_or(INVALID_VALUE)?.clone();
+        let ctx = self.engine.context_of(stream).unwrap_or(piece.ctx);
+        self.refuse_unordered_free(ctx, addr, piece.size, stream)?;
         self.enqueue(stream, "cuMemFreeAsync", Op::Freed { block: piece.id }, Touches::NONE)?;
         let point = (stream, self.engine.streams.get(&stream).map_or(0, |s| s.submitted));
         self.unhand(handle, addr, vec![point], true);

@@ -300,6 +300,23 @@ pub(super) const RULES: &[Rule] = &[
         sync(stream);
         ok(cuMemPoolDestroy(pool));
     }),
+    rule(
+        "pool.free_of_linear",
+        "cuMemFreeAsync",
+        "Memory of cuMemAlloc may be freed in stream order, after the work queued before.",
+        || {
+            let _context = context();
+            let (k, stream) = (Kernels::load(), stream());
+            let (ptr, copy) = (alloc(MIB), alloc(MIB));
+            k.spin(stream, 5);
+            k.fill(stream, ptr, 256, 7);
+            k.copy(stream, copy, ptr, 256);
+            ok(cuMemFreeAsync(ptr, stream));
+            refused(cuMemFree_v2(ptr), INVALID_VALUE);
+            ok(cuStreamSynchronize(stream));
+            assert!(all_words(copy, 256, 7), "the memory went before its last use");
+        },
+    ),
     rule("pool.free_twice", "cuMemFreeAsync", "Freed memory cannot be freed again.", || {
         needs_pools();
         let (pool, stream) = (keeping_pool(), stream());

@@ -2,6 +2,7 @@
 
 use super::{given, need, protection, put};
 use crate::config;
+use crate::engine::{Op, Touches};
 use crate::error::*;
 use crate::memory::Kind;
 use crate::pool::Pool;
@@ -74,6 +75,17 @@ pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R 
     }
     match extent.kind {
         Kind::Pool(pool) => s.pool_give(pool, dptr, stream),
+        // Memory of cuMemAlloc may be freed in stream order too.
+        Kind::Linear => {
+            let device = extent.device.ok_or(INVALID_VALUE)?;
+            let ctx = s.engine.context_of(stream).unwrap_or(extent.ctx);
+            s.refuse_unordered_free(ctx, dptr, extent.size, stream)?;
+            s.enqueue(stream, "cuMemFreeAsync", Op::FreedLinear { device, addr: dptr }, Touches::NONE)?;
+            if let Some(block) = s.devices[device].heap.holding_mut(dptr) {
+                block.leaving = true;
+            }
+            Ok(())
+        }
         Kind::Import if s.space.imports.get(&dptr).is_some_and(|i| i.key[0] == super::ipc::POOL_IMPORT) => {
             s.close_import(dptr);
             Ok(())

@@ -386,7 +386,11 @@ impl State {
             Op::Record { event } => Some(Task::Record(*event)),
             Op::WriteValue { .. } | Op::WaitValue { .. } => Some(Task::Batch),
             // A callback is told about errors, which a graph cannot do; pool memory lives outside.
-            Op::Host { .. } | Op::Allocated { .. } | Op::Freed { .. } | Op::GraphMemory { .. } => None,
+            Op::Host { .. }
+            | Op::Allocated { .. }
+            | Op::Freed { .. }
+            | Op::FreedLinear { .. }
+            | Op::GraphMemory { .. } => None,
         }
     }
 }
