@@ -1,0 +1,185 @@
+//! The few driver functions that the pool's tests call, found as a job finds them: by loading
+//! `libcuda.so.1`. What LD_PRELOAD puts in front of it is what is tested.
+#![allow(non_snake_case, dead_code, unreachable_pub, missing_docs)]
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::null_mut;
+use weir_cuda::*;
+
+macro_rules! api {
+    ($($name:ident($($ty:ty),*);)*) => {
+        /// The functions.
+        pub struct Api { $(pub $name: unsafe extern "C" fn($($ty),*) -> CUresult),* }
+        impl Api {
+            /// Loads the library, for good.
+            pub fn load() -> &'static Self {
+                // SAFETY: loading runs the library's initialisers, as in every CUDA program.
+                let library = unsafe { libloading::Library::new("libcuda.so.1") }.expect("libcuda.so.1");
+                let library: &'static libloading::Library = Box::leak(Box::new(library));
+                // SAFETY: the types are those of the public headers.
+                Box::leak(Box::new(Self { $($name: unsafe {
+                    *library.get(stringify!($name).as_bytes()).unwrap_or_else(|e| panic!("{}: {e}", stringify!($name)))
+                }),* }))
+            }
+        }
+    };
+}
+
+api! {
+    cuInit(c_uint);
+    cuDeviceGet(*mut c_int, c_int);
+    cuDevicePrimaryCtxRetain(*mut CUcontext, c_int);
+    cuDevicePrimaryCtxRelease_v2(c_int);
+    cuDevicePrimaryCtxReset_v2(c_int);
+    cuCtxCreate_v2(*mut CUcontext, c_uint, c_int);
+    cuCtxDestroy_v2(CUcontext);
+    cuCtxSetCurrent(CUcontext);
+    cuCtxSynchronize();
+    cuCtxEnablePeerAccess(CUcontext, c_uint);
+    cuModuleLoadData(*mut CUmodule, *const c_void);
+    cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
+    cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
+    cuMemAlloc_v2(*mut CUdeviceptr, usize);
+    cuMemAllocPitch_v2(*mut CUdeviceptr, *mut usize, usize, usize, c_uint);
+    cuMemFree_v2(CUdeviceptr);
+    cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
+    cuMemAllocAsync_ptsz(*mut CUdeviceptr, usize, CUstream);
+    cuMemFreeAsync(CUdeviceptr, CUstream);
+    cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
+    cuMemAllocFromPoolAsync(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
+    cuMemAllocManaged(*mut CUdeviceptr, usize, c_uint);
+    cuMemCreate(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
+    cuMemRelease(CUmemGenericAllocationHandle);
+    cuMemRetainAllocationHandle(*mut CUmemGenericAllocationHandle, *mut c_void);
+    cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong);
+    cuDeviceGetDefaultMemPool(*mut CUmemoryPool, c_int);
+    cuDeviceSetMemPool(c_int, CUmemoryPool);
+    cuMemPoolCreate(*mut CUmemoryPool, *const CUmemPoolProps);
+    cuMemPoolDestroy(CUmemoryPool);
+    cuMemPoolTrimTo(CUmemoryPool, usize);
+    cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
+    cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
+    cuMemPoolSetAccess(CUmemoryPool, *const CUmemAccessDesc, usize);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+    cuPointerGetAttribute(*mut c_void, CUpointer_attribute, CUdeviceptr);
+    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemcpyDtoH_v2(*mut c_void, CUdeviceptr, usize);
+    cuMemcpyHtoD_v2(CUdeviceptr, *const c_void, usize);
+    cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuMemsetD32Async(CUdeviceptr, c_uint, usize, CUstream);
+    cuStreamCreate(*mut CUstream, c_uint);
+    cuStreamDestroy_v2(CUstream);
+    cuStreamSynchronize(CUstream);
+    cuStreamQuery(CUstream);
+    cuStreamWaitEvent(CUstream, CUevent, c_uint);
+    cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
+    cuStreamEndCapture(CUstream, *mut CUgraph);
+    cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
+    cuGraphLaunch(CUgraphExec, CUstream);
+    cuGraphExecDestroy(CUgraphExec);
+    cuGraphDestroy(CUgraph);
+    cuEventCreate(*mut CUevent, c_uint);
+    cuEventRecord(CUevent, CUstream);
+    cuEventQuery(CUevent);
+    cuEventSynchronize(CUevent);
+    cuEventDestroy_v2(CUevent);
+    cuIpcGetMemHandle(*mut CUipcMemHandle, CUdeviceptr);
+    cuIpcOpenMemHandle_v2(*mut CUdeviceptr, CUipcMemHandle, c_uint);
+    cuIpcCloseMemHandle(CUdeviceptr);
+}
+
+pub const OK: CUresult = CUresult::CUDA_SUCCESS;
+pub const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+
+/// The call must have succeeded.
+#[track_caller]
+pub fn ok(result: CUresult) {
+    assert_eq!(result, OK, "a driver call failed");
+}
+
+/// The test kernels of the context that was current when they were loaded.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    api: &'static Api,
+    fill: CUfunction,
+    check: CUfunction,
+    spin: CUfunction,
+}
+
+// SAFETY: functions of a module may be launched from any thread with its context.
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+unsafe impl Sync for Kernels {}
+
+impl Kernels {
+    pub fn load(api: &'static Api) -> Self {
+        let text = CString::new(include_str!("../kernels.ptx")).expect("no zero in the text");
+        let mut module = null_mut();
+        // SAFETY: the text ends with a zero.
+        ok(unsafe { (api.cuModuleLoadData)(&raw mut module, text.as_ptr().cast()) });
+        let find = |name: &std::ffi::CStr| {
+            let mut function = null_mut();
+            // SAFETY: all places are live.
+            ok(unsafe { (api.cuModuleGetFunction)(&raw mut function, module, name.as_ptr()) });
+            function
+        };
+        Self { api, fill: find(c"weir_fill"), check: find(c"weir_check"), spin: find(c"weir_spin") }
+    }
+
+    fn launch(&self, function: CUfunction, stream: CUstream, arguments: &mut [*mut c_void]) {
+        // SAFETY: the arguments match the kernel's, as the callers below build them.
+        ok(unsafe {
+            (self.api.cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments.as_mut_ptr(), null_mut())
+        });
+    }
+
+    pub fn fill(&self, stream: CUstream, ptr: u64, words: u64, pattern: u32) {
+        let (mut ptr, mut words, mut pattern) = (ptr, words, pattern);
+        let mut arguments = [(&raw mut ptr).cast(), (&raw mut words).cast(), (&raw mut pattern).cast()];
+        self.launch(self.fill, stream, &mut arguments);
+    }
+
+    pub fn check(&self, stream: CUstream, ptr: u64, words: u64, pattern: u32, errors: u64) {
+        let (mut ptr, mut words, mut pattern, mut errors) = (ptr, words, pattern, errors);
+        let mut arguments =
+            [(&raw mut ptr).cast(), (&raw mut words).cast(), (&raw mut pattern).cast(), (&raw mut errors).cast()];
+        self.launch(self.check, stream, &mut arguments);
+    }
+
+    pub fn spin(&self, stream: CUstream, nanoseconds: u64) {
+        let mut nanoseconds = nanoseconds;
+        self.launch(self.spin, stream, &mut [(&raw mut nanoseconds).cast()]);
+    }
+}
+
+/// Starts the driver and makes the primary context of a device current.
+pub fn context_on(api: &Api, device: i32) -> CUcontext {
+    let mut ctx = null_mut();
+    // SAFETY: the place is live.
+    unsafe {
+        ok((api.cuInit)(0));
+        ok((api.cuDevicePrimaryCtxRetain)(&raw mut ctx, device));
+        ok((api.cuCtxSetCurrent)(ctx));
+    }
+    ctx
+}
+
+/// A small generator: a seed is all that is needed to see a failure again.
+#[derive(Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11
+    }
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+}
