@@ -228,8 +228,8 @@ hook_table! { $
             cuGraphAddNode_v3: hooks::graph::add_node_with_edges,
         };
         "cuGraphInstantiate";
-        "cuGraphInstantiateWithFlags";
-        "cuGraphInstantiateWithParams";
+        "cuGraphInstantiateWithFlags" => { cuGraphInstantiateWithFlags: hooks::graph::instantiate };
+        "cuGraphInstantiateWithParams" => { cuGraphInstantiateWithParams: hooks::graph::instantiate_with };
         "cuGraphExecDestroy";
         "cuGraphAddEventRecordNode" => { cuGraphAddEventRecordNode: hooks::graph::add_record };
         "cuGraphEventRecordNodeSetEvent" => { cuGraphEventRecordNodeSetEvent: hooks::graph::set_event };
@@ -250,7 +250,7 @@ hook_table! { $
         "cuLaunchGridAsync";
         "cuLaunchKernel";
         "cuLaunchKernelEx";
-        "cuGraphLaunch";
+        "cuGraphLaunch" => { cuGraphLaunch: hooks::graph::launch };
         "cuMemcpy";
         "cuMemcpy2D";
         "cuMemcpy2DAsync";

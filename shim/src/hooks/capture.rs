@@ -26,14 +26,21 @@ pub(crate) type BeginRecapture = unsafe extern "C-unwind" fn(
 ) -> CUresult;
 pub(crate) type End = unsafe extern "C-unwind" fn(CUstream, *mut CUgraph) -> CUresult;
 
+const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
 /// Notes a capture around the call that begins it.
-fn beginning(variant: Variant, stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
+fn beginning(
+    variant: Variant,
+    stream: CUstream,
+    mode: CUstreamCaptureMode,
+    begin: impl FnOnce() -> CUresult,
+) -> CUresult {
     let lane = if served::on() { stream::lane(stream, per_thread(variant, stream)) } else { None };
     let _queueing = work::enter();
     let calm = capture::beginning();
     let result = begin();
     if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
-        capture::began(lane);
+        capture::began(lane, mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
     }
     drop(calm);
     result
@@ -52,7 +59,7 @@ fn ending(variant: Variant, stream: CUstream, end: impl FnOnce() -> CUresult) ->
 /// `cuStreamBeginCapture`, first version.
 pub(crate) unsafe fn begin(call: &Call<Begin, CUresult>, stream: CUstream) -> CUresult {
     // SAFETY: the caller's own argument.
-    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream) }))
+    beginning(call.variant, stream, GLOBAL, || call.forward(|real| unsafe { real(stream) }))
 }
 
 /// `cuStreamBeginCapture`.
@@ -62,7 +69,7 @@ pub(crate) unsafe fn begin_in_mode(
     mode: CUstreamCaptureMode,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream, mode) }))
+    beginning(call.variant, stream, mode, || call.forward(|real| unsafe { real(stream, mode) }))
 }
 
 /// `cuStreamBeginCaptureToGraph`.
@@ -75,7 +82,7 @@ pub(crate) unsafe fn begin_to_graph(
     count: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    beginning(call.variant, stream, || {
+    beginning(call.variant, stream, mode, || {
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(stream, graph, dependencies, edges, count, mode) })
     })
@@ -88,7 +95,7 @@ pub(crate) unsafe fn begin_to_cig(
     parameters: *mut CUstreamCigCaptureParams,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    beginning(call.variant, stream, || call.forward(|real| unsafe { real(stream, parameters) }))
+    beginning(call.variant, stream, GLOBAL, || call.forward(|real| unsafe { real(stream, parameters) }))
 }
 
 /// `cuStreamBeginRecaptureToGraph`.
@@ -100,7 +107,7 @@ pub(crate) unsafe fn begin_recapture(
     callback: CUgraphRecaptureCallback,
     data: *mut core::ffi::c_void,
 ) -> CUresult {
-    beginning(call.variant, stream, || {
+    beginning(call.variant, stream, mode, || {
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(stream, mode, graph, callback, data) })
     })

@@ -25,8 +25,8 @@ pub(crate) fn per_thread(variant: Variant, stream: CUstream) -> bool {
 /// A synchronous allocation from the pool of the current context; `None`: the driver shall serve it.
 #[inline]
 fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
-    // Under a capture the driver decides whether an allocation is allowed at all.
-    if bytes == 0 || capture::under_way() {
+    // Under some captures the driver decides whether an allocation is allowed at all.
+    if bytes == 0 || capture::forbids() {
         return None;
     }
     let (served, context) = served::here()?;

@@ -10,12 +10,25 @@ use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
 /// call of weir's ever becomes part of one.
 static CALM: RwLock<()> = RwLock::new(());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static LIST: Mutex<Vec<Lane>> = Mutex::new(Vec::new());
+/// Those of them under which the driver refuses calls that allocate.
+static STRICT: AtomicUsize = AtomicUsize::new(0);
+static LIST: Mutex<Vec<(Lane, bool)>> = Mutex::new(Vec::new());
 
 /// Whether anything is being captured in this process.
 #[inline]
 pub(crate) fn under_way() -> bool {
     COUNT.load(Ordering::Acquire) > 0
+}
+
+/// Whether the driver may refuse an allocation because of a capture: then it is asked.
+#[inline]
+pub(crate) fn forbids() -> bool {
+    STRICT.load(Ordering::Acquire) > 0
+}
+
+fn count(list: &[(Lane, bool)]) {
+    STRICT.store(list.iter().filter(|(_, strict)| *strict).count(), Ordering::Release);
+    COUNT.store(list.len(), Ordering::Release);
 }
 
 /// While it is held no capture is under way and none begins; `None` if one is.
@@ -52,11 +65,11 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
     }
 }
 
-/// A capture began.
-pub(crate) fn began(lane: Lane) {
+/// A capture began; `strict`: in another than the relaxed mode.
+pub(crate) fn began(lane: Lane, strict: bool) {
     let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    list.push(lane);
-    COUNT.store(list.len(), Ordering::Release);
+    list.push((lane, strict));
+    count(&list);
     drop(list);
     for served in pools_reached_by(lane.ordinal) {
         served.pool.capture_began(lane.id, lane.ctx);
@@ -73,9 +86,9 @@ pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, lane: Lane) {
 /// Captures whose stream or context no longer exists.
 pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
     let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    let ended: Vec<Lane> = list.iter().filter(|lane| which(lane)).copied().collect();
-    list.retain(|lane| !which(lane));
-    COUNT.store(list.len(), Ordering::Release);
+    let ended: Vec<Lane> = list.iter().map(|(lane, _)| *lane).filter(|lane| which(lane)).collect();
+    list.retain(|(lane, _)| !which(lane));
+    count(&list);
     drop(list);
     for lane in ended {
         for served in pools_reached_by(lane.ordinal) {
@@ -86,5 +99,5 @@ pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
 
 /// The captures under way, for a pool that is made now.
 pub(crate) fn list() -> Vec<Lane> {
-    LIST.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    LIST.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(lane, _)| *lane).collect()
 }

@@ -138,6 +138,21 @@ impl Served {
         }
     }
 
+    /// Gives back to the driver what nobody can use any more. Returns the bytes.
+    fn give_back(&self) -> u64 {
+        self.pool.trim_to(&self.driver, 0)
+    }
+
+    /// Waits for all work on this memory, so that what was freed is known to be free.
+    fn settle(&self) -> bool {
+        let reaching: Vec<u64> =
+            contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)).map(Slot::ctx).collect();
+        let proofs: Vec<_> = reaching.into_iter().map(|ctx| self.pool.sync_began(ctx)).collect();
+        let waited = self.driver.wait_for_all().is_ok();
+        proofs.into_iter().for_each(|proof| self.pool.sync_ended(proof, waited));
+        waited
+    }
+
     /// Bytes that the pool holds and the job does not: free memory in the job's eyes.
     pub(crate) fn reusable(&self) -> u64 {
         let stats = self.pool.stats();
@@ -332,9 +347,15 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
 /// could, should it have failed for want of it.
 pub(crate) fn with_room(call: impl Fn() -> CUresult) -> CUresult {
     let result = call();
-    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || !any() || capture::under_way() {
+    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || !any() {
         return result;
     }
-    let given: u64 = pools().map(|served| served.pool.trim_to(&served.driver, 0)).sum();
+    let given: u64 = pools().map(Served::give_back).sum();
+    let result = if given > 0 { call() } else { result };
+    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || capture::under_way() {
+        return result;
+    }
+    // What was freed and is not yet proven idle: the last thing that can be done.
+    let given: u64 = pools().filter(|served| served.settle()).map(Served::give_back).sum();
     if given > 0 { call() } else { result }
 }
