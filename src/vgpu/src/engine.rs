@@ -527,10 +527,7 @@ impl State {
     }
 
     fn perform(&mut self, stream: u64, work: &Work) {
-        let (ctx, device) = match self.engine.streams.get(&stream) {
-            Some(s) => (s.ctx, s.device),
-            None => return,
-        };
+        let Some(ctx) = self.engine.streams.get(&stream).map(|s| s.ctx) else { return };
         if self.contexts.get(&ctx).is_some_and(|c| c.sticky.is_some()) {
             return;
         }
@@ -554,7 +551,7 @@ impl State {
             Op::Nothing | Op::Host { .. } | Op::WaitValue { .. } => {}
             Op::Copy { source, target, extent } => copy(source, *target, *extent),
             Op::Set { target, extent, value, unit } => set(*target, *extent, *value, *unit),
-            Op::Kernel(launch) => self.run_kernel(ctx, device, launch),
+            Op::Kernel(launch) => self.run_kernel(ctx, launch, &work.touches),
             Op::Record { event } => {
                 if let Some(e) = self.engine.events.get_mut(event) {
                     e.time = Some(Instant::now());

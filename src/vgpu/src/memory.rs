@@ -172,6 +172,12 @@ impl State {
         Ok(())
     }
 
+    /// Whether the rights of mapped memory still let a context touch it; other memory has none to lose.
+    pub(crate) fn mapping_allows(&self, ctx: u64, touch: &Touch) -> bool {
+        let extent = self.extent(touch.addr).filter(|e| matches!(e.kind, Kind::Mapped(_)));
+        extent.is_none_or(|e| self.may(&e, touch.addr, Toucher::Kernel(ctx), touch.write))
+    }
+
     /// Whether a touch still means the allocation that it meant when it was submitted.
     pub(crate) fn still(&self, touch: &Touch) -> Result<(), &'static str> {
         if config::lenient("use_after_free") {

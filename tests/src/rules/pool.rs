@@ -317,6 +317,26 @@ pub(super) const RULES: &[Rule] = &[
             assert!(all_words(copy, 256, 7), "the memory went before its last use");
         },
     ),
+    rule(
+        "pool.free_after_use",
+        "cuMemFreeAsync",
+        "Work queued before a free in its stream still finds the memory, also where it is handed out again.",
+        || {
+            needs_pools();
+            let (pool, k, stream) = (new_pool(), Kernels::load(), stream());
+            let copy = alloc(MIB);
+            let old = alloc_from(pool, 64 * 1024, stream);
+            k.spin(stream, 5);
+            k.fill(stream, old, 16 * 1024, 7);
+            k.copy(stream, copy, old, 16 * 1024);
+            free_in(old, stream);
+            let small = alloc_from(pool, 512, stream);
+            k.fill(stream, small, 128, 8);
+            ok(cuStreamSynchronize(stream));
+            assert!(all_words(copy, 16 * 1024, 7), "the memory went before its last use");
+            free_in(small, stream);
+        },
+    ),
     rule("pool.free_twice", "cuMemFreeAsync", "Freed memory cannot be freed again.", || {
         needs_pools();
         let (pool, stream) = (keeping_pool(), stream());

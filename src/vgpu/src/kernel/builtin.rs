@@ -5,7 +5,7 @@
 use super::launch::Launch;
 use super::ptx::Entry;
 use crate::config::{self, Backing};
-use crate::engine::Touch;
+use crate::engine::{Touch, Touches};
 use crate::error::*;
 use crate::memory::Toucher;
 use crate::state::State;
@@ -113,14 +113,24 @@ impl State {
         Ok(())
     }
 
+    /// Where a kernel faults, if it does: what it was found to touch when it was launched is still the
+    /// same memory, and has only to be within reach; what was not there then is looked at now.
+    fn fault(&self, ctx: u64, call: &Call, touches: &Touches) -> Option<(u64, u64)> {
+        match touches {
+            Touches::Known(list) if !list.is_empty() => {
+                list.iter().find(|t| !self.mapping_allows(ctx, t)).map(|t| (t.addr, t.len))
+            }
+            _ => self.reach(&mut Vec::new(), ctx, call).err(),
+        }
+    }
+
     /// Runs a kernel at its place in the stream.
-    pub(crate) fn run_kernel(&mut self, ctx: u64, _device: usize, launch: &Launch) {
+    pub(crate) fn run_kernel(&mut self, ctx: u64, launch: &Launch, touches: &Touches) {
         // Under the state's lock: nobody else counts.
         RAN.store(RAN.load(Relaxed) + 1, Relaxed);
         launch.begin_anew();
         let Some(call) = launch.call else { return };
-        let mut list = Vec::new();
-        if let Err((addr, bytes)) = self.reach(&mut list, ctx, &call) {
+        if let Some((addr, bytes)) = self.fault(ctx, &call, touches) {
             let name = launch.entry.name.to_string_lossy();
             let why = if addr % 4 == 0 { "which is not live memory that it may touch" } else { "which is not aligned" };
             let _: R = self.crime(ctx, &format!("kernel {name} reaches {addr:#x}+{bytes}, {why}"));
@@ -128,9 +138,6 @@ impl State {
         }
         if !matches!(config::get().backing, Backing::Content) {
             return;
-        }
-        for touch in list.iter().filter(|t| t.write) {
-            self.written(touch.addr);
         }
         execute(&call);
     }
