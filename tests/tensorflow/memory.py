@@ -1,0 +1,51 @@
+"""What the jobs ask of memory: TensorFlow's own count, and the virtual GPU's."""
+import ctypes
+
+import tensorflow as tf
+
+_driver = ctypes.CDLL("libcuda.so.1")
+_driver.vgpu_physical_bytes.restype = ctypes.c_uint64
+_driver.vgpu_call_count.restype = ctypes.c_uint64
+_driver.vgpu_call_count.argtypes = [ctypes.c_char_p]
+
+MiB = 1 << 20
+
+
+def held(device=0):
+    """Bytes of tensors on a device, as TensorFlow counts them."""
+    return tf.config.experimental.get_memory_info(f"GPU:{device}")["current"]
+
+
+def peak(device=0):
+    """The most that they were since the last reset."""
+    return tf.config.experimental.get_memory_info(f"GPU:{device}")["peak"]
+
+
+def reset_peak(device=0):
+    tf.config.experimental.reset_memory_stats(f"GPU:{device}")
+
+
+def physical(device=0):
+    """Bytes of a device that are taken, as its driver counts them."""
+    return _driver.vgpu_physical_bytes(device)
+
+
+def calls(symbol):
+    """How often a driver function was called in this process."""
+    return _driver.vgpu_call_count(symbol.encode())
+
+
+def size(variables):
+    """Bytes of variables."""
+    return sum(v.dtype.size * v.shape.num_elements() for v in map(_tensor, variables))
+
+
+def _tensor(variable):
+    return tf.convert_to_tensor(variable)
+
+
+def gpus(count=1):
+    """Asserts that so many devices are there."""
+    found = tf.config.list_physical_devices("GPU")
+    assert len(found) == count, found
+    return found
