@@ -460,8 +460,7 @@ impl Core {
         }
         let zone = &mut self.zones[plan.zone];
         let highest = plan.missing.last().map_or(0, |index| (index + 1) << zone.granule_shift);
-        let lowest = plan.missing.first().map_or(0, |index| index << zone.granule_shift);
-        zone.prepare(lowest, highest);
+        zone.prepare(highest);
         for (index, handle) in &report.mapped {
             if let Some(granule) = zone.granule_at(*index) {
                 (granule.handle, granule.stamp) = (*handle, 0);
@@ -523,7 +522,7 @@ impl Core {
         let wall = self.blocks.split(plan.busy, plan.len);
         self.blocks.at(wall).state = State::Wall;
         let zone = &mut self.zones[want.zone];
-        zone.prepare(plan.start, plan.start + plan.len);
+        zone.prepare(plan.start + plan.len);
         zone.add_segment(Segment { addr, start: plan.start, len: plan.len });
         for index in zone.touched(plan.start, plan.start + plan.len) {
             if let Some(granule) = zone.granule_at(index) {

@@ -25,6 +25,7 @@ mod check;
 mod config;
 mod core;
 mod growth;
+mod index;
 mod mesh;
 mod mutation;
 mod order;

@@ -4,6 +4,7 @@
 use crate::backing::Handle;
 use crate::block::{Block, Id, NIL, Slab, State};
 use crate::config::{UNIT_SHIFT, WALL_GRANULES};
+use crate::index::Index;
 
 /// One granule: as much address space as one handle fills.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,9 +27,6 @@ pub(crate) struct Segment {
     pub(crate) len: u32,
 }
 
-const CHUNK_SHIFT: u32 = 12;
-const CHUNK: usize = 1 << CHUNK_SHIFT;
-
 /// See the file's first comment.
 pub(crate) struct Zone {
     /// Address of unit 0; unused with plain segments.
@@ -41,7 +39,7 @@ pub(crate) struct Zone {
     granules: Vec<Granule>,
     /// Live and shelved blocks by the page they start in. A page is as small as the zone's smallest block, so no
     /// two of them start in the same one.
-    pages: Vec<Box<[Id]>>,
+    pages: Index,
     page_shift: u32,
     /// First void block.
     pub(crate) voids: Id,
@@ -64,7 +62,7 @@ impl Zone {
             units: units >> granule_shift << granule_shift,
             granule_shift,
             granules: Vec::new(),
-            pages: Vec::new(),
+            pages: Index::default(),
             page_shift: (smallest >> UNIT_SHIFT).max(1).trailing_zeros(),
             voids: NIL,
             meshed: 0,
@@ -121,42 +119,19 @@ impl Zone {
     }
 
     /// Make room in the tables for units below `end`, so that later use needs no memory.
-    pub(crate) fn prepare(&mut self, start: u32, end: u32) {
+    pub(crate) fn prepare(&mut self, end: u32) {
         let granules = (end.saturating_sub(1) >> self.granule_shift) as usize + 1;
         if self.granules.len() < granules {
             self.granules.resize(granules, Granule::default());
         }
-        let first = (start >> self.page_shift >> CHUNK_SHIFT) as usize;
-        let last = (end.saturating_sub(1) >> self.page_shift >> CHUNK_SHIFT) as usize;
-        if self.pages.len() <= last {
-            self.pages.resize_with(last + 1, Box::default);
-        }
-        for chunk in self.pages.iter_mut().take(last + 1).skip(first) {
-            if chunk.is_empty() {
-                *chunk = vec![NIL; CHUNK].into_boxed_slice();
-            }
-        }
+        self.pages.prepare((end.saturating_sub(1) >> self.page_shift) + 1);
     }
 
+    /// A block that starts at `start` is live or shelved; `NIL`: no longer.
     #[inline]
     pub(crate) fn set_live(&mut self, start: u32, id: Id) {
         let page = start >> self.page_shift;
-        if let Some(slot) = self
-            .pages
-            .get_mut((page >> CHUNK_SHIFT) as usize)
-            .and_then(|chunk| chunk.get_mut(page as usize & (CHUNK - 1)))
-        {
-            *slot = id;
-        }
-    }
-
-    #[inline]
-    fn page(&self, page: u32) -> Id {
-        self.pages
-            .get((page >> CHUNK_SHIFT) as usize)
-            .and_then(|chunk| chunk.get(page as usize & (CHUNK - 1)))
-            .copied()
-            .unwrap_or(NIL)
+        if id == NIL { self.pages.clear(page) } else { self.pages.set(page, id) }
     }
 
     /// Units of a page of the index: no two blocks of at least this length start in the same one.
@@ -167,40 +142,33 @@ impl Zone {
 
     /// The block that the index knows to start in the page of `unit`.
     pub(crate) fn starts_in_page(&self, unit: u32) -> Id {
-        self.page(unit >> self.page_shift)
+        self.pages.get(unit >> self.page_shift)
     }
 
     /// The live block that starts exactly at `unit`.
     #[inline]
     pub(crate) fn live_at(&self, slab: &Slab, unit: u32) -> Option<Id> {
-        let id = self.page(unit >> self.page_shift);
+        let id = self.pages.get(unit >> self.page_shift);
         let block = slab.get(id);
         (block.state == State::Live && block.start == unit).then_some(id)
     }
 
     /// The live block that covers `unit`.
     pub(crate) fn live_over(&self, slab: &Slab, unit: u32) -> Option<Id> {
-        let mut page = unit >> self.page_shift;
-        loop {
-            let (chunk, offset) = ((page >> CHUNK_SHIFT) as usize, page as usize & (CHUNK - 1));
-            let slots = self.pages.get(chunk).and_then(|chunk| chunk.get(..=offset)).unwrap_or_default();
-            for id in slots.iter().rev() {
-                if *id != NIL && slab.get(*id).start <= unit {
-                    let block = slab.get(*id);
-                    return (block.state == State::Live && unit < block.end()).then_some(*id);
-                }
-            }
-            if chunk == 0 {
-                return None;
-            }
-            page = ((chunk as u32) << CHUNK_SHIFT) - 1;
+        let page = unit >> self.page_shift;
+        let mut id = self.pages.last_upto(page);
+        if slab.get(id).start > unit {
+            // It starts in the same page, but behind the unit.
+            id = page.checked_sub(1).map_or(NIL, |page| self.pages.last_upto(page));
         }
+        let block = slab.get(id);
+        (block.state == State::Live && (block.start..block.end()).contains(&unit)).then_some(id)
     }
 
     /// A live block that starts in `start..end`, if any.
     pub(crate) fn live_within(&self, slab: &Slab, start: u32, end: u32) -> Option<Id> {
         (start >> self.page_shift..=end.saturating_sub(1) >> self.page_shift)
-            .map(|page| self.page(page))
+            .map(|page| self.pages.get(page))
             .find(|id| slab.get(*id).state == State::Live && (start..end).contains(&slab.get(*id).start))
     }
 
