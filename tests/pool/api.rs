@@ -165,6 +165,18 @@ pub fn context_on(api: &Api, device: i32) -> CUcontext {
     ctx
 }
 
+/// Asks a library that was built for tests whether its pools are consistent; any other is not asked.
+pub fn check_pools() {
+    // SAFETY: looks a symbol up among all loaded objects.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"weir_pool_check".as_ptr()) };
+    if !found.is_null() {
+        // SAFETY: the library documents this signature.
+        let check: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(found) };
+        // SAFETY: takes nothing.
+        assert_eq!(unsafe { check() }, 0, "a pool is not consistent");
+    }
+}
+
 /// A small generator: a seed is all that is needed to see a failure again.
 #[derive(Clone)]
 pub struct Rng(u64);

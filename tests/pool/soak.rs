@@ -1,5 +1,5 @@
-//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer]`: a random program of many
-//! streams and threads. Every block is filled by kernels with a pattern of its own and checked before
+//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer] [--plain] [--focus epochs|events|waits]`:
+//! a random program of many streams and threads. Every block is filled by kernels with a pattern of its own and checked before
 //! it is freed and at random; all work obeys CUDA's rules, so that a broken pattern is the pool's.
 //! On the strict virtual GPU a touch of unmapped memory ends the process with a message.
 
@@ -49,19 +49,55 @@ struct Options {
     threads: usize,
     resets: bool,
     peer: bool,
+    /// Allocate synchronously only.
+    plain: bool,
+    focus: Focus,
+}
+
+/// What the program does more often than else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Focus {
+    Nothing,
+    /// Synchronisations of the context while other threads free.
+    Epochs,
+    /// Events that several threads record and wait for.
+    Events,
+    /// Streams that are far behind while memory is short.
+    Waits,
+}
+
+fn number(arguments: &mut impl Iterator<Item = String>) -> u64 {
+    arguments.next().and_then(|text| text.parse().ok()).expect("a number after the option")
 }
 
 fn options() -> Options {
-    let mut options = Options { ops: 100_000, seed: 1, streams: 4, threads: 2, resets: false, peer: false };
+    let mut options = Options {
+        ops: 100_000,
+        seed: 1,
+        streams: 4,
+        threads: 2,
+        resets: false,
+        peer: false,
+        plain: false,
+        focus: Focus::Nothing,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|text| text.parse().ok()).expect("a number after the option");
         match argument.as_str() {
-            "--seed" => options.seed = number(),
-            "--streams" => options.streams = (number() as usize).max(1),
-            "--threads" => options.threads = (number() as usize).max(1),
+            "--seed" => options.seed = number(&mut arguments),
+            "--streams" => options.streams = (number(&mut arguments) as usize).max(1),
+            "--threads" => options.threads = (number(&mut arguments) as usize).max(1),
+            "--focus" => {
+                options.focus = match arguments.next().as_deref() {
+                    Some("epochs") => Focus::Epochs,
+                    Some("events") => Focus::Events,
+                    Some("waits") => Focus::Waits,
+                    _ => panic!("--focus is epochs, events or waits"),
+                }
+            }
             "--resets" => options.resets = true,
             "--peer" => options.peer = true,
+            "--plain" => options.plain = true,
             ops => options.ops = ops.replace('_', "").parse().expect("OPS is a number"),
         }
     }
@@ -85,6 +121,12 @@ struct Worker<'a> {
     peer: Option<Peer>,
     exported: Vec<(Block, usize)>,
     since: u32,
+    focus: Focus,
+    /// The first of the threads.
+    leader: bool,
+    /// The only one.
+    alone: bool,
+    plain: bool,
 }
 
 impl Worker<'_> {
@@ -134,7 +176,7 @@ impl Worker<'_> {
             return self.free();
         }
         let home = self.rng.below(self.streams.len() as u64) as usize;
-        let (api, stream, how) = (self.api, self.streams[home], self.rng.below(100));
+        let (api, stream, how) = (self.api, self.streams[home], self.rng.below(if self.plain { 40 } else { 100 }));
         let (mut ptr, mut pitch, mut given) = (0, 0, bytes);
         // SAFETY: all places are live locals.
         let result = unsafe {
@@ -409,8 +451,24 @@ impl Worker<'_> {
         }
     }
 
+    /// What the focus asks for, one time in four.
+    fn focus(&mut self) {
+        let stream = self.streams[self.rng.below(self.streams.len() as u64) as usize];
+        match self.focus {
+            Focus::Nothing => {}
+            // SAFETY: takes nothing.
+            Focus::Epochs if self.leader => ok(unsafe { (self.api.cuCtxSynchronize)() }),
+            Focus::Epochs => self.kernels.spin(stream, 1000 * self.rng.below(50)),
+            Focus::Events => self.noise(),
+            Focus::Waits => self.kernels.spin(stream, 1000 * self.rng.below(30)),
+        }
+    }
+
     fn step(&mut self) {
         self.drain();
+        if self.rng.below(4) == 0 {
+            self.focus();
+        }
         match self.rng.below(2000) {
             0..640 => self.allocate(),
             640..1260 => self.free(),
@@ -441,7 +499,7 @@ impl Worker<'_> {
                 // SAFETY: our own pool.
                 ok(unsafe { (self.api.cuMemPoolTrimTo)(pool, self.rng.below(64 << 20) as usize) });
             }
-            1994 => self.capture(),
+            1994 if self.alone && !self.plain => self.capture(),
             _ => {
                 let (mut free, mut total) = (0, 0);
                 // SAFETY: both places are live locals.
@@ -555,6 +613,10 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
                     peer,
                     exported: Vec::new(),
                     since: 0,
+                    focus: options.focus,
+                    leader: thread == 0,
+                    alone: options.threads == 1,
+                    plain: options.plain,
                 };
                 start.wait();
                 // A panic of one thread is the end of all: the others would wait for ever.
@@ -570,6 +632,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
             });
         }
     });
+    api::check_pools();
     if options.resets {
         // SAFETY: all threads have ended.
         unsafe {

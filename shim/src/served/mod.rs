@@ -281,6 +281,14 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
     Some(served)
 }
 
+/// For tests: how many pools are not consistent; says on standard error what is wrong.
+#[cfg(feature = "pool-mutations")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn weir_pool_check() -> core::ffi::c_int {
+    let wrong = pools().filter_map(|served| served.pool.check().err());
+    wrong.inspect(|what| crate::surroundings::say(what)).count() as core::ffi::c_int
+}
+
 /// Switches on the deliberate defect that `WEIR_POOL_MUTATION` names.
 #[cfg(feature = "pool-mutations")]
 fn mutate() {

@@ -1,0 +1,142 @@
+//! `pool-bench [--label TEXT]`: nanoseconds per allocation and free through whatever libcuda.so.1 and
+//! preload the process has: hot, and random churn among 100 to 100 000 live blocks; one and two
+//! threads. One JSON line a figure; `pool/bench` runs it side by side on the bare driver and under weir.
+
+mod api;
+
+use api::{Api, Rng, context_on, ok};
+use std::hint::black_box;
+use std::ptr::null_mut;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use weir_cuda::CUstream;
+
+/// Long enough to see through noise, short enough for a slow driver.
+const BUDGET: Duration = Duration::from_millis(400);
+
+struct Client {
+    api: &'static Api,
+    stream: CUstream,
+    rng: Rng,
+}
+
+impl Client {
+    fn new(api: &'static Api, seed: u64) -> Self {
+        context_on(api, 0);
+        let mut stream = null_mut();
+        // SAFETY: the place is a live local.
+        ok(unsafe { (api.cuStreamCreate)(&raw mut stream, 1) });
+        Self { api, stream, rng: Rng::new(seed) }
+    }
+
+    fn take(&self, ordered: bool, bytes: usize) -> u64 {
+        let mut ptr = 0;
+        // SAFETY: the place is a live local.
+        ok(unsafe {
+            if ordered {
+                (self.api.cuMemAllocAsync)(&raw mut ptr, bytes, self.stream)
+            } else {
+                (self.api.cuMemAlloc_v2)(&raw mut ptr, bytes)
+            }
+        });
+        ptr
+    }
+
+    fn give(&self, ordered: bool, ptr: u64) {
+        // SAFETY: a live block of ours.
+        ok(unsafe { if ordered { (self.api.cuMemFreeAsync)(ptr, self.stream) } else { (self.api.cuMemFree_v2)(ptr) } });
+    }
+
+    fn size(&mut self) -> usize {
+        let shift = 8 + self.rng.below(6);
+        (1 << shift) + self.rng.below(1 << shift) as usize
+    }
+
+    /// Nanoseconds per pair, with `live` blocks that are replaced one by one at random.
+    fn churn(&mut self, ordered: bool, live: usize) -> f64 {
+        let mut blocks: Vec<u64> = Vec::with_capacity(live);
+        let filling = Instant::now();
+        for _ in 0..live {
+            let bytes = self.size();
+            blocks.push(self.take(ordered, bytes));
+            assert!(filling.elapsed() < Duration::from_secs(60), "filling takes too long");
+        }
+        let mut best = f64::MAX;
+        let began = Instant::now();
+        let mut rounds = 0;
+        // The best of several slices: noise only adds.
+        while rounds < 3 || began.elapsed() < BUDGET {
+            let batch = 2000;
+            let slice = Instant::now();
+            let mut pairs = 0;
+            for _ in 0..batch {
+                let bytes = self.size();
+                if live == 0 {
+                    let ptr = self.take(ordered, 4096);
+                    self.give(ordered, black_box(ptr));
+                } else {
+                    let at = self.rng.below(live as u64) as usize;
+                    self.give(ordered, blocks[at]);
+                    blocks[at] = self.take(ordered, bytes);
+                }
+                pairs += 1;
+                if slice.elapsed() > BUDGET {
+                    break;
+                }
+            }
+            best = best.min(slice.elapsed().as_nanos() as f64 / f64::from(pairs));
+            rounds += 1;
+            if began.elapsed() > 4 * BUDGET {
+                break;
+            }
+        }
+        for ptr in blocks {
+            self.give(ordered, ptr);
+        }
+        // SAFETY: takes nothing.
+        ok(unsafe { (self.api.cuCtxSynchronize)() });
+        best
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (mut label, mut most) = (String::from("driver"), 100_000);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--label" => label = arguments.next().expect("a text after --label"),
+            "--most" => most = arguments.next().and_then(|n| n.parse().ok()).expect("a number after --most"),
+            _ => panic!("pool-bench [--label TEXT] [--most LIVE]"),
+        }
+    }
+    let api = Api::load();
+    for ordered in [true, false] {
+        for live in [0, 100, 1000, 10_000, 100_000].into_iter().filter(|live| *live <= most) {
+            // A synchronous free is reusable after a synchronisation only, so churn of those needs some.
+            if !ordered && live > 0 {
+                continue;
+            }
+            for threads in [1, 2] {
+                let barrier = Barrier::new(threads);
+                let figures: Vec<f64> = std::thread::scope(|scope| {
+                    let running: Vec<_> = (0..threads)
+                        .map(|thread| {
+                            let barrier = &barrier;
+                            scope.spawn(move || {
+                                let mut client = Client::new(api, thread as u64 + 1);
+                                barrier.wait();
+                                client.churn(ordered, live / threads)
+                            })
+                        })
+                        .collect();
+                    running.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+                });
+                let worst = figures.into_iter().fold(0.0, f64::max);
+                let kind = if ordered { "cuMemAllocAsync" } else { "cuMemAlloc" };
+                println!(
+                    "{{\"bench\":\"pool\",\"driver\":\"{label}\",\"call\":\"{kind}\",\"live\":{live},\"threads\":{threads},\"ns_per_pair\":{worst:.0}}}"
+                );
+            }
+        }
+    }
+}
