@@ -158,46 +158,6 @@ impl Core {
         Some(self.take_hole(hole, want))
     }
 
-    #[inline]
-    fn hit_shelf(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
-        let id = self.order.domain_at(domain).shelves[want.zone].take(&self.blocks, want.units)?;
-        Some(self.revive(id, want))
-    }
-
-    /// Serve a request from the front of a longer block that is shelved; the rest goes to the bins.
-    #[cold]
-    fn hit_longer(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
-        let id = self.order.domain_at(domain).shelves[want.zone].take_longer(&self.blocks, want.units)?;
-        let rest = self.blocks.split(id, want.units);
-        let Block { start, len, stamp, .. } = *self.blocks.get(rest);
-        self.zones[want.zone].touch(start, start + len, stamp);
-        self.put_free(rest, domain, stamp);
-        Some(self.revive(id, want))
-    }
-
-    /// Join what is shelved in the zones of a handle size with its neighbours and put it into the bins.
-    pub(crate) fn clear_shelves(&mut self, size_class: usize) {
-        for domain in 0..self.order.domains.len() as u16 {
-            for zone in 0..self.zones.len() {
-                let shelves = &mut self.order.domain_at(domain).shelves[zone];
-                if shelves.count == 0 || self.zones[zone].size_class != size_class {
-                    continue;
-                }
-                let all = shelves.clear(&self.blocks);
-                // What comes into the bins now was not there when they were swept for proven blocks.
-                self.order.domain_at(domain).swept = 0;
-                for id in all {
-                    let Block { start, len, stamp, .. } = *self.blocks.get(id);
-                    self.zones[zone].set_live(start, NIL);
-                    if !on(Mutation::ShelfStampForgotten) {
-                        self.zones[zone].touch(start, start + len, stamp);
-                    }
-                    self.put_free(id, domain, stamp);
-                }
-            }
-        }
-    }
-
     /// The hole of a domain that serves a request best: the tightest, or among large ones the one that
     /// loses the fewest whole granules.
     #[inline]
@@ -253,7 +213,7 @@ impl Core {
 
     /// Hand out a block that the zone's index still knows.
     #[inline]
-    fn revive(&mut self, id: Id, want: &Want) -> Allocation {
+    pub(crate) fn revive(&mut self, id: Id, want: &Want) -> Allocation {
         self.buffers += 1;
         let buffer = self.buffers;
         let block = self.blocks.at(id);
@@ -396,20 +356,6 @@ impl Core {
             self.deferred.units = self.deferred.units.saturating_sub(u64::from(block.len));
             self.deferred.count = self.deferred.count.saturating_sub(1);
             self.put_proven(id);
-        }
-    }
-
-    /// Bytes that no device work can touch any more go to the shelves of everybody, or to the bins.
-    #[inline]
-    fn put_proven(&mut self, id: Id) {
-        let block = self.blocks.at(id);
-        let (zone, start) = (usize::from(block.zone).min(LARGE), block.start);
-        // A piece of a block may share its page with the next block; the index has one entry per page.
-        let shelvable = self.zones[zone].meshed == 0 && block.len >= self.zones[zone].page_units();
-        if shelvable && self.order.domain_at(DEVICE).shelves[zone].put(block, id, DEVICE, 0) {
-            self.zones[zone].set_live(start, id);
-        } else {
-            self.put_free(id, DEVICE, 0);
         }
     }
 

@@ -11,6 +11,9 @@
 //!   finished fence or an inserted wait orders them behind it;
 //! - *nobody yet*: a synchronous free waits for a synchronisation that began after it.
 //!
+//! A small block that is freed is first laid on a shelf, as it is, and the next request of its size takes
+//! it from there; only a request that misses makes the pool join what is shelved.
+//!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
 //! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
 //!
@@ -30,6 +33,7 @@ mod mesh;
 mod mutation;
 mod order;
 mod owners;
+mod plan;
 mod pool;
 mod search;
 mod shelves;

@@ -6,8 +6,11 @@
 //! for holes elsewhere, or moves granules, clears the shelves first. A shelf gets room when it is asked in
 //! vain and loses it to what lies on it when it is cleared, so lengths that do not come again pile up nothing.
 
-use crate::block::{Block, Id, NIL, Slab, State};
+use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
 use crate::config::{SHELF_BLOCKS, SHELF_DEPTH, SHELF_UNITS, SHELVES_LIMIT};
+use crate::core::{Core, LARGE, Want};
+use crate::mutation::on;
+use crate::{Allocation, Mutation};
 
 /// Blocks of one length.
 #[derive(Clone, Copy, Default)]
@@ -117,6 +120,63 @@ impl Shelves {
         self.by_len.iter().flat_map(move |shelf| {
             std::iter::successors(Some(shelf.top), |id| Some(slab.get(*id).after)).take_while(|id| *id != NIL)
         })
+    }
+}
+
+impl Core {
+    /// Serve a request with the block of its length that was shelved last.
+    #[inline]
+    pub(crate) fn hit_shelf(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
+        let id = self.order.domain_at(domain).shelves[want.zone].take(&self.blocks, want.units)?;
+        Some(self.revive(id, want))
+    }
+
+    /// Serve a request from the front of a longer block that is shelved; the rest goes to the bins.
+    #[cold]
+    pub(crate) fn hit_longer(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
+        let id = self.order.domain_at(domain).shelves[want.zone].take_longer(&self.blocks, want.units)?;
+        let rest = self.blocks.split(id, want.units);
+        let Block { start, len, stamp, .. } = *self.blocks.get(rest);
+        self.zones[want.zone].touch(start, start + len, stamp);
+        self.put_free(rest, domain, stamp);
+        Some(self.revive(id, want))
+    }
+
+    /// Join what is shelved in the zones of a handle size with its neighbours and put it into the bins.
+    pub(crate) fn clear_shelves(&mut self, size_class: usize) {
+        for domain in 0..self.order.domains.len() as u16 {
+            for zone in 0..self.zones.len() {
+                let shelves = &mut self.order.domain_at(domain).shelves[zone];
+                if shelves.count == 0 || self.zones[zone].size_class != size_class {
+                    continue;
+                }
+                let all = shelves.clear(&self.blocks);
+                // What comes into the bins now was not there when they were swept for proven blocks.
+                self.order.domain_at(domain).swept = 0;
+                for id in all {
+                    let Block { start, len, stamp, .. } = *self.blocks.get(id);
+                    self.zones[zone].set_live(start, NIL);
+                    if !on(Mutation::ShelfStampForgotten) {
+                        self.zones[zone].touch(start, start + len, stamp);
+                    }
+                    self.put_free(id, domain, stamp);
+                }
+            }
+        }
+    }
+
+    /// Bytes that no device work can touch any more go to the shelves of everybody, or to the bins.
+    #[inline]
+    pub(crate) fn put_proven(&mut self, id: Id) {
+        let block = self.blocks.at(id);
+        let (zone, start) = (usize::from(block.zone).min(LARGE), block.start);
+        // A piece of a block may share its page with the next block; the index has one entry per page.
+        let shelvable = self.zones[zone].meshed == 0 && block.len >= self.zones[zone].page_units();
+        if shelvable && self.order.domain_at(DEVICE).shelves[zone].put(block, id, DEVICE, 0) {
+            self.zones[zone].set_live(start, id);
+        } else {
+            self.put_free(id, DEVICE, 0);
+        }
     }
 }
 
