@@ -197,7 +197,7 @@ impl Worker<'_> {
         };
         if result == OUT_OF_MEMORY {
             self.shared.ooms.fetch_add(1, Ordering::Relaxed);
-            for _ in 0..self.blocks.len() / 8 + 1 {
+            for _ in 0..=self.blocks.len() / 8 {
                 self.free();
             }
             return;
@@ -386,7 +386,9 @@ impl Worker<'_> {
             match self.rng.below(40) {
                 0 => ok((self.api.cuCtxSynchronize)()),
                 1..20 => {
-                    ok((self.api.cuStreamSynchronize)(self.streams[self.rng.below(self.streams.len() as u64) as usize]))
+                    ok((self.api.cuStreamSynchronize)(
+                        self.streams[self.rng.below(self.streams.len() as u64) as usize],
+                    ));
                 }
                 _ => {
                     let stream = self.streams[self.rng.below(self.streams.len() as u64) as usize];

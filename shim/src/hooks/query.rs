@@ -1,6 +1,7 @@
 //! What is told about memory: always the job's allocations, never weir's arenas.
 
 use crate::guard::Call;
+use crate::served::contexts::Slot;
 use crate::served::{self, Served, ipc, mempools};
 use CUpointer_attribute as A;
 use core::ffi::{c_uint, c_void};
@@ -27,10 +28,17 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(free, total) });
     if result == CUresult::CUDA_SUCCESS && !free.is_null() && served::any() {
-        let device = served::context(served::quiet::current()).map_or(-1, |slot| slot.ordinal());
-        let held: u64 = served::pools().filter(|served| served.ordinal == device).map(Served::reusable).sum();
+        let device = served::context(served::quiet::current()).map_or(-1, Slot::ordinal);
+        let (mut held, mut live, mut all) = (0, 0, usize::MAX);
+        for served in served::pools().filter(|served| served.ordinal == device) {
+            held += served.reusable() as usize;
+            live += served.pool.stats().given_bytes as usize;
+            // SAFETY: the place is a live local.
+            unsafe { served::real::cuDeviceTotalMem_v2(&raw mut all, device) };
+        }
+        // The two were asked one after the other, and other threads go on: never more than can be.
         // SAFETY: the driver has just written there.
-        unsafe { *free += held as usize };
+        unsafe { *free = (*free + held).min(all.saturating_sub(live)) };
     }
     result
 }

@@ -201,8 +201,8 @@ fn map(device: i32, parts: &[Part], ticket: Ticket, offset: u64, bytes: u64) -> 
     let mut at = start;
     for part in parts {
         let mut handle = 0;
-        // SAFETY: the descriptor is open; the driver takes its number as a pointer's value.
         let fd = part.fd.as_raw_fd() as usize as *mut c_void;
+        // SAFETY: the descriptor is open; the driver takes its number as a pointer's value.
         let mut result = unsafe { real::cuMemImportFromShareableHandle(&raw mut handle, fd, FD) };
         if result == CUresult::CUDA_SUCCESS {
             // SAFETY: our own space and handle; the mapping keeps the memory after the release.

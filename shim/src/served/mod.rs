@@ -149,7 +149,9 @@ impl Served {
             contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)).map(Slot::ctx).collect();
         let proofs: Vec<_> = reaching.into_iter().map(|ctx| self.pool.sync_began(ctx)).collect();
         let waited = self.driver.wait_for_all().is_ok();
-        proofs.into_iter().for_each(|proof| self.pool.sync_ended(proof, waited));
+        for proof in proofs {
+            self.pool.sync_ended(proof, waited);
+        }
         waited
     }
 
@@ -220,19 +222,14 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
         slot.serve(served);
         return Some(served);
     }
-    let made = build(ordinal, ctx);
-    match made {
-        Some(served) => {
-            slot.serve(served);
-            mempools::adopt_default(served);
-            Some(served)
-        }
-        None => {
-            slot.refuse();
-            job::remember("a device has no pool: its memory calls pass through");
-            None
-        }
-    }
+    let Some(served) = build(ordinal, ctx) else {
+        slot.refuse();
+        job::remember("a device has no pool: its memory calls pass through");
+        return None;
+    };
+    slot.serve(served);
+    mempools::adopt_default(served);
+    Some(served)
 }
 
 fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
@@ -347,7 +344,9 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     }
     for served in pools_reached_by(ordinal) {
         let blocks = served.pool.context_destroyed(&served.driver, ctx);
-        blocks.iter().for_each(|block| pins::freed(served, block.addr));
+        for block in blocks {
+            pins::freed(served, block.addr);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use weir_pool::Config;
 
 /// The switches in effect.
+#[allow(clippy::struct_excessive_bools)] // each is a switch of its own
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Switches {
     /// Whether requests are served from the pool at all.

@@ -141,7 +141,8 @@ fn send(to: &OwnedFd, bytes: &[u8], fd: Option<&OwnedFd>) -> Option<()> {
     (sent == bytes.len() as isize).then_some(())
 }
 
-fn receive(from: &OwnedFd, bytes: &mut [u8]) -> Option<Option<OwnedFd>> {
+/// Fills `bytes` with one packet; a descriptor that came with it goes to `with`.
+fn receive(from: &OwnedFd, bytes: &mut [u8], with: &mut Option<OwnedFd>) -> Option<()> {
     let mut control = [0u64; CONTROL / 8];
     let wanted = bytes.len();
     let mut data = IoSliceMut::new(bytes);
@@ -156,15 +157,15 @@ fn receive(from: &OwnedFd, bytes: &mut [u8]) -> Option<Option<OwnedFd>> {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let rights =
             !header.is_null() && (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
-        let fd = rights.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
-        (got == wanted as isize).then_some(fd)
+        *with = rights.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
+        (got == wanted as isize).then_some(())
     }
 }
 
 /// The secret that an importer says.
 pub(crate) fn receive_secret(from: &OwnedFd) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
-    receive(from, &mut bytes)?;
+    receive(from, &mut bytes, &mut None)?;
     Some(bytes)
 }
 
@@ -177,7 +178,7 @@ pub(crate) fn send_header(to: &OwnedFd, words: [u64; 3]) -> Option<()> {
 /// What [`send_header`] sent.
 pub(crate) fn receive_header(from: &OwnedFd) -> Option<[u64; 3]> {
     let mut bytes = [0; 24];
-    receive(from, &mut bytes)?;
+    receive(from, &mut bytes, &mut None)?;
     let mut words = [0; 3];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(*chunk.first_chunk()?);
@@ -193,8 +194,9 @@ pub(crate) fn send_part(to: &OwnedFd, part: &Part) -> Option<()> {
 /// What [`send_part`] sent.
 pub(crate) fn receive_part(from: &OwnedFd) -> Option<Part> {
     let mut bytes = [0; 8];
-    let fd = receive(from, &mut bytes)??;
-    Some(Part { size: u64::from_le_bytes(bytes), fd })
+    let mut fd = None;
+    receive(from, &mut bytes, &mut fd)?;
+    Some(Part { size: u64::from_le_bytes(bytes), fd: fd? })
 }
 
 /// Starts a thread that takes no signal of the job's.
