@@ -82,7 +82,13 @@ impl Core {
         let Some(zone) = self.zones.get(index) else { return Ok(()) };
         let indexed = zone.live_at(&self.blocks, block.start) == Some(id);
         let known = zone.starts_in_page(block.start) == id;
-        if indexed != (block.state == State::Live) || known != matches!(block.state, State::Live | State::Shelved) {
+        let wrongly = match block.state {
+            State::Live | State::Shelved => !known,
+            // What was live when it was freed stays in the index until it is proven.
+            State::Deferred => false,
+            _ => known,
+        };
+        if indexed != (block.state == State::Live) || wrongly {
             return Err(format!("zone {index}: block {id} {block:?} is indexed: {indexed}, {known}"));
         }
         let known = zone.touched(block.start, block.end().min(zone.granule_count() << zone.granule_shift));

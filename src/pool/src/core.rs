@@ -297,7 +297,11 @@ impl Core {
             return freed;
         }
         let block = *block;
-        self.zones[zone].set_live(block.start, NIL);
+        // What is deferred stays in the index, for it is likely to be shelved; everything else leaves it.
+        let kept = domain == DEVICE && !safe && block.pins == 0 && self.zones[zone].meshed == 0;
+        if !kept || on(Mutation::EpochsIgnored) {
+            self.zones[zone].set_live(block.start, NIL);
+        }
         self.zones[zone].touch(block.start, block.end(), stamp);
         if block.pins > 0 && !on(Mutation::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;

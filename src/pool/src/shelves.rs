@@ -175,6 +175,9 @@ impl Core {
         if shelvable && self.order.domain_at(DEVICE).shelves[zone].put(block, id, DEVICE, 0) {
             self.zones[zone].set_live(start, id);
         } else {
+            if self.zones[zone].starts_in_page(start) == id {
+                self.zones[zone].set_live(start, NIL);
+            }
             self.put_free(id, DEVICE, 0);
         }
     }

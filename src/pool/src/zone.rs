@@ -37,7 +37,7 @@ pub(crate) struct Zone {
     pub(crate) granule_shift: u32,
     /// Granules known so far; grows with the highest one mapped.
     granules: Vec<Granule>,
-    /// Live and shelved blocks by the page they start in. A page is as small as the zone's smallest block, so no
+    /// Live and shelved blocks, and most deferred ones, by the page they start in. A page is as small as the zone's smallest block, so no
     /// two of them start in the same one.
     pages: Index,
     page_shift: u32,
@@ -127,7 +127,7 @@ impl Zone {
         self.pages.prepare((end.saturating_sub(1) >> self.page_shift) + 1);
     }
 
-    /// A block that starts at `start` is live or shelved; `NIL`: no longer.
+    /// The block that starts at `start` is indexed; `NIL`: no longer.
     #[inline]
     pub(crate) fn set_live(&mut self, start: u32, id: Id) {
         let page = start >> self.page_shift;
