@@ -95,9 +95,7 @@ driver_functions!(list);
 pub fn resolve(name: &str, version: i32, per_thread: bool) -> Option<&'static Function> {
     let rows = || {
         let start = FUNCTIONS.partition_point(|f| f.name < name);
-        FUNCTIONS[start..]
-            .iter()
-            .take_while(move |f| f.name == name)
+        FUNCTIONS[start..].iter().take_while(move |f| f.name == name)
     };
     let newest = |per_thread: bool| {
         rows()
@@ -105,11 +103,7 @@ pub fn resolve(name: &str, version: i32, per_thread: bool) -> Option<&'static Fu
             .max_by_key(|f| f.version)
     };
     let legacy = newest(false);
-    if per_thread {
-        newest(true).or(legacy)
-    } else {
-        legacy
-    }
+    if per_thread { newest(true).or(legacy) } else { legacy }
 }
 
 #[cfg(test)]
@@ -128,14 +122,8 @@ mod tests {
         let symbol = |n, v, p| resolve(n, v, p).map(|f| f.symbol);
         assert_eq!(symbol("cuMemAlloc", 2000, false), Some("cuMemAlloc"));
         assert_eq!(symbol("cuMemAlloc", 12090, false), Some("cuMemAlloc_v2"));
-        assert_eq!(
-            symbol("cuMemcpyHtoD", 12000, true),
-            Some("cuMemcpyHtoD_v2_ptds")
-        );
-        assert_eq!(
-            symbol("cuMemAllocAsync", 11020, true),
-            Some("cuMemAllocAsync_ptsz")
-        );
+        assert_eq!(symbol("cuMemcpyHtoD", 12000, true), Some("cuMemcpyHtoD_v2_ptds"));
+        assert_eq!(symbol("cuMemAllocAsync", 11020, true), Some("cuMemAllocAsync_ptsz"));
         assert_eq!(symbol("cuMemAllocAsync", 11010, true), None);
         assert_eq!(symbol("cuInit", 12000, true), Some("cuInit"));
         assert_eq!(symbol("cuNoSuchThing", 12000, false), None);

@@ -5,10 +5,7 @@ use crate::types::{CUmemLocation, CUmemLocationType};
 impl CUmemLocation {
     /// The location of a kind and number.
     pub fn of(kind: CUmemLocationType, id: i32) -> Self {
-        let mut location = Self {
-            type_: kind,
-            ..Self::default()
-        };
+        let mut location = Self { type_: kind, ..Self::default() };
         location.__bindgen_anon_1.id = id;
         location
     }
