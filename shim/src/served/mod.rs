@@ -70,11 +70,12 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) > 0 && on()
 }
 
-/// All pools.
+/// All pools. None in a forked child: a lock may have been held by a thread that is not there.
 #[inline]
 pub(crate) fn pools() -> impl Iterator<Item = &'static Served> {
+    let count = if FORKED.load(Ordering::Relaxed) { 0 } else { COUNT.load(Ordering::Acquire) };
     // SAFETY: a non-null pointer is a leaked `Served`.
-    LIST.iter().take(COUNT.load(Ordering::Acquire)).filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() })
+    LIST.iter().take(count).filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() })
 }
 
 /// Whether work of the device `from` may touch memory of the device `memory`.
