@@ -4,6 +4,7 @@ mod backend;
 mod convolution;
 mod norm;
 mod rnn;
+mod rnn8;
 mod tensor;
 
 use crate::answers::{Status, put};

@@ -1,10 +1,12 @@
 // Made by src/vgpu/standins/list-functions; do not edit by hand.
-//! The 2069 functions without a body of their own, by what they must write.
+//! The 2115 functions without a body of their own, by what they must write.
 
 create! {
     cublasLtMatrixTransformDescCreate()
     cublasXtCreate()
     cudnnCreateActivationDescriptor()
+    cudnnCreateAlgorithmDescriptor()
+    cudnnCreateAlgorithmPerformance()
     cudnnCreateAttnDescriptor()
     cudnnCreateCTCLossDescriptor()
     cudnnCreateDropoutDescriptor()
@@ -1073,6 +1075,8 @@ succeed! {
     cudnnActivationBackward
     cudnnActivationForward
     cudnnAddTensor
+    cudnnAdvInferVersionCheck
+    cudnnAdvTrainVersionCheck
     cudnnAdvVersionCheck
     cudnnBackendExecute
     cudnnBatchNormalizationBackward
@@ -1083,15 +1087,20 @@ succeed! {
     cudnnBuildRNNDynamic
     cudnnCTCLoss
     cudnnCTCLoss_v8
+    cudnnCnnInferVersionCheck
+    cudnnCnnTrainVersionCheck
     cudnnCnnVersionCheck
     cudnnConvolutionBackwardBias
     cudnnConvolutionBackwardData
     cudnnConvolutionBackwardFilter
     cudnnConvolutionBiasActivationForward
     cudnnConvolutionForward
+    cudnnCopyAlgorithmDescriptor
     cudnnDeriveBNTensorDescriptor
     cudnnDeriveNormTensorDescriptor
     cudnnDestroyActivationDescriptor
+    cudnnDestroyAlgorithmDescriptor
+    cudnnDestroyAlgorithmPerformance
     cudnnDestroyAttnDescriptor
     cudnnDestroyCTCLossDescriptor
     cudnnDestroyDropoutDescriptor
@@ -1100,6 +1109,7 @@ succeed! {
     cudnnDestroyFusedOpsVariantParamPack
     cudnnDestroyLRNDescriptor
     cudnnDestroyOpTensorDescriptor
+    cudnnDestroyPersistentRNNPlan
     cudnnDestroyPoolingDescriptor
     cudnnDestroyReduceTensorDescriptor
     cudnnDestroySeqDataDescriptor
@@ -1115,9 +1125,16 @@ succeed! {
     cudnnFindConvolutionBackwardFilterAlgorithmEx
     cudnnFindConvolutionForwardAlgorithm
     cudnnFindConvolutionForwardAlgorithmEx
+    cudnnFindRNNBackwardDataAlgorithmEx
+    cudnnFindRNNBackwardWeightsAlgorithmEx
+    cudnnFindRNNForwardInferenceAlgorithmEx
+    cudnnFindRNNForwardTrainingAlgorithmEx
     cudnnFusedOpsExecute
     cudnnGetActivationDescriptor
     cudnnGetActivationDescriptorSwishBeta
+    cudnnGetAlgorithmDescriptor
+    cudnnGetAlgorithmPerformance
+    cudnnGetAlgorithmSpaceSize
     cudnnGetAttnDescriptor
     cudnnGetCTCLossDescriptor
     cudnnGetCTCLossDescriptorEx
@@ -1134,7 +1151,6 @@ succeed! {
     cudnnGetConvolutionReorderType
     cudnnGetDropoutDescriptor
     cudnnGetFilter4dDescriptor
-    cudnnGetFilterNdDescriptor
     cudnnGetFilterSizeInBytes
     cudnnGetFoldedConvBackwardDataDescriptors
     cudnnGetFusedOpsConstParamPackAttribute
@@ -1149,6 +1165,13 @@ succeed! {
     cudnnGetPooling2dForwardOutputDim
     cudnnGetPoolingNdDescriptor
     cudnnGetPoolingNdForwardOutputDim
+    cudnnGetRNNBackwardDataAlgorithmMaxCount
+    cudnnGetRNNBackwardWeightsAlgorithmMaxCount
+    cudnnGetRNNBiasMode
+    cudnnGetRNNForwardInferenceAlgorithmMaxCount
+    cudnnGetRNNForwardTrainingAlgorithmMaxCount
+    cudnnGetRNNMatrixMathType
+    cudnnGetRNNPaddingMode
     cudnnGetReduceTensorDescriptor
     cudnnGetReductionIndicesSize
     cudnnGetSeqDataDescriptor
@@ -1166,21 +1189,37 @@ succeed! {
     cudnnNormalizationForwardInference
     cudnnNormalizationForwardTraining
     cudnnOpTensor
+    cudnnOpsInferVersionCheck
+    cudnnOpsTrainVersionCheck
     cudnnOpsVersionCheck
     cudnnPoolingBackward
     cudnnPoolingForward
     cudnnQueryRuntimeError
+    cudnnRNNBackwardData
+    cudnnRNNBackwardDataEx
     cudnnRNNBackwardData_v8
+    cudnnRNNBackwardWeights
+    cudnnRNNBackwardWeightsEx
     cudnnRNNBackwardWeights_v8
     cudnnRNNForward
+    cudnnRNNForwardInference
+    cudnnRNNForwardInferenceEx
+    cudnnRNNForwardTraining
+    cudnnRNNForwardTrainingEx
+    cudnnRNNGetClip
     cudnnRNNGetClip_v8
+    cudnnRNNSetClip
     cudnnRNNSetClip_v8
     cudnnReduceTensor
     cudnnReorderFilterAndBias
+    cudnnRestoreAlgorithm
     cudnnRestoreDropoutDescriptor
+    cudnnSaveAlgorithm
     cudnnScaleTensor
     cudnnSetActivationDescriptor
     cudnnSetActivationDescriptorSwishBeta
+    cudnnSetAlgorithmDescriptor
+    cudnnSetAlgorithmPerformance
     cudnnSetAttnDescriptor
     cudnnSetCTCLossDescriptor
     cudnnSetCTCLossDescriptorEx
@@ -1196,8 +1235,15 @@ succeed! {
     cudnnSetFusedOpsVariantParamPackAttribute
     cudnnSetLRNDescriptor
     cudnnSetOpTensorDescriptor
+    cudnnSetPersistentRNNPlan
     cudnnSetPooling2dDescriptor
     cudnnSetPoolingNdDescriptor
+    cudnnSetRNNAlgorithmDescriptor
+    cudnnSetRNNBiasMode
+    cudnnSetRNNDescriptor_v6
+    cudnnSetRNNMatrixMathType
+    cudnnSetRNNPaddingMode
+    cudnnSetRNNProjectionLayers
     cudnnSetReduceTensorDescriptor
     cudnnSetSeqDataDescriptor
     cudnnSetSpatialTransformerNdDescriptor

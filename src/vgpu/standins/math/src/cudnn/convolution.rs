@@ -45,6 +45,16 @@ library! {
     fn cudnnSetFilterNdDescriptor(filter: *mut Tensor, kind: c_uint, _format: c_uint, count: c_int, dims: *const c_int) {
         *filter = Tensor::packed(kind, &numbers(dims, count)?);
     }
+    /// A filter that was set. All are packed with the channels first.
+    fn cudnnGetFilterNdDescriptor(
+        filter: *const Tensor, wanted: c_int, kind: *mut c_uint, format: *mut c_uint, count: *mut c_int,
+        dims: *mut c_int,
+    ) {
+        put(kind, (*filter).kind);
+        put(format, 0);
+        put(count, (*filter).dims.len() as c_int);
+        write(dims, &(*filter).dims, wanted);
+    }
     /// The shape of a convolution's result.
     fn cudnnGetConvolutionNdForwardOutputDim(
         convolution: *const Convolution, input: *const Tensor, filter: *const Tensor, count: c_int, dims: *mut c_int,

@@ -16,19 +16,19 @@ const TRAINING: c_uint = 1;
 /// A network's settings.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct Network {
-    algorithm: c_uint,
-    cell: c_uint,
+    pub(super) algorithm: c_uint,
+    pub(super) cell: c_uint,
     bias: c_uint,
-    direction: c_uint,
-    input: c_uint,
-    kind: c_uint,
-    precision: c_uint,
+    pub(super) direction: c_uint,
+    pub(super) input: c_uint,
+    pub(super) kind: c_uint,
+    pub(super) precision: c_uint,
     math: c_uint,
     input_size: c_int,
-    hidden: c_int,
-    projection: c_int,
-    layers: c_int,
-    dropout: usize,
+    pub(super) hidden: c_int,
+    pub(super) projection: c_int,
+    pub(super) layers: c_int,
+    pub(super) dropout: usize,
     flags: c_uint,
 }
 
@@ -45,17 +45,17 @@ pub(crate) struct Sequences {
 
 /// A matrix in the weights.
 #[derive(Clone, Copy)]
-struct Part {
+pub(super) struct Part {
     offset: usize,
     rows: usize,
     columns: usize,
 }
 
 /// Where everything lies in the weights: by layer and number of the matrix.
-struct Weights {
-    matrices: Vec<Vec<Part>>,
-    biases: Vec<Vec<Option<Part>>>,
-    bytes: usize,
+pub(super) struct Weights {
+    pub(super) matrices: Vec<Vec<Part>>,
+    pub(super) biases: Vec<Vec<Option<Part>>>,
+    pub(super) bytes: usize,
 }
 
 impl Network {
@@ -80,7 +80,7 @@ impl Network {
         if self.projected() { self.projection as usize } else { self.hidden() }
     }
 
-    fn projected(self) -> bool {
+    pub(super) fn projected(self) -> bool {
         self.cell == LSTM && self.projection > 0 && self.projection != self.hidden
     }
 
@@ -115,7 +115,7 @@ impl Network {
     }
 
     /// Every matrix and bias, in the order in which they lie in the weights: first all matrices.
-    fn weights(self) -> Weights {
+    pub(super) fn weights(self) -> Weights {
         let mut end = 0;
         let mut place = |rows: usize, columns: usize| {
             let part = Part { offset: end, rows, columns };
@@ -133,6 +133,16 @@ impl Network {
             })
             .collect();
         Weights { matrices, biases, bytes: end }
+    }
+
+    /// Bytes that a pass over so many vectors works in.
+    pub(super) fn workspace(self, vectors: usize) -> usize {
+        vectors * self.hidden() * element(self.kind) * self.gates() * self.directions()
+    }
+
+    /// Bytes that are kept of it for the backward pass.
+    pub(super) fn reserve(self, vectors: usize) -> usize {
+        vectors * self.hidden() * element(self.kind) * (self.gates() + 2) * self.pseudo_layers()
     }
 }
 
@@ -233,10 +243,8 @@ library! {
     ) {
         let (network, sequences) = (*network, &*sequences);
         let steps = sequences.longest.max(1) as usize * sequences.batch.max(1) as usize;
-        let cell = steps * network.hidden() * element(network.kind);
-        put(workspace, cell * network.gates() * network.directions());
-        let kept = cell * (network.gates() + 2) * network.pseudo_layers();
-        put(reserve, if mode == TRAINING { kept } else { 0 });
+        put(workspace, network.workspace(steps));
+        put(reserve, if mode == TRAINING { network.reserve(steps) } else { 0 });
     }
 }
 
@@ -244,7 +252,13 @@ library! {
 ///
 /// # Safety
 /// Both places are NULL or the caller's.
-unsafe fn describe(kind: c_uint, weights: usize, part: Option<Part>, layout: *mut Tensor, place: *mut usize) {
+pub(super) unsafe fn describe(
+    kind: c_uint,
+    weights: usize,
+    part: Option<Part>,
+    layout: *mut Tensor,
+    place: *mut usize,
+) {
     let tensor =
         part.map_or_else(Tensor::default, |part| Tensor::packed(kind, &[1, part.rows as c_int, part.columns as c_int]));
     // SAFETY: as promised. The old layout is dropped.
