@@ -272,6 +272,42 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     })
 }
 
+/// Public figures of the board that the attributes are modelled on: PCI Express 4.0 with 16 lanes.
+const PCIE_GENERATION: c_uint = 4;
+const PCIE_WIDTH: c_uint = 16;
+const PCIE_MEGABYTES_PER_SECOND: c_uint = 16_000;
+
+macro_rules! pcie {
+    ($($(#[$doc:meta])* $name:ident = $value:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(device: NvmlDevice, out: *mut c_uint) -> NvmlReturn {
+            answer(|driver| {
+                info(driver, device)?;
+                // SAFETY: the caller passes a number to write to, or NULL.
+                unsafe { put(out, $value) }
+            })
+        }
+    )*};
+}
+
+pcie! {
+    /// The generation of the link, as device and slot allow.
+    nvmlDeviceGetMaxPcieLinkGeneration = PCIE_GENERATION;
+    /// The generation of the link, as the device allows.
+    nvmlDeviceGetGpuMaxPcieLinkGeneration = PCIE_GENERATION;
+    /// The generation of the link now.
+    nvmlDeviceGetCurrPcieLinkGeneration = PCIE_GENERATION;
+    /// The widest link.
+    nvmlDeviceGetMaxPcieLinkWidth = PCIE_WIDTH;
+    /// The link now.
+    nvmlDeviceGetCurrPcieLinkWidth = PCIE_WIDTH;
+    /// The fastest link, in megabytes a second and lane.
+    nvmlDeviceGetPcieLinkMaxSpeed = PCIE_MEGABYTES_PER_SECOND;
+    /// The link's speed now.
+    nvmlDeviceGetPcieSpeed = PCIE_MEGABYTES_PER_SECOND;
+}
+
 /// The memory of a device; what the driver keeps for itself counts as used.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {

@@ -1,5 +1,5 @@
 // Made by src/vgpu/nvml/list-functions from the public header; do not edit.
-//! The 349 of 387 NVML functions that are not implemented: they answer NOT_SUPPORTED.
+//! The 342 of 387 NVML functions that are not implemented: they answer NOT_SUPPORTED.
 
 use crate::session::not_supported;
 use weir_cuda::nvml::NvmlReturn;
@@ -61,8 +61,6 @@ unimplemented_functions! {
     nvmlDeviceGetCpuAffinity
     nvmlDeviceGetCpuAffinityWithinScope
     nvmlDeviceGetCreatableVgpus
-    nvmlDeviceGetCurrPcieLinkGeneration
-    nvmlDeviceGetCurrPcieLinkWidth
     nvmlDeviceGetCurrentClockFreqs
     nvmlDeviceGetCurrentClocksEventReasons
     nvmlDeviceGetCurrentClocksThrottleReasons
@@ -102,7 +100,6 @@ unimplemented_functions! {
     nvmlDeviceGetGpuInstanceProfileInfoV
     nvmlDeviceGetGpuInstanceRemainingCapacity
     nvmlDeviceGetGpuInstances
-    nvmlDeviceGetGpuMaxPcieLinkGeneration
     nvmlDeviceGetGpuOperationMode
     nvmlDeviceGetGridLicensableFeatures
     nvmlDeviceGetGridLicensableFeatures_v2
@@ -122,8 +119,6 @@ unimplemented_functions! {
     nvmlDeviceGetMaxClockInfo
     nvmlDeviceGetMaxCustomerBoostClock
     nvmlDeviceGetMaxMigDeviceCount
-    nvmlDeviceGetMaxPcieLinkGeneration
-    nvmlDeviceGetMaxPcieLinkWidth
     nvmlDeviceGetMemClkMinMaxVfOffset
     nvmlDeviceGetMemClkVfOffset
     nvmlDeviceGetMemoryAffinity
@@ -151,9 +146,7 @@ unimplemented_functions! {
     nvmlDeviceGetNvlinkSupportedBwModes
     nvmlDeviceGetOfaUtilization
     nvmlDeviceGetPciInfoExt
-    nvmlDeviceGetPcieLinkMaxSpeed
     nvmlDeviceGetPcieReplayCounter
-    nvmlDeviceGetPcieSpeed
     nvmlDeviceGetPcieThroughput
     nvmlDeviceGetPerformanceModes
     nvmlDeviceGetPerformanceState

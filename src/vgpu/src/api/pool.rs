@@ -15,8 +15,9 @@ const POSIX_FD: c_uint = 1;
 fn allocate(dptr: *mut CUdeviceptr, bytesize: usize, pool: Option<CUmemoryPool>, h_stream: CUstream) -> R {
     need(dptr)?;
     let mut s = driver()?;
-    let (ctx, _) = s.current_device()?;
+    // A stream knows its context: none need be current.
     let stream = s.stream(h_stream)?;
+    let ctx = s.engine.context_of(stream).ok_or(INVALID_HANDLE)?;
     let size = if bytesize == 0 && config::lenient("zero_size") { 1 } else { bytesize as u64 };
     if size == 0 {
         return Err(INVALID_VALUE);
@@ -54,7 +55,6 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
 
 pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R {
     let mut s = driver()?;
-    s.current()?;
     let stream = s.stream(h_stream)?;
     if dptr == 0 {
         return Ok(());
