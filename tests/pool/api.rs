@@ -177,6 +177,19 @@ pub fn check_pools() {
     }
 }
 
+/// Asks the same library for the bytes that an undo lost; 0 from any other.
+pub fn lost_bytes() -> u64 {
+    // SAFETY: looks a symbol up among all loaded objects.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"weir_pool_lost".as_ptr()) };
+    if found.is_null() {
+        return 0;
+    }
+    // SAFETY: the library documents this signature.
+    let lost: unsafe extern "C" fn() -> u64 = unsafe { std::mem::transmute(found) };
+    // SAFETY: takes nothing.
+    unsafe { lost() }
+}
+
 /// A small generator: a seed is all that is needed to see a failure again.
 #[derive(Clone)]
 pub struct Rng(u64);

@@ -1,4 +1,4 @@
-//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer] [--plain] [--focus epochs|events|waits]`:
+//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer] [--plain] [--nothing-lost] [--focus epochs|events|waits]`:
 //! a random program of many streams and threads. Every block is filled by kernels with a pattern of its own and checked before
 //! it is freed and at random; all work obeys CUDA's rules, so that a broken pattern is the pool's.
 //! On the strict virtual GPU a touch of unmapped memory ends the process with a message.
@@ -51,6 +51,8 @@ struct Options {
     peer: bool,
     /// Allocate synchronously only.
     plain: bool,
+    /// The pool must not have given up any memory.
+    nothing_lost: bool,
     focus: Focus,
 }
 
@@ -79,6 +81,7 @@ fn options() -> Options {
         resets: false,
         peer: false,
         plain: false,
+        nothing_lost: false,
         focus: Focus::Nothing,
     };
     let mut arguments = std::env::args().skip(1);
@@ -98,6 +101,7 @@ fn options() -> Options {
             "--resets" => options.resets = true,
             "--peer" => options.peer = true,
             "--plain" => options.plain = true,
+            "--nothing-lost" => options.nothing_lost = true,
             ops => options.ops = ops.replace('_', "").parse().expect("OPS is a number"),
         }
     }
@@ -124,8 +128,6 @@ struct Worker<'a> {
     focus: Focus,
     /// The first of the threads.
     leader: bool,
-    /// The only one.
-    alone: bool,
     plain: bool,
 }
 
@@ -501,7 +503,7 @@ impl Worker<'_> {
                 // SAFETY: our own pool.
                 ok(unsafe { (self.api.cuMemPoolTrimTo)(pool, self.rng.below(64 << 20) as usize) });
             }
-            1994 if self.alone && !self.plain => self.capture(),
+            1994 if !self.plain => self.capture(),
             _ => {
                 let (mut free, mut total) = (0, 0);
                 // SAFETY: both places are live locals.
@@ -617,7 +619,6 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
                     since: 0,
                     focus: options.focus,
                     leader: thread == 0,
-                    alone: options.threads == 1,
                     plain: options.plain,
                 };
                 start.wait();
@@ -635,6 +636,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
         }
     });
     api::check_pools();
+    assert!(!options.nothing_lost || api::lost_bytes() == 0, "{} bytes failed to come back", api::lost_bytes());
     if options.resets {
         // SAFETY: all threads have ended.
         unsafe {

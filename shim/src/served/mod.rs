@@ -287,6 +287,13 @@ extern "C" fn weir_pool_check() -> core::ffi::c_int {
     wrong.inspect(|what| crate::surroundings::say(what)).count() as core::ffi::c_int
 }
 
+/// For tests: bytes that the pools have lost because an undo failed.
+#[cfg(feature = "pool-mutations")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn weir_pool_lost() -> u64 {
+    pools().map(|served| served.pool.stats().lost_bytes).sum()
+}
+
 /// Switches on the deliberate defect that `WEIR_POOL_MUTATION` names.
 #[cfg(feature = "pool-mutations")]
 fn mutate() {
