@@ -42,6 +42,7 @@ struct Shared {
     ooms: AtomicU64,
 }
 
+#[allow(clippy::struct_excessive_bools)] // each is a switch of the command line
 struct Options {
     ops: u64,
     seed: u64,
