@@ -3,7 +3,7 @@
 //! descriptors), takes the device memory that the real libraries take for themselves, and tells the sizes
 //! of workspaces that callers then take.
 //!
-//! Most functions only answer success and come from a list ([`listed`]); the others have a body by library.
+//! Most functions only answer success and come from a list (`listed`); the others have a body by library.
 //! Only interfaces of public headers are here. Sizes that no document gives are a model, each said where
 //! it is made.
 
