@@ -1,5 +1,6 @@
 """What the jobs ask of memory: TensorFlow's own count, and the virtual GPU's."""
 import ctypes
+import time
 
 import tensorflow as tf
 
@@ -14,6 +15,18 @@ MiB = 1 << 20
 def held(device=0):
     """Bytes of tensors on a device, as TensorFlow counts them."""
     return tf.config.experimental.get_memory_info(f"GPU:{device}")["current"]
+
+
+def settled(device=0):
+    """The same, once TensorFlow has seen the end of work that is still under way: it frees tensors then."""
+    before, deadline = None, time.monotonic() + 10
+    while time.monotonic() < deadline:
+        now = held(device)
+        if now == before:
+            break
+        before = now
+        time.sleep(0.3)
+    return held(device)
 
 
 def peak(device=0):

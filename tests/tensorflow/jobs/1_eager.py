@@ -19,7 +19,7 @@ assert memory.calls("cuMemAlloc_v2") >= 4, memory.calls("cuMemAlloc_v2")
 assert memory.calls("cuMemAllocAsync") == 0
 del a, b
 gc.collect()
-assert memory.held() == before, (memory.held(), before)
+assert memory.settled() == before, (memory.held(), before)
 
 # What does not fit is refused by TensorFlow, and the job goes on.
 try:

@@ -10,12 +10,13 @@ weights = memory.size(model.trainable_variables)
 assert weights > 89 * memory.MiB, weights
 images, labels = np.zeros((8, 64, 64, 3), "float32"), np.zeros(8, "int64")
 model.train_on_batch(images, labels)
-after = memory.held()
+after = memory.settled()
 # Weights and their momentum stay.
 assert after >= 2 * weights, (after, weights)
 memory.reset_peak()
 for _ in range(2):
     model.train_on_batch(images, labels)
-assert memory.held() <= after + memory.MiB, (memory.held(), after)
+# A step that kept its gradients or activations would show; small tensors may still be on their way out.
+assert memory.settled() <= after + weights // 10, (memory.held(), after)
 # Activations and gradients come and go.
 assert memory.peak() >= after + weights // 2, (memory.peak(), after)

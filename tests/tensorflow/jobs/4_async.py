@@ -1,5 +1,6 @@
 """With cuda_malloc_async each tensor is an allocation of the driver's pool, of exactly its size."""
 # needs: TF_GPU_ALLOCATOR=cuda_malloc_async
+# from: 2.19 older ones use a new block in a stream that is not ordered after its allocation, which CUDA leaves undefined
 import memory
 import tensorflow as tf
 
