@@ -278,18 +278,21 @@ impl State {
             found = self.find_hole(self.pool(handle)?, room, stream);
         }
         let (addr, waits) = found.ok_or(OUT_OF_MEMORY)?;
+        // In a stream with nothing to do the allocation happens at once, and every stream may use it.
+        let at_once = waits.is_empty() && self.engine.idle(stream);
         for point in waits {
             self.wait_for(stream, point, &Clock::default());
         }
         let id = self.fresh();
-        let born = (stream, self.engine.streams.get(&stream).map_or(0, |s| s.submitted) + 1);
+        let next = self.engine.streams.get(&stream).map_or(0, |s| s.submitted) + 1;
+        let (born, stage) = if at_once { ((stream, 0), Stage::Live) } else { ((stream, next), Stage::Queued) };
         let pool = self.pools.get_mut(&handle).ok_or(INVALID_VALUE)?;
         if let Some(hole) = pool.holes.remove(&addr)
             && hole.size > room
         {
             pool.holes.insert(addr + room, Hole { size: hole.size - room, after: hole.after });
         }
-        pool.live.insert(addr, Piece { size, id, ctx, born, stage: Stage::Queued });
+        pool.live.insert(addr, Piece { size, id, ctx, born, stage });
         pool.address.insert(id, addr);
         pool.used += room;
         pool.used_high = pool.used_high.max(pool.used);
