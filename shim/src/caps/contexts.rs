@@ -1,0 +1,48 @@
+//! What a context takes for itself, and what goes with it when it ends.
+
+use super::{Caps, lock, machine, on};
+use std::collections::HashMap;
+use weir_cuda::CUresult;
+use weir_ledger::Category;
+
+/// Bytes that contexts took by themselves: context to device and bytes.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    own: HashMap<u64, (i32, u64)>,
+}
+
+/// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
+/// there is one, and charged as a fact. `made` tells the context.
+pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
+    let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else { return call() };
+    let before = machine::own_bytes(at.0.uuid);
+    let result = call();
+    if result == CUresult::CUDA_SUCCESS {
+        let grown = before.zip(machine::own_bytes(at.0.uuid)).map_or(0, |(before, now)| now.saturating_sub(before));
+        if grown > 0 {
+            caps.fact(at, Category::Context, grown);
+            let had = lock(&caps.contexts).own.insert(made(), (ordinal, grown));
+            had.into_iter().for_each(|(ordinal, bytes)| caps.release(ordinal, Category::Context, bytes));
+        }
+    }
+    result
+}
+
+/// A context is gone, and all its memory with it.
+pub(crate) fn gone(ctx: u64) {
+    let Some(caps) = on() else { return };
+    caps.context_gone(ctx);
+}
+
+impl Caps {
+    fn context_gone(&self, ctx: u64) {
+        for (addr, block) in self.linear.take_all_of(ctx) {
+            self.freed(addr, &block);
+        }
+        lock(&self.arrays).context_gone(self, ctx);
+        let own = lock(&self.contexts).own.remove(&ctx);
+        if let Some((ordinal, bytes)) = own {
+            self.release(ordinal, Category::Context, bytes);
+        }
+    }
+}
