@@ -15,11 +15,13 @@ pub(crate) fn urgency(bytes: u64) -> Urgency {
     if bytes <= TINY { Urgency::Tiny } else { Urgency::Normal }
 }
 
-/// Whether so many bytes in whole portions are free under the cap at this moment.
-pub(crate) fn fits(ordinal: i32, bytes: u64) -> bool {
-    super::on()
-        .and_then(|caps| caps.ledger.view(caps.at(ordinal)?.1))
-        .is_some_and(|view| bytes.next_multiple_of(PAGE) <= view.total().saturating_sub(view.used))
+/// Whether so many bytes in whole portions may be free under the cap once the pool gives back what it does not use.
+pub(crate) fn fits(served: &Served, bytes: u64) -> bool {
+    let view = super::on().and_then(|caps| caps.ledger.view(caps.at(served.ordinal)?.1));
+    view.is_some_and(|view| {
+        let free = view.total().saturating_sub(view.used).saturating_add(served.reusable());
+        bytes.checked_next_multiple_of(PAGE).is_some_and(|bytes| bytes <= free)
+    })
 }
 
 impl Caps {
@@ -58,6 +60,16 @@ impl Caps {
         category: Category,
     ) -> Result<Reservation, Refusal> {
         self.granted(device, self.ledger.reserve(account, bytes, category, Urgency::Normal))
+    }
+
+    /// Room for a tiny request, from what was set aside if need be. Nothing is trimmed and nobody waits.
+    pub(crate) fn admit_tiny(
+        &self,
+        (device, account): (&Device, DeviceId),
+        bytes: u64,
+        category: Category,
+    ) -> Result<Reservation, Refusal> {
+        self.granted(device, self.ledger.reserve(account, bytes, category, Urgency::Tiny))
     }
 
     /// Tells of a crossed mark.

@@ -5,12 +5,13 @@
 //! portions: never less than what is physically taken. No cost grows with the number of live blocks.
 
 use super::admit::urgency;
-use super::{Caps, PAGE, lock};
+use super::{Caps, Device, PAGE, lock};
+use crate::served::real;
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use weir_cuda::{CUdeviceptr, CUresult};
-use weir_ledger::{Category, Urgency};
+use weir_ledger::{Category, DeviceId, Urgency};
 
 /// Blocks up to this size share portions.
 const SMALL: u64 = 1 << 20;
@@ -179,18 +180,55 @@ pub(crate) unsafe fn allocate(
         return call();
     }
     let most = if category == Category::Managed { bytes.next_multiple_of(PAGE) } else { most(bytes) };
+    let enter = || {
+        let ctx = crate::served::quiet::current();
+        // SAFETY: after success the address is there.
+        let addr = unsafe { *place };
+        caps.linear.enter(addr, Block { ordinal: at.0.ordinal, ctx, bytes: told(), category, mempool: 0 })
+    };
+    if category == Category::Device && urgency(bytes) == Urgency::Tiny {
+        return tiny(caps, at, most, call, enter, || unsafe { *place });
+    }
     let reservation = match caps.admit(at, most, category, urgency(bytes)) {
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
     let result = call();
-    let used = (result == CUresult::CUDA_SUCCESS).then(|| {
-        let ctx = crate::served::quiet::current();
-        // SAFETY: after success the address is there.
-        let addr = unsafe { *place };
-        caps.linear.enter(addr, Block { ordinal: at.0.ordinal, ctx, bytes: told(), category, mempool: 0 })
-    });
+    let used = (result == CUresult::CUDA_SUCCESS).then(enter);
     caps.settle(at, reservation, category, used);
+    result
+}
+
+/// A tiny request. At the cap, when even what was set aside is taken, it may still find a place in a portion that is
+/// taken already: the driver is asked, and what does not lie in such a portion goes back at once.
+fn tiny(
+    caps: &Caps,
+    at: (&Device, DeviceId),
+    most: u64,
+    call: impl FnOnce() -> CUresult,
+    enter: impl FnOnce() -> u64,
+    addr: impl FnOnce() -> u64,
+) -> CUresult {
+    let reservation = caps.admit_tiny(at, most, Category::Device);
+    if reservation.is_err() && !caps.linear.shares() {
+        return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let result = call();
+    let used = (result == CUresult::CUDA_SUCCESS).then(enter);
+    match reservation {
+        Ok(reservation) => caps.settle(at, reservation, Category::Device, used),
+        Err(_) => {
+            if let Some(fresh) = used.filter(|fresh| *fresh > 0) {
+                caps.fact(at, Category::Device, fresh);
+                let addr = addr();
+                free(addr, || {
+                    // SAFETY: it was allocated a moment ago, and nobody else knows it.
+                    unsafe { real::cuMemFree_v2(addr) }
+                });
+                return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+            }
+        }
+    }
     result
 }
 

@@ -151,10 +151,9 @@ impl Served {
         match answer {
             Ok(allocation) => Some(Ok(allocation.addr)),
             Err(AllocError::Invalid) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
-            // Less than a handle may still be left under the cap: the driver can serve it in smaller portions.
-            Err(AllocError::OverCap) if request.stream.is_none() && caps::admit::fits(self.ordinal, request.bytes) => {
-                None
-            }
+            // The rest under the cap may be less than a handle, or held in spare ones: the driver serves it in smaller
+            // portions, after the pool has given back what it does not use.
+            Err(AllocError::OverCap) if request.stream.is_none() && caps::admit::fits(self, request.bytes) => None,
             Err(AllocError::TooLarge | AllocError::OverCap | AllocError::OutOfMemory) => {
                 Some(Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
             }
