@@ -144,7 +144,7 @@ impl Caps {
             None
         };
         if idle {
-            self.synchronise(device.ordinal);
+            synchronise(device.ordinal);
         }
         let mut given = 0;
         for served in served::pools().filter(|served| served.ordinal == device.ordinal) {
@@ -153,26 +153,25 @@ impl Caps {
         given += measured::trim(self, device, idle);
         given > 0
     }
+}
 
-    /// Waits for all work of a device, as the job itself could at any time.
-    fn synchronise(&self, ordinal: i32) {
-        let _alive = contexts::ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<u64> =
-            contexts::all().filter(|slot| slot.ordinal() == ordinal).map(contexts::Slot::ctx).collect();
-        if known.is_empty() && super::current_device() == Some(ordinal) {
-            // Without the pool only the caller's own context is known.
-            // SAFETY: waits for the current context's work.
-            unsafe { real::cuCtxSynchronize() };
-        }
-        for ctx in known {
-            let reached: Vec<&Served> = served::pools_reached_by(ordinal).collect();
-            let proofs: Vec<_> = reached.iter().map(|served| served.pool.sync_began(ctx)).collect();
-            let Ok(_within) = Within::context(ctx) else { continue };
-            // SAFETY: waits for the current context's work.
-            let ok = unsafe { real::cuCtxSynchronize() } == CUresult::CUDA_SUCCESS;
-            for (served, proof) in reached.iter().zip(proofs) {
-                served.pool.sync_ended(proof, ok);
-            }
+/// Waits for all work of a device, as the job itself could at any time.
+fn synchronise(ordinal: i32) {
+    let _alive = contexts::ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+    let known: Vec<u64> = contexts::all().filter(|slot| slot.ordinal() == ordinal).map(contexts::Slot::ctx).collect();
+    if known.is_empty() && super::current_device() == Some(ordinal) {
+        // Without the pool only the caller's own context is known.
+        // SAFETY: waits for the current context's work.
+        unsafe { real::cuCtxSynchronize() };
+    }
+    for ctx in known {
+        let reached: Vec<&Served> = served::pools_reached_by(ordinal).collect();
+        let proofs: Vec<_> = reached.iter().map(|served| served.pool.sync_began(ctx)).collect();
+        let Ok(_within) = Within::context(ctx) else { continue };
+        // SAFETY: waits for the current context's work.
+        let ok = unsafe { real::cuCtxSynchronize() } == CUresult::CUDA_SUCCESS;
+        for (served, proof) in reached.iter().zip(proofs) {
+            served.pool.sync_ended(proof, ok);
         }
     }
 }

@@ -110,14 +110,12 @@ pub(crate) fn create(
     // Larger than it could have been foreseen: is there room for the rest?
     let rest = cost.saturating_sub(reservation.bytes());
     if rest > 0 {
-        match caps.admit_more(at, rest, Category::Array) {
-            Ok(more) => caps.ledger.commit(more),
-            Err(_) => {
-                undo(handle);
-                caps.settle(at, reservation, Category::Array, None);
-                return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-            }
-        }
+        let Ok(more) = caps.admit_more(at, rest, Category::Array) else {
+            undo(handle);
+            caps.settle(at, reservation, Category::Array, None);
+            return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        };
+        caps.ledger.commit(more);
     }
     caps.settle(at, reservation, Category::Array, Some(cost - rest));
     array.cost = Some(cost);

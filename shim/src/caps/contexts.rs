@@ -22,7 +22,9 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
         if grown > 0 {
             caps.fact(at, Category::Context, grown);
             let had = lock(&caps.contexts).own.insert(made(), (ordinal, grown));
-            had.into_iter().for_each(|(ordinal, bytes)| caps.release(ordinal, Category::Context, bytes));
+            if let Some((ordinal, bytes)) = had {
+                caps.release(ordinal, Category::Context, bytes);
+            }
         }
     }
     result

@@ -187,6 +187,7 @@ pub(crate) unsafe fn allocate(
         caps.linear.enter(addr, Block { ordinal: at.0.ordinal, ctx, bytes: told(), category, mempool: 0 })
     };
     if category == Category::Device && urgency(bytes) == Urgency::Tiny {
+        // SAFETY: as above.
         return tiny(caps, at, most, call, enter, || unsafe { *place });
     }
     let reservation = match caps.admit(at, most, category, urgency(bytes)) {

@@ -1,7 +1,7 @@
 //! Graphs: events that a graph records are recorded at every launch, where weir does not see it.
 
 use crate::guard::Call;
-use crate::served::{self, events, work};
+use crate::served::{self, events};
 use weir_cuda::*;
 
 pub(crate) type AddNode = unsafe extern "C-unwind" fn(
@@ -26,7 +26,6 @@ pub(crate) type SetExecEvent = unsafe extern "C-unwind" fn(CUgraphExec, CUgraphN
 pub(crate) type SetParameters = unsafe extern "C-unwind" fn(CUgraphNode, *mut CUgraphNodeParams) -> CUresult;
 pub(crate) type SetExecParameters =
     unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, *mut CUgraphNodeParams) -> CUresult;
-
 
 /// Notes the event that a node records, before the driver can launch it.
 unsafe fn note(parameters: *const CUgraphNodeParams) {

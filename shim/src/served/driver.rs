@@ -80,7 +80,9 @@ impl Driver {
     /// The context that owned the plain segments is gone, and they went with it.
     pub(crate) fn forget_segments(&self) {
         let gone = core::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
-        gone.iter().for_each(|(_, bytes)| caps::pool::released(self.ordinal, *bytes));
+        for (_, bytes) in gone {
+            caps::pool::released(self.ordinal, bytes);
+        }
     }
 
     /// A context is about to go: its fences are given up while they can be.
