@@ -56,6 +56,24 @@ macro_rules! export {
             }
         }
     };
+    (hooked code forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    // SAFETY: as for any plain export.
+                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    if crate::caps::on().is_some() {
+                        guard::run(stringify!($symbol), crate::caps::contexts::reconcile);
+                    }
+                    result
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
     (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]

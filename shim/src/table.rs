@@ -301,6 +301,7 @@ hook_table! { $
         "cuStreamWriteValue32";
         "cuStreamWriteValue64";
     }
+    // Code and its variables take device memory of a size that only the driver knows: charged after it is loaded.
     code {
         "cuModuleLoad";
         "cuModuleLoadData";

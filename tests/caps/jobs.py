@@ -381,6 +381,21 @@ def overhead(cap, bytes_):
     assert status()["caps"]["devices"][0]["uses"]["context"] == 0
 
 
+def code(cap):
+    """Variables of loaded code are charged once they are there, and come back."""
+    cap = int(cap)
+    start()
+    module = P()
+    text = b".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 big[33554432];\n\0"
+    call("cuModuleLoadData", c.byref(module), text)
+    taken = physical()
+    assert taken >= 32 * MIB and status()["caps"]["devices"][0]["uses"]["context"] == taken
+    fill(2 * MIB, cap - taken - 16 * MIB)
+    assert physical() <= cap, physical()
+    call("cuModuleUnload", module)
+    assert status()["caps"]["devices"][0]["uses"]["context"] == 0
+
+
 def contexts_end(cap):
     """What goes with a context is free again."""
     cap = int(cap)

@@ -9,6 +9,8 @@ use weir_ledger::Category;
 #[derive(Default)]
 pub(crate) struct Contexts {
     own: HashMap<u64, (i32, u64)>,
+    /// What nobody asked for by a call that tells its size (code and its variables): device to bytes.
+    rest: HashMap<i32, u64>,
 }
 
 /// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
@@ -30,6 +32,32 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
     result
 }
 
+/// Charges what the driver holds for this process on the current device beyond all that is accounted for: loaded code
+/// and its variables. It is there already, so the cap is not asked.
+pub(crate) fn reconcile() {
+    let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.here()?))) else { return };
+    let accounted = || {
+        let own = caps.ledger.view(at.1)?.own;
+        let spilled = own.by_category.get(Category::Spilled as usize).copied().unwrap_or(0);
+        Some(own.by_category.iter().sum::<u64>() - spilled + own.pending)
+    };
+    let mut contexts = lock(&caps.contexts);
+    // Every byte is reserved before it is taken and released after it is gone: of two looks, before and after, one
+    // covers what other threads do meanwhile.
+    let before = accounted();
+    let Some(held) = machine::own_bytes(at.0.uuid) else { return };
+    let Some(known) = before.zip(accounted()).map(|(before, after)| before.max(after)) else { return };
+    let charged = contexts.rest.entry(at.0.ordinal).or_insert(0);
+    let now = held.saturating_sub(known.saturating_sub(*charged));
+    let was = std::mem::replace(charged, now);
+    drop(contexts);
+    if now > was {
+        caps.fact(at, Category::Context, now - was);
+    } else {
+        caps.release(at.0.ordinal, Category::Context, was - now);
+    }
+}
+
 /// A context is gone, and all its memory with it.
 pub(crate) fn gone(ctx: u64) {
     let Some(caps) = on() else { return };
@@ -44,6 +72,11 @@ impl Caps {
         lock(&self.arrays).context_gone(self, ctx);
         let own = lock(&self.contexts).own.remove(&ctx);
         if let Some((ordinal, bytes)) = own {
+            self.release(ordinal, Category::Context, bytes);
+        }
+        // Its code went with it; what other contexts have loaded is found again at their next load.
+        let rest: Vec<(i32, u64)> = lock(&self.contexts).rest.drain().collect();
+        for (ordinal, bytes) in rest {
             self.release(ordinal, Category::Context, bytes);
         }
     }
