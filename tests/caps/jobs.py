@@ -408,6 +408,20 @@ def contexts_end(cap):
         call("cuCtxDestroy_v2", ctx)
 
 
+def driver_refuses(cap):
+    """What the driver does not give is given back: it refuses the first requests of each kind."""
+    start()
+    out, handle, array = U64(), U64(), P()
+    prop = AllocationProp(type=1, location=Location(1, 0))
+    for _ in range(20):
+        size = SIZE(16 * MIB)
+        assert D.cuMemAllocManaged(c.byref(out), size, 1) == OOM
+        assert D.cuMemCreate(c.byref(handle), size, c.byref(prop), U64(0)) == OOM
+        assert D.cuArrayCreate_v2(c.byref(array), c.byref(Array2D(4096, 1024, 32, 1))) == OOM
+    assert status()["caps"]["devices"][0]["pending"] == 0
+    gets_all(cap)
+
+
 def uncapped():
     """Without a cap there is no account, no file and no figure of weir's."""
     start()
