@@ -5,10 +5,12 @@
 //! a misspelt variable and for a feature that this build does not have, too: a cap that is silently
 //! not there would be worse than a failure.
 
+use crate::caps::terms::Terms;
 use crate::served::switches::{GRAMMAR, Switches};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use weir_ledger::Place;
 
 /// Where a setting's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) strict: bool,
     /// What the pool is to do.
     pub(crate) pool: Switches,
+    /// What the job may take.
+    pub(crate) caps: Terms,
     /// Where notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Every known setting, for `weir doctor`.
@@ -53,6 +57,8 @@ enum Values {
     Path,
     /// The switches of the pool.
     Pool,
+    /// A term of the cap, read by this function.
+    Cap(fn(&mut Terms, &str) -> Result<(), String>),
     /// Anything; only a build with faults or mutations reads it.
     #[cfg(any(feature = "faults", feature = "pool-mutations"))]
     Any,
@@ -80,10 +86,10 @@ static KNOWN: &[Known] = &[
     Known { name: "WEIR_STRICT", default: "0", values: Values::Words(&["0", "1"]) },
     Known { name: "WEIR_DIR", default: "", values: Values::Path },
     Known { name: "WEIR_POOL", default: "on", values: Values::Pool },
-    not_built("WEIR_CAP", "", "the cap", &[]),
-    not_built("WEIR_GROUP", "", "the cap of a group", &[]),
-    not_built("WEIR_ON_CAP", "", "the cap", &[]),
-    not_built("WEIR_WARN", "", "the cap", &[]),
+    Known { name: "WEIR_CAP", default: "", values: Values::Cap(Terms::read_cap) },
+    Known { name: "WEIR_GROUP", default: "", values: Values::Cap(Terms::read_group) },
+    Known { name: "WEIR_ON_CAP", default: "fail", values: Values::Cap(Terms::read_on_cap) },
+    Known { name: "WEIR_WARN", default: "", values: Values::Cap(Terms::read_warn) },
     not_built("WEIR_KEEP", "", "the journal", &[]),
     not_built("WEIR_STACKS", "off", "the journal", &["off"]),
     not_built("WEIR_OOM_TEXT", "off", "the out-of-memory report", &["off"]),
@@ -105,10 +111,11 @@ impl Config {
 
     /// Reads an environment given as pairs. An empty value is as good as none.
     fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
-        let (mut given, mut state, mut home) = (Vec::new(), None, None);
+        let (mut given, mut state, mut home, mut runtime) = (Vec::new(), None, None, None);
         for (name, value) in variables.filter(|(_, value)| !value.is_empty()) {
             match name.as_bytes() {
                 b"XDG_STATE_HOME" => state = Some(PathBuf::from(value)),
+                b"XDG_RUNTIME_DIR" => runtime = value.into_string().ok(),
                 b"HOME" => home = Some(PathBuf::from(value).join(".local/state")),
                 n if n.starts_with(b"WEIR_") => given.push((name, value)),
                 _ => {}
@@ -119,6 +126,10 @@ impl Config {
         for known in KNOWN {
             let value = given.iter().find(|(name, _)| name == known.name);
             config.take(known, value.map(|(_, value)| value.as_os_str()));
+        }
+        let own = given.iter().find(|(name, _)| name == "WEIR_DIR").and_then(|(_, value)| value.to_str());
+        if config.caps.any() {
+            config.caps.place = Place::from_variables(own, runtime.as_deref());
         }
         for (name, value) in &given {
             let name = name.to_string_lossy();
@@ -143,6 +154,11 @@ impl Config {
                     Some(switches) => self.pool = switches,
                     None => self.refuse(known.name, value, GRAMMAR),
                 },
+                Values::Cap(read) => {
+                    if let Err(why) = read(&mut self.caps, &text) {
+                        self.refuse(known.name, value, &why);
+                    }
+                }
                 Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
                     self.refuse(known.name, value, &format!("{feature} is not available in this build"));
                 }
@@ -201,13 +217,7 @@ mod tests {
 
     #[test]
     fn a_feature_that_is_not_built_is_never_silently_accepted() {
-        for (name, value) in [
-            ("WEIR_CAP", "8GiB"),
-            ("WEIR_GROUP", "g"),
-            ("WEIR_ON_CAP", "wait:30s"),
-            ("WEIR_TF_ALLOCATOR", "pool"),
-            ("WEIR_STACKS", "all"),
-        ] {
+        for (name, value) in [("WEIR_ON_CAP", "spill"), ("WEIR_TF_ALLOCATOR", "pool"), ("WEIR_STACKS", "all")] {
             let problems = read(&[(name, value)]).problems;
             assert_eq!(problems.len(), 1, "{name}");
             assert!(
@@ -228,6 +238,11 @@ mod tests {
             ("WEIR_DIR", "here", "absolute path"),
             ("WEIR_POOL", "yes", "must be on, off"),
             ("WEIR_CPA", "8GiB", "no such variable"),
+            ("WEIR_CAP", "8XiB", "the unit \"XiB\" is not known; expected 8GiB"),
+            ("WEIR_CAP", "0", "a cap of 0"),
+            ("WEIR_GROUP", "a/b", "a character that"),
+            ("WEIR_ON_CAP", "wait", "how long"),
+            ("WEIR_WARN", "200%", "more than 100%"),
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
         ] {
             let problems = read(&[(name, value)]).problems.join("\n");

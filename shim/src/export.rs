@@ -56,6 +56,24 @@ macro_rules! export {
             }
         }
     };
+    (hooked code forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    // SAFETY: as for any plain export.
+                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    if crate::caps::on().is_some() {
+                        guard::run(stringify!($symbol), crate::caps::contexts::reconcile);
+                    }
+                    result
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
     (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
@@ -76,7 +94,7 @@ macro_rules! export {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, $id::$symbol as usize) {
                 Ok(real) => {
-                    let variant = const { variant_of($id::$symbol) };
+                    let variant = const { $id::$symbol.variant() };
                     // SAFETY: the body gets the caller's own arguments.
                     let after = guard::run(stringify!($symbol), || unsafe { $body(variant, $($arg),*) });
                     // SAFETY: as for a plain export.
@@ -99,7 +117,7 @@ macro_rules! export {
                 Ok(real) => {
                     // SAFETY: as for a plain export.
                     let real = unsafe { transmute::<usize, Real>(real) };
-                    let call = Call::new(real, const { variant_of($id::$symbol) });
+                    let call = Call::new(real, const { $id::$symbol.variant() });
                     // SAFETY: the body gets the caller's own arguments and the real function.
                     guard::run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
                         .or_else(|| call.result())
@@ -137,14 +155,24 @@ driver_functions!(driver);
 /// libcuda.
 pub(crate) static DRIVER: Library<COUNT> = Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
 
+/// An exported function of NVML, which has no stream variants.
+macro_rules! nvml_export {
+    ({$body:path} $symbol:ident $arguments:tt) => {
+        export! { hooked nvml {$body}; NVML NvmlId NvmlReturn $symbol $arguments }
+    };
+    ($symbol:ident $arguments:tt) => {
+        export! { hooked nvml forward; NVML NvmlId NvmlReturn $symbol $arguments }
+    };
+}
+
 macro_rules! nvml {
-    ($($symbol:ident ($($arg:ident : $ty:ty),*);)*) => {
+    ($($symbol:ident ($($arg:ident : $ty:ty),*) $({$body:path})?;)*) => {
         #[allow(non_camel_case_types)]
         #[repr(u16)]
         enum NvmlId { $($symbol),* }
         /// How many NVML functions are intercepted.
         pub(crate) const NVML_COUNT: usize = [$(NvmlId::$symbol as u16),*].len();
-        $(export! { hooked nvml forward; NVML NvmlId NvmlReturn $symbol ($($arg: $ty),*) })*
+        $(nvml_export! { $({$body})? $symbol ($($arg: $ty),*) })*
         /// What weir knows of NVML.
         pub(crate) static NVML_ENTRIES: [Entry; NVML_COUNT] = [$(entry! { hooked nvml forward; $symbol }),*];
     };
@@ -163,10 +191,19 @@ pub(crate) fn driver_version() -> Option<i32> {
     (result == CUresult::CUDA_SUCCESS).then_some(version)
 }
 
-// The compiler runs this: an index out of range would not compile.
-#[allow(clippy::indexing_slicing)]
-const fn variant_of(id: Id) -> Variant {
-    FUNCTIONS[id as usize].variant
+impl Id {
+    // The compiler runs this: an index out of range would not compile.
+    #[allow(clippy::indexing_slicing)]
+    const fn variant(self) -> Variant {
+        FUNCTIONS[self as usize].variant
+    }
+}
+
+impl NvmlId {
+    #[allow(clippy::unused_self, reason = "asked like the driver's functions, which have stream variants")]
+    const fn variant(self) -> Variant {
+        Variant::Legacy
+    }
 }
 
 /// What a caller gets when the real function does not exist.

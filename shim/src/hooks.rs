@@ -1,13 +1,17 @@
 //! What weir does in an intercepted function, in one file a topic of the table.
 
+pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod graph;
+pub(crate) mod graph_memory;
 pub(crate) mod memory;
+pub(crate) mod nvml;
 pub(crate) mod owner;
 pub(crate) mod pool;
 pub(crate) mod proc_address;
 pub(crate) mod query;
 pub(crate) mod share;
 pub(crate) mod stream;
+pub(crate) mod vmm;

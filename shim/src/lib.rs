@@ -18,6 +18,7 @@
 mod table;
 
 mod arch;
+mod caps;
 mod config;
 #[cfg(test)]
 mod coverage;

@@ -47,6 +47,7 @@ fn status() -> Value {
         "driver": library(&DRIVER, driver_version()),
         "nvml": library(&NVML, None),
         "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},
+        "caps": crate::caps::view::status(),
         "settings": settings(config),
         "problems": config.problems,
         "unhooked": UNHOOKED

@@ -48,7 +48,7 @@ hook_table! { $
     memory {
         "cuMemAlloc" => { cuMemAlloc_v2: hooks::memory::alloc };
         "cuMemAllocPitch" => { cuMemAllocPitch_v2: hooks::memory::alloc_pitch };
-        "cuMemAllocManaged";
+        "cuMemAllocManaged" => { cuMemAllocManaged: hooks::memory::alloc_managed };
         "cuMemFree" => { cuMemFree_v2: hooks::memory::free };
         "cuMemAllocAsync" => { cuMemAllocAsync: hooks::memory::alloc_async };
         "cuMemAllocFromPoolAsync" => { cuMemAllocFromPoolAsync: hooks::memory::alloc_from_pool };
@@ -77,9 +77,9 @@ hook_table! { $
         "cuMemAddressReserve";
         "cuMemAddressFree";
         "cuMemCreate" => { cuMemCreate: hooks::share::create };
-        "cuMemRelease";
-        "cuMemMap";
-        "cuMemUnmap";
+        "cuMemRelease" => { cuMemRelease: hooks::vmm::release };
+        "cuMemMap" => { cuMemMap: hooks::vmm::map };
+        "cuMemUnmap" => { cuMemUnmap: hooks::vmm::unmap };
         "cuMemMapArrayAsync";
         "cuMemSetAccess";
         "cuMemGetAccess" => { cuMemGetAccess: hooks::share::get_access };
@@ -108,12 +108,12 @@ hook_table! { $
         "cuMemHostGetFlags";
     }
     array {
-        "cuArrayCreate";
-        "cuArray3DCreate";
-        "cuArrayDestroy";
+        "cuArrayCreate" => { cuArrayCreate_v2: hooks::array::create };
+        "cuArray3DCreate" => { cuArray3DCreate_v2: hooks::array::create_3d };
+        "cuArrayDestroy" => { cuArrayDestroy: hooks::array::destroy };
         "cuArrayGetMemoryRequirements";
-        "cuMipmappedArrayCreate";
-        "cuMipmappedArrayDestroy";
+        "cuMipmappedArrayCreate" => { cuMipmappedArrayCreate: hooks::array::create_mipmap };
+        "cuMipmappedArrayDestroy" => { cuMipmappedArrayDestroy: hooks::array::destroy_mipmap };
         "cuMipmappedArrayGetMemoryRequirements";
     }
     share {
@@ -131,7 +131,7 @@ hook_table! { $
     }
     query {
         "cuMemGetInfo" => { cuMemGetInfo_v2: hooks::query::info };
-        "cuDeviceTotalMem";
+        "cuDeviceTotalMem" => { cuDeviceTotalMem_v2: hooks::query::total };
         "cuMemGetAddressRange" => { cuMemGetAddressRange_v2: hooks::query::address_range };
         "cuMemGetLocationInfo";
         "cuMemRangeGetAttribute";
@@ -141,7 +141,7 @@ hook_table! { $
         "cuPointerSetAttribute" => { cuPointerSetAttribute: hooks::query::set_attribute };
         "cuDeviceGetGraphMemAttribute";
         "cuDeviceSetGraphMemAttribute";
-        "cuDeviceGraphMemTrim";
+        "cuDeviceGraphMemTrim" => { cuDeviceGraphMemTrim: hooks::graph_memory::trim };
     }
     context {
         "cuInit" => { cuInit: hooks::context::init };
@@ -227,10 +227,13 @@ hook_table! { $
             cuGraphAddNode_v2: hooks::graph::add_node_with_edges,
             cuGraphAddNode_v3: hooks::graph::add_node_with_edges,
         };
-        "cuGraphInstantiate";
-        "cuGraphInstantiateWithFlags" => { cuGraphInstantiateWithFlags: hooks::graph::instantiate };
-        "cuGraphInstantiateWithParams" => { cuGraphInstantiateWithParams: hooks::graph::instantiate_with };
-        "cuGraphExecDestroy";
+        "cuGraphInstantiate" => {
+            cuGraphInstantiate: hooks::graph_memory::instantiate,
+            cuGraphInstantiate_v2: hooks::graph_memory::instantiate,
+        };
+        "cuGraphInstantiateWithFlags" => { cuGraphInstantiateWithFlags: hooks::graph_memory::instantiate_with_flags };
+        "cuGraphInstantiateWithParams" => { cuGraphInstantiateWithParams: hooks::graph_memory::instantiate_with_params };
+        "cuGraphExecDestroy" => { cuGraphExecDestroy: hooks::graph_memory::destroy };
         "cuGraphAddEventRecordNode" => { cuGraphAddEventRecordNode: hooks::graph::add_record };
         "cuGraphEventRecordNodeSetEvent" => { cuGraphEventRecordNodeSetEvent: hooks::graph::set_event };
         "cuGraphExecEventRecordNodeSetEvent" => { cuGraphExecEventRecordNodeSetEvent: hooks::graph::set_exec_event };
@@ -239,7 +242,7 @@ hook_table! { $
             cuGraphNodeSetParams_v2: hooks::graph::set_parameters,
         };
         "cuGraphExecNodeSetParams" => { cuGraphExecNodeSetParams: hooks::graph::set_exec_parameters };
-        "cuGraphUpload";
+        "cuGraphUpload" => { cuGraphUpload: hooks::graph_memory::upload };
     }
     // Whatever queues work on the device: held back while the pool has stopped it (served/work.rs).
     work {
@@ -250,7 +253,7 @@ hook_table! { $
         "cuLaunchGridAsync";
         "cuLaunchKernel";
         "cuLaunchKernelEx";
-        "cuGraphLaunch" => { cuGraphLaunch: hooks::graph::launch };
+        "cuGraphLaunch" => { cuGraphLaunch: hooks::graph_memory::launch };
         "cuMemcpy";
         "cuMemcpy2D";
         "cuMemcpy2DAsync";
@@ -298,6 +301,7 @@ hook_table! { $
         "cuStreamWriteValue32";
         "cuStreamWriteValue64";
     }
+    // Code and its variables take device memory of a size that only the driver knows: charged after it is loaded.
     code {
         "cuModuleLoad";
         "cuModuleLoadData";
@@ -323,8 +327,8 @@ hook_table! { $
 macro_rules! nvml_functions {
     ($m:ident) => {
         $m! {
-            nvmlDeviceGetMemoryInfo (device: NvmlDevice, memory: *mut NvmlMemory);
-            nvmlDeviceGetMemoryInfo_v2 (device: NvmlDevice, memory: *mut NvmlMemoryV2);
+            nvmlDeviceGetMemoryInfo (device: NvmlDevice, memory: *mut NvmlMemory) {hooks::nvml::memory};
+            nvmlDeviceGetMemoryInfo_v2 (device: NvmlDevice, memory: *mut NvmlMemoryV2) {hooks::nvml::memory_v2};
             nvmlDeviceGetComputeRunningProcesses (device: NvmlDevice, count: *mut c_uint, infos: *mut NvmlProcessInfoV1);
             nvmlDeviceGetComputeRunningProcesses_v2 (device: NvmlDevice, count: *mut c_uint, infos: *mut NvmlProcessInfo);
             nvmlDeviceGetComputeRunningProcesses_v3 (device: NvmlDevice, count: *mut c_uint, infos: *mut NvmlProcessInfo);

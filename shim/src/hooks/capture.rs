@@ -35,7 +35,7 @@ fn beginning(
     mode: CUstreamCaptureMode,
     begin: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let lane = if served::on() { stream::lane(stream, per_thread(variant, stream)) } else { None };
+    let lane = if served::watching() { stream::lane(stream, per_thread(variant, stream)) } else { None };
     let _queueing = work::enter();
     let calm = capture::beginning();
     let result = begin();

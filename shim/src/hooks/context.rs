@@ -2,7 +2,7 @@
 
 use crate::export::signature;
 use crate::guard::Call;
-use crate::job;
+use crate::{caps, job};
 use core::ffi::c_uint;
 use weir_cuda::CUresult;
 
@@ -14,5 +14,7 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's own arguments.
-    call.forward(|real| unsafe { real(flags) })
+    let result = call.forward(|real| unsafe { real(flags) });
+    let config = job::get().map(|job| &job.config).filter(|_| result == CUresult::CUDA_SUCCESS);
+    config.and_then(caps::begin).unwrap_or(result)
 }

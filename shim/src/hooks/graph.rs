@@ -1,7 +1,7 @@
 //! Graphs: events that a graph records are recorded at every launch, where weir does not see it.
 
 use crate::guard::Call;
-use crate::served::{self, events, work};
+use crate::served::{self, events};
 use weir_cuda::*;
 
 pub(crate) type AddNode = unsafe extern "C-unwind" fn(
@@ -26,42 +26,6 @@ pub(crate) type SetExecEvent = unsafe extern "C-unwind" fn(CUgraphExec, CUgraphN
 pub(crate) type SetParameters = unsafe extern "C-unwind" fn(CUgraphNode, *mut CUgraphNodeParams) -> CUresult;
 pub(crate) type SetExecParameters =
     unsafe extern "C-unwind" fn(CUgraphExec, CUgraphNode, *mut CUgraphNodeParams) -> CUresult;
-
-pub(crate) type Instantiate = unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, c_ulonglong) -> CUresult;
-pub(crate) type InstantiateWith =
-    unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult;
-pub(crate) type Launch = unsafe extern "C-unwind" fn(CUgraphExec, CUstream) -> CUresult;
-
-/// `cuGraphInstantiateWithFlags`: what graphs allocate is the driver's own; the pools make room for it.
-pub(crate) unsafe fn instantiate(
-    call: &Call<Instantiate, CUresult>,
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    served::with_room(|| call.forward(|real| unsafe { real(exec, graph, flags) }))
-}
-
-/// `cuGraphInstantiateWithParams`.
-pub(crate) unsafe fn instantiate_with(
-    call: &Call<InstantiateWith, CUresult>,
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    served::with_room(|| call.forward(|real| unsafe { real(exec, graph, parameters) }))
-}
-
-/// `cuGraphLaunch`: queues work, and may need memory for it.
-pub(crate) unsafe fn launch(call: &Call<Launch, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    served::with_room(|| {
-        let _queueing = work::enter();
-        // SAFETY: the caller's own arguments.
-        call.forward(|real| unsafe { real(exec, stream) })
-    })
-}
 
 /// Notes the event that a node records, before the driver can launch it.
 unsafe fn note(parameters: *const CUgraphNodeParams) {

@@ -1,15 +1,19 @@
 //! Taking and giving device memory: served from the pool, forwarded where the pool has no business.
 
+use super::graph_memory;
+use crate::caps::{self, linear, measured};
 use crate::guard::Call;
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
+use weir_ledger::Category;
 use weir_pool::Request;
 
 pub(crate) type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 pub(crate) type AllocPitch =
     unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
+pub(crate) type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
 pub(crate) type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 pub(crate) type AllocFromPool =
     unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
@@ -44,7 +48,10 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
         }
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
-        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes) })),
+        None => unsafe {
+            let call = || served::with_room(|| call.forward(|real| real(dptr, bytes)));
+            linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, call)
+        },
     }
 }
 
@@ -68,9 +75,29 @@ pub(crate) unsafe fn alloc_pitch(
         }
         Some((_, Err(code))) => code,
         None => {
-            // SAFETY: the caller's own arguments.
-            served::with_room(|| call.forward(|real| unsafe { real(dptr, pitch, width, height, element) }))
+            let expected = if pitch.is_null() { 0 } else { width.saturating_add(511) / 512 * 512 };
+            let expected = (expected as u64).saturating_mul(height as u64);
+            // SAFETY: the caller's own arguments; after success the pitch is there.
+            unsafe {
+                let told = || (*pitch as u64).saturating_mul(height as u64);
+                let call = || served::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
+                linear::allocate(expected, Category::Device, dptr, told, call)
+            }
         }
+    }
+}
+
+/// `cuMemAllocManaged`: may come to lie on the device in full at any time, so it is charged in full.
+pub(crate) unsafe fn alloc_managed(
+    call: &Call<AllocManaged, CUresult>,
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        let call = || served::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
+        linear::allocate(bytes as u64, Category::Managed, dptr, || bytes as u64, call)
     }
 }
 
@@ -106,6 +133,23 @@ fn ordered(
     served.allocate(&Request { bytes: bytes as u64, stream: Some(lane.id), context: lane.ctx, mempool, tag: 0 })
 }
 
+/// A stream-ordered allocation that the driver serves; a captured one is a node of a graph and takes nothing yet.
+unsafe fn left_to_driver(
+    bytes: usize,
+    stream: CUstream,
+    variant: Variant,
+    pool: Option<u64>,
+    place: *const CUdeviceptr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    if caps::on().is_none() || graph_memory::captured(stream, variant) {
+        return call();
+    }
+    let ordinal = stream::lane(stream, per_thread(variant, stream)).map(|(lane, _)| lane.ordinal);
+    // SAFETY: the caller's own place.
+    unsafe { measured::allocate(bytes as u64, pool, ordinal.or_else(caps::current_device), place, call) }
+}
+
 /// `cuMemAllocAsync`.
 pub(crate) unsafe fn alloc_async(
     call: &Call<AllocAsync, CUresult>,
@@ -122,7 +166,10 @@ pub(crate) unsafe fn alloc_async(
         }
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
-        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes, stream) })),
+        None => unsafe {
+            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, stream)));
+            left_to_driver(bytes, stream, call.variant, None, dptr, forward)
+        },
     }
 }
 
@@ -143,7 +190,10 @@ pub(crate) unsafe fn alloc_from_pool(
         }
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
-        None => served::with_room(|| call.forward(|real| unsafe { real(dptr, bytes, pool, stream) })),
+        None => unsafe {
+            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, pool, stream)));
+            left_to_driver(bytes, stream, call.variant, Some(pool as u64), dptr, forward)
+        },
     }
 }
 
@@ -158,7 +208,7 @@ fn owner(dptr: CUdeviceptr) -> Option<&'static Served> {
 pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUresult {
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own argument.
-        return call.forward(|real| unsafe { real(dptr) });
+        return linear::free(dptr, || call.forward(|real| unsafe { real(dptr) }));
     };
     match served.pool.free(&served.driver, dptr) {
         Ok(_) => {
@@ -174,7 +224,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     let own = per_thread(call.variant, stream);
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own arguments.
-        return call.forward(|real| unsafe { real(dptr, stream) });
+        return linear::free(dptr, || call.forward(|real| unsafe { real(dptr, stream) }));
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
     // driver, which knows no such allocation, says which.

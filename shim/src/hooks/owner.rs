@@ -1,5 +1,6 @@
 //! Contexts as owners of memory: their coming and going, their synchronisation, access between devices.
 
+use crate::caps;
 use crate::guard::Call;
 use crate::served::{self, Served, contexts, quiet, real};
 use core::ffi::{c_int, c_uint};
@@ -18,9 +19,14 @@ pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
 
 /// Notes the context that a call gave. Its work counts for the pools from its beginning on.
-unsafe fn giving(place: *mut CUcontext, give: impl FnOnce() -> CUresult) -> CUresult {
-    let result = give();
-    if result == CUresult::CUDA_SUCCESS && served::on() && !place.is_null() {
+unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, give: impl FnOnce() -> CUresult) -> CUresult {
+    // SAFETY: after success the place holds the context.
+    let made = || unsafe { place.as_ref() }.map_or(0, |ctx| *ctx as u64);
+    let result = match device {
+        Some(device) => caps::contexts::making(device, give, made),
+        None => give(),
+    };
+    if result == CUresult::CUDA_SUCCESS && served::watching() && !place.is_null() {
         // SAFETY: after success the place holds the context.
         served::context(unsafe { *place } as u64);
     }
@@ -35,7 +41,7 @@ pub(crate) unsafe fn create(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, || served::with_room(|| call.forward(|real| real(ctx, flags, device)))) }
+    unsafe { giving(ctx, Some(device), || served::with_room(|| call.forward(|real| real(ctx, flags, device)))) }
 }
 
 /// `cuCtxCreate`, third version.
@@ -48,7 +54,7 @@ pub(crate) unsafe fn create_affine(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, || call.forward(|real| real(ctx, parameters, count, flags, device))) }
+    unsafe { giving(ctx, Some(device), || call.forward(|real| real(ctx, parameters, count, flags, device))) }
 }
 
 /// `cuCtxCreate`, fourth version.
@@ -60,28 +66,32 @@ pub(crate) unsafe fn create_with(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, || call.forward(|real| real(ctx, parameters, flags, device))) }
+    unsafe { giving(ctx, Some(device), || call.forward(|real| real(ctx, parameters, flags, device))) }
 }
 
 /// `cuDevicePrimaryCtxRetain`.
 pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, || call.forward(|real| real(ctx, device))) }
+    unsafe {
+        let fresh = caps::on().filter(|_| !is_active(device)).map(|_| device);
+        giving(ctx, fresh, || call.forward(|real| real(ctx, device)))
+    }
 }
 
 /// `cuCtxFromGreenCtx`.
 pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUcontext, green: CUgreenCtx) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, || call.forward(|real| real(ctx, green))) }
+    unsafe { giving(ctx, None, || call.forward(|real| real(ctx, green))) }
 }
 
 /// A call that ends a context, or not. `ended` says so after it succeeded.
 fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    let known = if served::on() { served::context_leaves(ctx) } else { None };
+    let known = if served::watching() { served::context_leaves(ctx) } else { None };
     let result = end();
     if let Some(ordinal) = known {
         if result == CUresult::CUDA_SUCCESS && ended() {
             served::context_left(ctx, ordinal);
+            caps::contexts::gone(ctx);
         } else {
             // It lives on, with everything that is known of it in the pools.
             served::context(ctx);
@@ -119,14 +129,14 @@ fn is_active(device: CUdevice) -> bool {
 
 /// `cuDevicePrimaryCtxRelease`: the last one ends the context.
 pub(crate) unsafe fn release(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
-    let ctx = if served::any() { primary(device) } else { None }.unwrap_or(0);
+    let ctx = if served::any() || caps::on().is_some() { primary(device) } else { None }.unwrap_or(0);
     // SAFETY: the caller's own argument.
     ending(ctx, || call.forward(|real| unsafe { real(device) }), || !is_active(device))
 }
 
 /// `cuDevicePrimaryCtxReset`: all that the context held is gone, and it may go on afresh.
 pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
-    let ctx = if served::any() { primary(device) } else { None }.unwrap_or(0);
+    let ctx = if served::any() || caps::on().is_some() { primary(device) } else { None }.unwrap_or(0);
     // SAFETY: the caller's own argument.
     let result = ending(ctx, || call.forward(|real| unsafe { real(device) }), || true);
     if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {

@@ -1,5 +1,6 @@
 //! Mempools: real ones of the driver's in handle, properties and settings; their memory is the pool's.
 
+use crate::caps::measured;
 use crate::guard::Call;
 use crate::served::{self, mempools};
 use CUmemPool_attribute as A;
@@ -23,16 +24,19 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, properties) });
-    if result == CUresult::CUDA_SUCCESS && served::on() {
+    if result == CUresult::CUDA_SUCCESS && served::watching() {
         // SAFETY: the driver has accepted both places, so both are readable.
         let (handle, wanted) = unsafe { (*pool as u64, &*properties) };
+        if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            measured::mempool_made(handle, wanted.location.id());
+        }
         let plain = wanted.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
             && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
             && wanted.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
             // A largest size or a special use is kept by the driver alone.
             && wanted.maxSize == 0
             && wanted.usage == 0;
-        if plain {
+        if plain && served::on() {
             mempools::add(handle, wanted.location.id());
         }
     }
@@ -45,6 +49,7 @@ pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool)
     let result = call.forward(|real| unsafe { real(pool) });
     if result == CUresult::CUDA_SUCCESS {
         mempools::remove(pool as u64);
+        measured::mempool_destroyed(pool as u64);
     }
     result
 }

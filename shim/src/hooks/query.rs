@@ -1,13 +1,15 @@
 //! What is told about memory: always the job's allocations, never weir's arenas.
 
+use crate::caps::{self, view};
 use crate::guard::Call;
 use crate::served::contexts::Slot;
-use crate::served::{self, Served, ipc, mempools};
+use crate::served::{self, Served, ipc, mempools, real};
 use CUpointer_attribute as A;
 use core::ffi::{c_uint, c_void};
-use weir_cuda::{CUdeviceptr, CUpointer_attribute, CUresult};
+use weir_cuda::{CUdevice, CUdeviceptr, CUpointer_attribute, CUresult};
 use weir_pool::BlockInfo;
 
+pub(crate) type Total = unsafe extern "C-unwind" fn(*mut usize, CUdevice) -> CUresult;
 pub(crate) type Info = unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> CUresult;
 pub(crate) type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
 pub(crate) type Attribute = unsafe extern "C-unwind" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
@@ -27,6 +29,9 @@ const SYNC_MEMOPS: u64 = 1 << 63;
 pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(free, total) });
+    if result == CUresult::CUDA_SUCCESS && capped_info(free, total) {
+        return result;
+    }
     if result == CUresult::CUDA_SUCCESS && !free.is_null() && served::any() {
         let device = served::context(served::quiet::current()).map_or(-1, Slot::ordinal);
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
@@ -39,6 +44,40 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
         // The two were asked one after the other, and other threads go on: never more than can be.
         // SAFETY: the driver has just written there.
         unsafe { *free = (*free + held).min(all.saturating_sub(live)) };
+    }
+    result
+}
+
+/// Tells what a cap leaves, into the places that the driver has accepted.
+fn capped_info(free: *mut usize, total: *mut usize) -> bool {
+    if caps::on().is_none() {
+        return false;
+    }
+    let (mut really, mut all) = (0, 0);
+    // SAFETY: both places are live locals; the caller may have asked for one of them only.
+    unsafe { real::cuMemGetInfo_v2(&raw mut really, &raw mut all) };
+    let Some(told) = caps::current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
+        return false;
+    };
+    for (place, value) in [(free, told.free), (total, told.total)] {
+        if !place.is_null() {
+            // SAFETY: the caller's place for the result.
+            unsafe { *place = value as usize };
+        }
+    }
+    true
+}
+
+/// `cuDeviceTotalMem`: a device with a cap is as large as its cap.
+pub(crate) unsafe fn total(call: &Call<Total, CUresult>, bytes: *mut usize, device: CUdevice) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(bytes, device) });
+    if result == CUresult::CUDA_SUCCESS
+        && !bytes.is_null()
+        && let Some(total) = view::total(device)
+    {
+        // SAFETY: the driver has just written there.
+        unsafe { *bytes = total as usize };
     }
     result
 }

@@ -1,6 +1,7 @@
 //! Memory that leaves the process, and handles behind pointers: the pool's memory looks like plain
 //! memory of the driver's, and what is shared stays where it is.
 
+use crate::caps::handles;
 use crate::guard::Call;
 use crate::served::{self, ipc, pins};
 use core::ffi::{c_uint, c_ulonglong, c_void};
@@ -30,7 +31,10 @@ pub(crate) unsafe fn create(
     flags: c_ulonglong,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    served::with_room(|| call.forward(|real| unsafe { real(handle, size, properties, flags) }))
+    unsafe {
+        let call = || served::with_room(|| call.forward(|real| real(handle, size, properties, flags)));
+        handles::create(handle, size, properties, call)
+    }
 }
 
 /// `cuMemGetAccess`: not for plain memory.
@@ -57,7 +61,12 @@ pub(crate) unsafe fn retain_handle(
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's own arguments.
-    call.forward(|real| unsafe { real(handle, addr) })
+    let result = call.forward(|real| unsafe { real(handle, addr) });
+    if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
+        // SAFETY: after success the handle is there.
+        handles::retained(unsafe { *handle });
+    }
+    result
 }
 
 /// `cuIpcGetMemHandle`.

@@ -5,6 +5,7 @@ use super::contexts::{self, ALIVE};
 use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
 use super::{capture, device_attribute, reaches, stream, work};
+use crate::caps;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
@@ -76,6 +77,14 @@ impl Driver {
         segments.iter().any(|(start, bytes)| (*start..start + bytes).contains(&addr))
     }
 
+    /// The context that owned the plain segments is gone, and they went with it.
+    pub(crate) fn forget_segments(&self) {
+        let gone = core::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
+        for (_, bytes) in gone {
+            caps::pool::released(self.ordinal, bytes);
+        }
+    }
+
     /// A context is about to go: its fences are given up while they can be.
     pub(crate) fn give_up_fences_of(&self, ctx: u64) {
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,16 +129,20 @@ impl Backing for Driver {
 
     fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
         let _relaxed = Relaxed::enter();
+        let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
         let mut handle = 0;
         // SAFETY: both places are live.
         let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, &raw const self.properties, 0) };
+        caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
         done(result).map(|()| handle).map_err(refused)
     }
 
-    fn release(&self, handle: Handle, _bytes: u64) -> Result<(), BackingError> {
+    fn release(&self, handle: Handle, bytes: u64) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
         // SAFETY: the pool's own handle.
-        done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
+        done(unsafe { real::cuMemRelease(handle) }).map_err(refused)?;
+        caps::pool::released(self.ordinal, bytes);
+        Ok(())
     }
 
     fn map(&self, addr: u64, bytes: u64, handle: Handle) -> Result<(), BackingError> {
@@ -162,18 +175,22 @@ impl Backing for Driver {
 
     fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
+        let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
         let mut addr = 0;
         // SAFETY: the place is a live local.
-        done(unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) }).map_err(refused)?;
+        let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
+        caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
+        done(result).map_err(refused)?;
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).push((addr, bytes));
         Ok(addr)
     }
 
-    fn segment_free(&self, addr: u64, _bytes: u64) -> Result<(), BackingError> {
+    fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
         // SAFETY: the pool's own segment, wholly free.
         done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)?;
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(start, _)| *start != addr);
+        caps::pool::released(self.ordinal, bytes);
         Ok(())
     }
 

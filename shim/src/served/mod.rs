@@ -19,7 +19,7 @@ pub(crate) mod switches;
 mod transport;
 pub(crate) mod work;
 
-use crate::job;
+use crate::{caps, job};
 use contexts::Slot;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use driver::Driver;
@@ -32,6 +32,8 @@ use weir_pool::{AllocError, BlockInfo, Grant, Mempool, Pool, Request};
 /// Devices that can be told apart in one word.
 const DEVICES: usize = 64;
 const POOLS: usize = 256;
+/// Blocks up to this size come from the arena of small ones.
+const SMALL_BLOCK: u64 = 1 << 20;
 
 /// One pool and the driver behind it.
 pub(crate) struct Served {
@@ -44,6 +46,8 @@ pub(crate) struct Served {
     /// The owner of synchronous allocations, which belong to no mempool of the job.
     pub(crate) plain: Mempool,
     arenas: [(u64, u64); 2],
+    /// Bytes of a handle for small blocks, and for large ones.
+    handles: [u64; 2],
 }
 
 static LIST: [AtomicPtr<Served>; POOLS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS];
@@ -62,6 +66,12 @@ extern "C" fn in_child() {
 #[inline]
 pub(crate) fn on() -> bool {
     job::active().is_some_and(|job| job.config.pool.on) && !FORKED.load(Ordering::Relaxed)
+}
+
+/// Whether contexts and captures of this process must be known: for the pool, or for a cap without it.
+#[inline]
+pub(crate) fn watching() -> bool {
+    on() || caps::on().is_some()
 }
 
 /// Whether any pool exists: without one there is nothing to notify or to describe.
@@ -120,6 +130,12 @@ impl Served {
             || (self.driver.owner != 0 && self.driver.has_segment(addr))
     }
 
+    /// What physical memory for a request of so many bytes comes in.
+    pub(crate) fn portion(&self, bytes: u64) -> u64 {
+        let [small, large] = self.handles;
+        if bytes <= SMALL_BLOCK { small } else { large }
+    }
+
     /// Whether it stands on virtual memory management.
     pub(crate) fn mapped(&self) -> bool {
         self.driver.owner == 0
@@ -128,9 +144,16 @@ impl Served {
     /// Serves a request; what the pool itself can't do is left to the driver (`None`).
     #[inline]
     pub(crate) fn allocate(&self, request: &Request) -> Option<Result<u64, CUresult>> {
-        match self.pool.allocate(&self.driver, request) {
+        let answer = match caps::on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) {
+            None => self.pool.allocate(&self.driver, request),
+            Some((caps, at)) => caps.serve(self, request, at),
+        };
+        match answer {
             Ok(allocation) => Some(Ok(allocation.addr)),
             Err(AllocError::Invalid) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
+            // The rest under the cap may be less than a handle, or held in spare ones: the driver serves it in smaller
+            // portions, after the pool has given back what it does not use.
+            Err(AllocError::OverCap) if request.stream.is_none() && caps::admit::fits(self, request.bytes) => None,
             Err(AllocError::TooLarge | AllocError::OverCap | AllocError::OutOfMemory) => {
                 Some(Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
             }
@@ -252,6 +275,7 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
         config.small_handle = config.small_handle.max(least);
         config.large_handle = config.large_handle.max(config.small_handle);
     }
+    let handles = [config.small_handle, config.large_handle];
     let pool = Pool::new(config, &driver).ok()?;
     let plain = pool.mempool_created()?;
     let mut arenas = [(0, 0); 2];
@@ -259,7 +283,7 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
         *at = (range.start, range.end);
     }
     let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
-    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, arenas }));
+    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, arenas, handles }));
     for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)) {
         served.pool.context_created(slot.ctx());
     }
@@ -345,6 +369,7 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     capture::gone(|lane| lane.ctx == ctx);
     for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
         // The context's memory went with it, so the pool does too.
+        own.driver.forget_segments();
         let own = core::ptr::from_ref(own).cast_mut();
         for at in &LIST {
             let _ = at.compare_exchange(own, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);

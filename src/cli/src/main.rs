@@ -1,5 +1,6 @@
 //! The weir command: one subcommand a file.
 
+mod cap;
 mod doctor;
 mod library;
 mod probe;
@@ -19,6 +20,8 @@ struct Arguments {
 enum Command {
     /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
     Doctor(doctor::Arguments),
+    /// Show the caps of living jobs, or change one while the job runs
+    Cap(cap::Arguments),
     /// What `doctor` runs in a child under the preload; prints JSON
     #[command(hide = true)]
     Probe,
@@ -26,6 +29,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Cap(arguments) => cap::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Probe => probe::run(),
     }

@@ -139,6 +139,8 @@ pub enum Refusal {
         /// Free bytes under the cap at the end.
         free: u64,
     },
+    /// The one who waited needs it no more.
+    Withdrawn,
     /// This is a fork of the process that joined: join again.
     Forked,
 }
@@ -151,6 +153,7 @@ impl std::fmt::Display for Refusal {
             }
             Self::Full { free } => write!(f, "only {} free under the cap", Human(*free)),
             Self::TimedOut { free } => write!(f, "waited in vain, only {} free under the cap", Human(*free)),
+            Self::Withdrawn => write!(f, "no longer wanted"),
             Self::Forked => write!(f, "the ledger belongs to the parent process"),
         }
     }
@@ -384,6 +387,20 @@ impl Ledger {
         urgency: Urgency,
         patience: Duration,
     ) -> Result<Grant, Refusal> {
+        self.reserve_waiting_unless(device, bytes, category, urgency, patience, &mut || false)
+    }
+
+    /// The same; `served` is asked again and again meanwhile, and ends the waiting by saying that the need was met
+    /// otherwise. It must not wait itself.
+    pub fn reserve_waiting_unless(
+        &self,
+        device: DeviceId,
+        bytes: u64,
+        category: Category,
+        urgency: Urgency,
+        patience: Duration,
+        served: &mut dyn FnMut() -> bool,
+    ) -> Result<Grant, Refusal> {
         let table = self.book.table().ok_or(Refusal::Forked)?;
         let begin = Instant::now();
         if self.local(device).turns.is_empty() && queue::is_empty(table, self.slot, device.0, map::now_ms()) {
@@ -399,13 +416,13 @@ impl Ledger {
             local.turns.push_back(turn);
             turn
         };
-        let answer = self.wait(table, device, bytes, category, urgency, turn, begin + patience);
+        let answer = self.wait(table, device, bytes, category, urgency, turn, begin + patience, served);
         self.local(device).turns.retain(|t| *t != turn);
         self.kick(device); // whoever is next
         answer.map(|grant| Grant { waited: begin.elapsed(), ..grant })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the request's own terms, its turn and its deadline")]
+    #[expect(clippy::too_many_arguments, reason = "the request's own terms, its turn, its deadline and its way out")]
     fn wait(
         &self,
         table: Table<'_, SharedWord>,
@@ -415,6 +432,7 @@ impl Ledger {
         urgency: Urgency,
         turn: u64,
         deadline: Instant,
+        served: &mut dyn FnMut() -> bool,
     ) -> Result<Grant, Refusal> {
         let shared = table.device(device.0);
         let cell = table.cell(self.slot, device.0);
@@ -440,6 +458,9 @@ impl Ledger {
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
                 break Err(Refusal::TimedOut { free });
             };
+            if served() {
+                break Err(Refusal::Withdrawn);
+            }
             map::sleep_on(shared.wake, seen, left.min(LOOK));
         };
         if ticket.is_some() {

@@ -1,0 +1,177 @@
+//! Asking for room: reserve before the driver is asked, then commit or give back; making room and waiting for it.
+
+use super::{Caps, Device, PAGE, measured};
+use crate::served::{self, Served, capture, contexts, quiet::Within, real};
+use crate::surroundings;
+use std::sync::PoisonError;
+use weir_cuda::CUresult;
+use weir_ledger::ledger::TINY;
+use weir_ledger::settings::{OnCap, uuid_text};
+use weir_ledger::size::Human;
+use weir_ledger::{Category, Crossing, DeviceId, Grant, Refusal, Reservation, Urgency};
+
+/// How badly a request of so many bytes is needed.
+pub(crate) fn urgency(bytes: u64) -> Urgency {
+    if bytes <= TINY { Urgency::Tiny } else { Urgency::Normal }
+}
+
+/// Whether so many bytes in whole portions may be free under the cap once the pool gives back what it does not use.
+pub(crate) fn fits(served: &Served, bytes: u64) -> bool {
+    let view = super::on().and_then(|caps| caps.ledger.view(caps.at(served.ordinal)?.1));
+    view.is_some_and(|view| {
+        let free = view.total().saturating_sub(view.used).saturating_add(served.reusable());
+        bytes.checked_next_multiple_of(PAGE).is_some_and(|bytes| bytes <= free)
+    })
+}
+
+impl Caps {
+    /// Room for memory that the driver is about to be asked for, from outside the pool.
+    pub(crate) fn admit(
+        &self,
+        (device, account): (&Device, DeviceId),
+        bytes: u64,
+        category: Category,
+        urgency: Urgency,
+    ) -> Result<Reservation, CUresult> {
+        let ask = || self.ledger.reserve(account, bytes, category, urgency);
+        self.heed(device, account);
+        let mut answer = ask();
+        if matches!(answer, Err(Refusal::Full { .. })) && self.make_room(device, false) {
+            answer = ask();
+        }
+        if matches!(answer, Err(Refusal::Full { .. })) && self.make_room(device, true) {
+            answer = ask();
+        }
+        if let (Err(Refusal::Full { .. }), OnCap::Wait(patience)) = (&answer, self.terms.on_cap) {
+            answer = self.ledger.reserve_waiting_unless(account, bytes, category, urgency, patience, &mut || {
+                // What the job frees meanwhile goes to the pool first.
+                self.make_room(device, false);
+                false
+            });
+        }
+        self.granted(device, answer).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// Room for what is known to be needed on top; nothing is trimmed and nobody waits.
+    pub(crate) fn admit_more(
+        &self,
+        (device, account): (&Device, DeviceId),
+        bytes: u64,
+        category: Category,
+    ) -> Result<Reservation, Refusal> {
+        self.granted(device, self.ledger.reserve(account, bytes, category, Urgency::Normal))
+    }
+
+    /// Room for a tiny request, from what was set aside if need be. Nothing is trimmed and nobody waits.
+    pub(crate) fn admit_tiny(
+        &self,
+        (device, account): (&Device, DeviceId),
+        bytes: u64,
+        category: Category,
+    ) -> Result<Reservation, Refusal> {
+        self.granted(device, self.ledger.reserve(account, bytes, category, Urgency::Tiny))
+    }
+
+    /// Tells of a crossed mark.
+    pub(super) fn granted(&self, device: &Device, answer: Result<Grant, Refusal>) -> Result<Reservation, Refusal> {
+        let grant = answer?;
+        if let Some(crossing) = grant.crossed_mark {
+            self.warn(device, crossing);
+        }
+        Ok(grant.reservation)
+    }
+
+    fn warn(&self, device: &Device, crossing: Crossing) {
+        let mark = self.terms.warn.map(|mark| format!(" (WEIR_WARN={mark})")).unwrap_or_default();
+        let (used, cap, uuid) = (Human(crossing.used), Human(crossing.cap), uuid_text(device.uuid));
+        surroundings::say(&format!("{uuid}: {used} of the cap of {cap} are used{mark}"));
+    }
+
+    /// The driver has answered: the reservation becomes a charge of `used` bytes, or nothing.
+    pub(crate) fn settle(
+        &self,
+        (device, account): (&Device, DeviceId),
+        reservation: Reservation,
+        category: Category,
+        used: Option<u64>,
+    ) {
+        let Some(used) = used else {
+            self.ledger.give_back(reservation);
+            return;
+        };
+        let reserved = reservation.bytes();
+        self.ledger.commit(reservation);
+        if used < reserved {
+            self.ledger.release(account, category, reserved - used);
+        } else if used > reserved {
+            self.fact((device, account), category, used - reserved);
+        }
+    }
+
+    /// Memory that is there already, whatever the cap says.
+    pub(crate) fn fact(&self, (device, account): (&Device, DeviceId), category: Category, bytes: u64) {
+        if let Some(crossing) = self.ledger.charge(account, category, bytes) {
+            self.warn(device, crossing);
+        }
+    }
+
+    /// Memory went back to the driver.
+    pub(crate) fn release(&self, ordinal: i32, category: Category, bytes: u64) {
+        if bytes > 0
+            && let Some((_, account)) = self.at(ordinal)
+        {
+            self.ledger.release(account, category, bytes);
+        }
+    }
+
+    /// Looks whether somebody lacks memory or the cap was lowered: then what is free goes back.
+    pub(super) fn heed(&self, device: &Device, account: DeviceId) {
+        let Some(news) = self.ledger.news(account) else { return };
+        if news.over > 0 || (news.trim_wanted && self.terms.group.is_some()) {
+            self.make_room(device, false);
+        }
+    }
+
+    /// Gives everything of a device back that nobody uses; `idle` also waits for the device's work once, so that what
+    /// the job has freed is provably free. Says whether it is worth asking again.
+    pub(super) fn make_room(&self, device: &Device, idle: bool) -> bool {
+        let _calm = if idle {
+            match capture::calm() {
+                Some(calm) => Some(calm),
+                None => return false,
+            }
+        } else {
+            None
+        };
+        if idle {
+            synchronise(device.ordinal);
+        }
+        let mut given = 0;
+        for served in served::pools().filter(|served| served.ordinal == device.ordinal) {
+            given += served.pool.trim_to(&served.driver, 0);
+        }
+        given += measured::trim(self, device, idle);
+        given > 0
+    }
+}
+
+/// Waits for all work of a device, as the job itself could at any time.
+fn synchronise(ordinal: i32) {
+    let _alive = contexts::ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+    let known: Vec<u64> = contexts::all().filter(|slot| slot.ordinal() == ordinal).map(contexts::Slot::ctx).collect();
+    if known.is_empty() && super::current_device() == Some(ordinal) {
+        // Without the pool only the caller's own context is known.
+        // SAFETY: waits for the current context's work.
+        unsafe { real::cuCtxSynchronize() };
+    }
+    for ctx in known {
+        let reached: Vec<&Served> = served::pools_reached_by(ordinal).collect();
+        let proofs: Vec<_> = reached.iter().map(|served| served.pool.sync_began(ctx)).collect();
+        let Ok(_within) = Within::context(ctx) else { continue };
+        // SAFETY: waits for the current context's work.
+        let ok = unsafe { real::cuCtxSynchronize() } == CUresult::CUDA_SUCCESS;
+        for (served, proof) in reached.iter().zip(proofs) {
+            served.pool.sync_ended(proof, ok);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The pool's part: its handles are charged when they are created, and a request that finds no room waits for it here,
+//! outside the pool, where the job's own frees count too.
+
+use super::admit::urgency;
+use super::{Caps, Device, PAGE, on};
+use crate::served::{Served, capture};
+use core::cell::Cell;
+use std::time::Instant;
+use weir_ledger::settings::OnCap;
+use weir_ledger::{Category, DeviceId, Refusal, Reservation, Urgency};
+use weir_pool::{AllocError, Allocation, Request};
+
+// What the handles that this thread creates are for. Plain numbers: nothing happens when the thread ends.
+thread_local! {
+    static TINY: Cell<bool> = const { Cell::new(false) };
+    /// Nothing new may be taken.
+    static SHUT: Cell<bool> = const { Cell::new(false) };
+    /// Bytes that were granted to this thread and are charged already.
+    static CREDIT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What a new handle of the pool costs.
+pub(crate) enum Cost {
+    /// Nothing is kept account of.
+    Free,
+    /// It was granted before.
+    Credit(u64),
+    /// It is reserved.
+    Reserved(Reservation),
+}
+
+/// Asks for a handle of the pool, or a segment; `None`: the cap forbids it.
+pub(crate) fn ask(ordinal: i32, bytes: u64) -> Option<Cost> {
+    let Some((caps, (device, account))) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else {
+        return Some(Cost::Free);
+    };
+    let bytes = bytes.next_multiple_of(PAGE);
+    if let Some(rest) = CREDIT.get().checked_sub(bytes) {
+        CREDIT.set(rest);
+        return Some(Cost::Credit(bytes));
+    }
+    if SHUT.get() {
+        return None;
+    }
+    let urgency = if TINY.get() { Urgency::Tiny } else { Urgency::Normal };
+    let answer = caps.ledger.reserve(account, bytes, Category::Pool, urgency);
+    caps.granted(device, answer).ok().map(Cost::Reserved)
+}
+
+/// The driver has given the handle or not.
+pub(crate) fn settle(cost: Cost, given: bool) {
+    match (cost, on()) {
+        (Cost::Credit(bytes), _) if !given => CREDIT.set(CREDIT.get() + bytes),
+        (Cost::Reserved(reservation), Some(caps)) if given => caps.ledger.commit(reservation),
+        (Cost::Reserved(reservation), Some(caps)) => caps.ledger.give_back(reservation),
+        _ => {}
+    }
+}
+
+/// A handle or a segment went back to the driver.
+pub(crate) fn released(ordinal: i32, bytes: u64) {
+    if let Some(caps) = on() {
+        caps.release(ordinal, Category::Pool, bytes.next_multiple_of(PAGE));
+    }
+}
+
+impl Caps {
+    /// A request to the pool of a device with an account.
+    pub(crate) fn serve(
+        &self,
+        served: &Served,
+        request: &Request,
+        (device, account): (&Device, DeviceId),
+    ) -> Result<Allocation, AllocError> {
+        self.heed(device, account);
+        TINY.set(urgency(request.bytes) == Urgency::Tiny);
+        let ask = || served.pool.allocate(&served.driver, request);
+        let mut answer = ask();
+        if answer == Err(AllocError::OverCap) && super::measured::trim(self, device, true) > 0 {
+            answer = ask();
+        }
+        if let (Err(AllocError::OverCap), OnCap::Wait(patience)) = (&answer, self.terms.on_cap)
+            && !capture::under_way()
+        {
+            answer = self.wait(served, request, (device, account), Instant::now() + patience);
+        }
+        TINY.set(false);
+        answer
+    }
+
+    /// Waits until the ledger grants what the request lacks, or the pool can serve it from what the job has freed.
+    fn wait(
+        &self,
+        served: &Served,
+        request: &Request,
+        (device, account): (&Device, DeviceId),
+        until: Instant,
+    ) -> Result<Allocation, AllocError> {
+        let want = request.bytes.next_multiple_of(served.portion(request.bytes));
+        // The pool has just tried everything: it is worth another try only when something was freed.
+        let state = || (served.pool.stats().live_blocks, served.pool.stats().given_bytes);
+        let mut tried = state();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut found = Err(AllocError::OverCap);
+            let granted = self.ledger.reserve_waiting_unless(
+                account,
+                want,
+                Category::Pool,
+                urgency(request.bytes),
+                left,
+                &mut || {
+                    if std::mem::replace(&mut tried, state()) == tried {
+                        return false;
+                    }
+                    SHUT.set(true);
+                    found = served.pool.allocate(&served.driver, request);
+                    SHUT.set(false);
+                    found != Err(AllocError::OverCap)
+                },
+            );
+            match self.granted(device, granted) {
+                Ok(reservation) => {
+                    let bytes = reservation.bytes();
+                    self.ledger.commit(reservation);
+                    CREDIT.set(bytes);
+                    let answer = served.pool.allocate(&served.driver, request);
+                    self.release(device.ordinal, Category::Pool, CREDIT.take());
+                    if answer != Err(AllocError::OverCap) || left.is_zero() {
+                        return answer;
+                    }
+                }
+                Err(Refusal::Withdrawn) => return found,
+                Err(_) => return Err(AllocError::OverCap),
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
+
+use crate::caps::measured;
+use crate::guard::Call;
+use crate::served::{self, real, work};
+use core::ffi::{c_char, c_ulonglong};
+use weir_cuda::*;
+
+pub(crate) type Instantiate =
+    unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut c_char, usize) -> CUresult;
+pub(crate) type InstantiateWithFlags = unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, c_ulonglong) -> CUresult;
+pub(crate) type InstantiateWithParams =
+    unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult;
+pub(crate) type OfExec = unsafe extern "C-unwind" fn(CUgraphExec) -> CUresult;
+pub(crate) type InStream = unsafe extern "C-unwind" fn(CUgraphExec, CUstream) -> CUresult;
+pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: c_ulonglong = 2;
+
+/// Notes what an instantiated graph will take.
+unsafe fn noting(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    upload: Option<CUstream>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let appetite = measured::appetite(graph);
+    let result = match upload {
+        Some(stream) => measured::launch(&appetite, stream as u64, call),
+        None => call(),
+    };
+    if result == CUresult::CUDA_SUCCESS && !appetite.is_empty() && !exec.is_null() {
+        // SAFETY: after success the handle is there.
+        measured::instantiated(unsafe { *exec } as u64, appetite);
+    }
+    result
+}
+
+/// `cuGraphInstantiate`, the first two versions.
+pub(crate) unsafe fn instantiate(
+    call: &Call<Instantiate, CUresult>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { noting(exec, graph, None, || call.forward(|real| real(exec, graph, node, log, size))) }
+}
+
+/// `cuGraphInstantiateWithFlags`.
+pub(crate) unsafe fn instantiate_with_flags(
+    call: &Call<InstantiateWithFlags, CUresult>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    unsafe { noting(exec, graph, None, || served::with_room(|| call.forward(|real| real(exec, graph, flags)))) }
+}
+
+/// `cuGraphInstantiateWithParams`.
+pub(crate) unsafe fn instantiate_with_params(
+    call: &Call<InstantiateWithParams, CUresult>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    // SAFETY: null or the caller's own parameters.
+    let upload = unsafe { parameters.as_ref() }.filter(|p| p.flags & UPLOAD != 0).map(|p| p.hUploadStream);
+    // SAFETY: the caller's own arguments.
+    unsafe { noting(exec, graph, upload, || served::with_room(|| call.forward(|real| real(exec, graph, parameters)))) }
+}
+
+/// `cuGraphExecDestroy`.
+pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(exec) });
+    if result == CUresult::CUDA_SUCCESS {
+        measured::exec_gone(exec as u64);
+    }
+    result
+}
+
+/// `cuGraphLaunch`: queues work, and takes what the graph allocates.
+pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let appetite = measured::appetite_of(exec as u64);
+    let launch = || {
+        let _queueing = work::enter();
+        // SAFETY: the caller's own arguments.
+        call.forward(|real| unsafe { real(exec, stream) })
+    };
+    measured::launch(&appetite, stream as u64, || served::with_room(launch))
+}
+
+/// `cuGraphUpload`: may take it before.
+pub(crate) unsafe fn upload(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let appetite = measured::appetite_of(exec as u64);
+    // SAFETY: the caller's own arguments.
+    measured::launch(&appetite, stream as u64, || call.forward(|real| unsafe { real(exec, stream) }))
+}
+
+/// `cuDeviceGraphMemTrim`.
+pub(crate) unsafe fn trim(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(device) });
+    measured::refresh_at(device);
+    result
+}
+
+/// Whether a stream is part of a capture: then an allocation is a node of a graph, charged when that is launched.
+pub(crate) fn captured(stream: CUstream, variant: Variant) -> bool {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is the job's own argument, the place a live local.
+    unsafe {
+        if variant == Variant::Legacy {
+            real::cuStreamIsCapturing(stream, &raw mut status);
+        } else {
+            real::cuStreamIsCapturing_ptsz(stream, &raw mut status);
+        }
+    }
+    status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+}

@@ -1,0 +1,94 @@
+//! `weir cap`: shows the caps of living jobs, and changes one while the job runs. It touches ledger files only.
+
+use clap::Args;
+use std::process::ExitCode;
+use weir_ledger::control::{self, DeviceState, Target, Visit};
+use weir_ledger::place::Place;
+use weir_ledger::settings::{Selector, uuid_text};
+use weir_ledger::size::{Amount, Human, parse_amount};
+
+/// Arguments of `weir cap`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// A process id, or the name of a group (WEIR_GROUP); without it, all that have a cap are shown
+    #[arg(value_name = "PID|GROUP")]
+    target: Option<String>,
+    /// The new cap: a size like 6GiB or a share of the device like 50%; without it, the present one is shown
+    #[arg(value_name = "SIZE")]
+    size: Option<String>,
+    /// The device, by its UUID or the beginning of it; without it, every device that the job uses
+    #[arg(long, value_name = "GPU-UUID")]
+    device: Option<String>,
+}
+
+/// Runs `weir cap`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("weir cap: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> Result<String, String> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let place = Place::from_variables(variable("WEIR_DIR").as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
+    let Some(target) = &arguments.target else {
+        let all: String = control::list(&place).iter().map(|visit| shown(visit, &visit.devices())).collect();
+        return Ok(if all.is_empty() { "no living process has a cap\n".into() } else { all });
+    };
+    let target = match target.parse::<u32>() {
+        Ok(pid) => Target::Process(pid),
+        Err(_) => Target::Group(target.clone()),
+    };
+    let visit = control::find(&place, &target).map_err(|e| e.to_string())?;
+    let mut devices = visit.devices();
+    if let Some(wanted) = &arguments.device {
+        let Selector::Uuid(start) = Selector::parse(wanted).map_err(|e| e.to_string())? else {
+            return Err(format!("--device {wanted}: a UUID like GPU-5f1c… is wanted, an index means nothing here"));
+        };
+        devices.retain(|device| uuid_text(device.uuid).replace('-', "").to_lowercase()[3..].starts_with(&start));
+        if devices.len() != 1 {
+            return Err(format!("--device {wanted}: {} devices of {target} begin so", devices.len()));
+        }
+    }
+    if let Some(size) = &arguments.size {
+        let amount = parse_amount(size).map_err(|e| e.to_string())?;
+        order(&visit, &target, &devices, amount)?;
+        devices = visit.devices().into_iter().filter(|now| devices.iter().any(|d| d.uuid == now.uuid)).collect();
+    }
+    Ok(shown(&visit, &devices))
+}
+
+fn order(visit: &Visit, target: &Target, devices: &[DeviceState], amount: Amount) -> Result<(), String> {
+    if devices.is_empty() {
+        return Err(format!("{target} uses no device yet"));
+    }
+    for device in devices {
+        visit
+            .order_cap(device.uuid, amount)
+            .ok_or_else(|| format!("{amount} is no cap that {target} could have on {}", uuid_text(device.uuid)))?;
+    }
+    Ok(())
+}
+
+fn shown(visit: &Visit, devices: &[DeviceState]) -> String {
+    use std::fmt::Write;
+    let mut text = format!("{}\n", visit.target);
+    for device in devices {
+        let cap = device.cap.map_or_else(|| "no cap".into(), |cap| format!("cap {}", Human(cap)));
+        let ordered = if device.ordered { ", set while it runs" } else { "" };
+        let (uuid, used, peak) = (uuid_text(device.uuid), Human(device.used), Human(device.peak));
+        let _ = writeln!(text, "  {uuid}: {cap}{ordered}; used {used}, at most {peak}");
+        for holding in &device.holdings {
+            let waits = holding.waits_for.map(|b| format!(", waits for {}", Human(b))).unwrap_or_default();
+            let _ = writeln!(text, "    process {}: {}{waits}", holding.pid, Human(holding.charged));
+        }
+    }
+    text
+}
