@@ -38,7 +38,9 @@ def main():
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 
     block = MIB // 2
-    blocks = [allocate(block) for _ in range(total.value // block)]
+    blocks = []
+    while len(blocks) < total.value // block and (pointer := allocate(block)) is not None:
+        blocks.append(pointer)
     marks = {pointer: bytes(random.randbytes(64)) for pointer in blocks}
     for pointer, mark in marks.items():
         call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), mark, ctypes.c_size_t(64))
