@@ -1,8 +1,10 @@
 //! The weir command: one subcommand a file.
 
 mod cap;
+mod completions;
 mod doctor;
 mod library;
+mod man;
 mod probe;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +24,10 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Show the caps of living jobs, or change one while the job runs
     Cap(cap::Arguments),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+    /// Print or write the manual pages
+    Man(man::Arguments),
     /// What `doctor` runs in a child under the preload; prints JSON
     #[command(hide = true)]
     Probe,
@@ -31,6 +37,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Cap(arguments) => cap::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Probe => probe::run(),
     }
 }
