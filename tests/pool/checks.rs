@@ -2,6 +2,7 @@
 //! `pool/run` starts with the environment it needs. Ends with an error if the property does not hold.
 
 mod api;
+mod behind;
 mod soak_peer;
 
 use api::{Api, Kernels, OK, context_on, ok};
@@ -10,23 +11,23 @@ use std::ptr::null_mut;
 use std::time::Duration;
 use weir_cuda::*;
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 
-fn alloc(api: &Api, bytes: usize) -> u64 {
+pub(crate) fn alloc(api: &Api, bytes: usize) -> u64 {
     let mut ptr = 0;
     // SAFETY: the place is a live local.
     ok(unsafe { (api.cuMemAlloc_v2)(&raw mut ptr, bytes) });
     ptr
 }
 
-fn alloc_async(api: &Api, bytes: usize, stream: CUstream) -> u64 {
+pub(crate) fn alloc_async(api: &Api, bytes: usize, stream: CUstream) -> u64 {
     let mut ptr = 0;
     // SAFETY: the place is a live local.
     ok(unsafe { (api.cuMemAllocAsync)(&raw mut ptr, bytes, stream) });
     ptr
 }
 
-fn stream(api: &Api) -> CUstream {
+pub(crate) fn stream(api: &Api) -> CUstream {
     let mut stream = null_mut();
     // SAFETY: the place is a live local.
     ok(unsafe { (api.cuStreamCreate)(&raw mut stream, 1) });
@@ -40,14 +41,14 @@ fn event(api: &Api) -> CUevent {
     event
 }
 
-fn words(api: &Api, ptr: u64, count: usize) -> Vec<u32> {
+pub(crate) fn words(api: &Api, ptr: u64, count: usize) -> Vec<u32> {
     let mut words = vec![0u32; count];
     // SAFETY: as many bytes as there is room for.
     ok(unsafe { (api.cuMemcpyDtoH_v2)(words.as_mut_ptr().cast(), ptr, count * 4) });
     words
 }
 
-fn free_bytes(api: &Api) -> usize {
+pub(crate) fn free_bytes(api: &Api) -> usize {
     let (mut free, mut total) = (0, 0);
     // SAFETY: both places are live locals.
     ok(unsafe { (api.cuMemGetInfo_v2)(&raw mut free, &raw mut total) });
@@ -290,7 +291,10 @@ fn main() {
         "plain-device" => plain_device,
         "two-devices" => two_devices,
         "gives-way" => gives_way,
-        _ => panic!("stale-event, mempools, ipc, plain-device, two-devices or gives-way"),
+        "mesh" => behind::mesh,
+        "shelf-of-another" => behind::shelf_of_another,
+        "shelf-in-granule" => behind::shelf_in_granule,
+        other => panic!("no check is called '{other}'"),
     };
     check(api);
     api::check_pools();
