@@ -25,13 +25,14 @@ mod pool_reuse;
 mod stream;
 mod stream_default;
 mod switches;
+mod touch;
 mod vmm;
 mod vmm_access;
 mod vmm_share;
 
 /// Every rule, in the order of the table.
 pub fn all() -> Vec<Rule> {
-    let families: [&[Rule]; 26] = [
+    let families: [&[Rule]; 27] = [
         device::RULES,
         entry::RULES,
         context::RULES,
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Rule> {
         peer::RULES,
         nvml::RULES,
         switches::RULES,
+        touch::RULES,
         crime::RULES,
     ];
     families.concat()

@@ -7,6 +7,7 @@ use crate::config;
 use crate::error::*;
 use crate::kernel::Launch;
 use crate::state::{CHANGED, Driver, Map, State, driver, thread};
+use crate::store::{on_device, view};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -567,9 +568,9 @@ impl State {
                     // checked when it was submitted.
                     unsafe {
                         if *wide {
-                            (*addr as *mut u64).write_volatile(*value);
+                            (view(*addr) as *mut u64).write_volatile(*value);
                         } else {
-                            (*addr as *mut u32).write_volatile(*value as u32);
+                            (view(*addr) as *mut u32).write_volatile(*value as u32);
                         }
                     }
                 }
@@ -604,7 +605,8 @@ fn value_ready(op: &Op) -> bool {
     // SAFETY: the address was live when the wait was submitted, and freeing it with work pending on
     // it is a crime that is reported before the memory goes.
     let now = unsafe {
-        if *wide { (*addr as *const u64).read_volatile() } else { u64::from((*addr as *const u32).read_volatile()) }
+        let at = view(*addr);
+        if *wide { (at as *const u64).read_volatile() } else { u64::from((at as *const u32).read_volatile()) }
     };
     match flags & 7 {
         0 if *wide => now.wrapping_sub(*value) as i64 >= 0,
@@ -616,11 +618,11 @@ fn value_ready(op: &Op) -> bool {
 }
 
 fn copy(source: &Source, target: Plane, extent: Extent3) {
-    let direct = |plane: Plane| has_content() || !crate::memory::only_on_device(plane.base);
+    let direct = |plane: Plane| has_content() || !on_device(plane.base);
     let mut staged = 0usize;
     for z in 0..extent.depth {
         for y in 0..extent.height {
-            let to = target.base + z * target.slice + y * target.pitch;
+            let to = view(target.base + z * target.slice + y * target.pitch);
             if !direct(target) {
                 continue;
             }
@@ -630,7 +632,7 @@ fn copy(source: &Source, target: Plane, extent: Extent3) {
             unsafe {
                 match source {
                     Source::Memory(plane) if direct(*plane) => {
-                        let from = plane.base + z * plane.slice + y * plane.pitch;
+                        let from = view(plane.base + z * plane.slice + y * plane.pitch);
                         std::ptr::copy(from as *const u8, to as *mut u8, len);
                     }
                     Source::Memory(_) => std::ptr::write_bytes(to as *mut u8, 0, len),
@@ -645,12 +647,12 @@ fn copy(source: &Source, target: Plane, extent: Extent3) {
 }
 
 fn set(target: Plane, extent: Extent3, value: u32, unit: u8) {
-    if !has_content() && crate::memory::only_on_device(target.base) {
+    if !has_content() && on_device(target.base) {
         return;
     }
     for z in 0..extent.depth {
         for y in 0..extent.height {
-            let row = target.base + z * target.slice + y * target.pitch;
+            let row = view(target.base + z * target.slice + y * target.pitch);
             // SAFETY: as in `copy`; the alignment of wider units was checked at submission.
             unsafe {
                 match unit {

@@ -6,7 +6,7 @@ use crate::config::{self, Backing};
 use crate::error::{OUT_OF_MEMORY, R};
 use crate::ranges::{BlockIndex, Ranges};
 use crate::sparse::Sparse;
-use crate::store::{self, File, Protection};
+use crate::store::{self, File};
 
 /// Physical memory is given in pages of this size.
 pub(crate) const PAGE: u64 = 2 << 20;
@@ -103,17 +103,14 @@ impl Heap {
     pub(crate) fn new(memory: u64) -> R<Self> {
         let small = (memory * 2).next_multiple_of(PAGE).clamp(4 << 30, 1 << 40);
         let large = (memory * 4).next_multiple_of(PAGE).max(16 << 30);
-        let base = store::reserve(small + large, PAGE, 0)?;
+        let base = store::reserve_device(small + large, PAGE, 0)?;
         let file = match config::get().backing {
             Backing::Content => {
                 let file = File::new(c"vgpu-heap", small + large)?;
-                file.map(base, small + large, 0, Protection::ReadWrite)?;
+                file.map(base, small + large, 0)?;
                 Some(file)
             }
-            Backing::None => {
-                crate::memory::add_device_range(base, small + large);
-                None
-            }
+            Backing::None => None,
         };
         let new = || {
             Some(Self {
@@ -202,9 +199,9 @@ impl Heap {
     fn clear(&self, block: &Block) {
         let Some(file) = &self.file else { return };
         if block.size <= CLEAR_BY_HAND {
-            // SAFETY: the block's own bytes, mapped readable and writable for ever, and no longer
-            // anybody's: the caller has just taken it out of the live blocks.
-            unsafe { std::ptr::write_bytes(block.addr as *mut u8, 0, block.size as usize) };
+            // SAFETY: the block's own bytes, in the driver's view for ever, and no longer anybody's:
+            // the caller has just taken it out of the live blocks.
+            unsafe { std::ptr::write_bytes(store::view(block.addr) as *mut u8, 0, block.size as usize) };
         } else {
             let unit = if block.addr < self.large.base { ALIGN } else { PAGE };
             file.clear(block.addr - self.base, block.size.next_multiple_of(unit));

@@ -9,7 +9,6 @@ use crate::pool::Stage;
 use crate::space::{HostKind, Location, around};
 use crate::state::State;
 use crate::store::Protection;
-use std::sync::RwLock;
 
 /// What kind of memory an address is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,27 +42,6 @@ pub(crate) enum Toucher {
     Copier,
     /// A kernel of a context.
     Kernel(u64),
-}
-
-/// Address ranges that have no bytes on the host when the device keeps no content.
-static DEVICE_RANGES: RwLock<Vec<(u64, u64)>> = RwLock::new(Vec::new());
-
-/// Remembers a range that exists on a device only.
-pub(crate) fn add_device_range(addr: u64, len: u64) {
-    if let Ok(mut ranges) = DEVICE_RANGES.write() {
-        ranges.push((addr, len));
-    }
-}
-
-pub(crate) fn remove_device_range(addr: u64) {
-    if let Ok(mut ranges) = DEVICE_RANGES.write() {
-        ranges.retain(|&(a, _)| a != addr);
-    }
-}
-
-/// Whether an address lies in a range without bytes (VGPU_BACKING=none).
-pub(crate) fn only_on_device(addr: u64) -> bool {
-    DEVICE_RANGES.read().is_ok_and(|ranges| ranges.iter().any(|&(a, l)| addr.wrapping_sub(a) < l))
 }
 
 impl State {

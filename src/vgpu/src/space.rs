@@ -107,8 +107,8 @@ impl Default for Advice {
 
 /// Memory of another process, opened by legacy IPC.
 pub(crate) struct Import {
-    /// What the mapping spans, which is whole pages around the block.
-    pub(crate) span: (u64, u64),
+    /// Where the mapping begins, which is whole pages around the block.
+    pub(crate) span: u64,
     pub(crate) size: u64,
     pub(crate) device: usize,
     pub(crate) ctx: u64,

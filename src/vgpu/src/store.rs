@@ -1,16 +1,122 @@
 //! The bytes behind device memory: memory files, so that two mappings share bytes and another
 //! process can map them too. The only module that maps or unmaps memory of the job's address space.
+//!
+//! Device addresses lie in one window of the address space and have no bytes there: an instruction
+//! of the host that touches one is a fault, as it is with a device's own memory. The driver itself
+//! reads and writes through a view of the same bytes, a fixed distance above.
 
 use crate::error::{OUT_OF_MEMORY, R};
+use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::{Mutex, PoisonError};
 
-/// Address space without bytes: touching it is a fault.
-pub(crate) fn reserve(bytes: u64, align: u64, hint: u64) -> R<u64> {
-    let len = bytes.checked_add(align).ok_or(OUT_OF_MEMORY)? as usize;
-    // SAFETY: asks the kernel for a fresh range; a hint is only a hint without MAP_FIXED.
+/// Where device addresses lie: above the shadow memory of sanitizers, below programs and libraries.
+const WINDOW: std::ops::Range<u64> = 0x1100_0000_0000..0x3000_0000_0000;
+/// How far above a device address the driver's own view of it lies.
+const VIEW: u64 = 0x2000_0000_0000;
+
+/// What is taken of the window, and where the search for room goes on: an address given back comes
+/// into use again as late as possible.
+struct Taken {
+    ranges: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+static TAKEN: Mutex<Taken> = Mutex::new(Taken { ranges: BTreeMap::new(), next: WINDOW.start });
+
+impl Taken {
+    /// Room for `bytes` in `from..to`.
+    fn room(&self, bytes: u64, align: u64, from: u64, to: u64) -> Option<u64> {
+        let mut start = from.checked_next_multiple_of(align)?;
+        while start.checked_add(bytes)? <= to {
+            match self.ranges.range(..start + bytes).next_back() {
+                Some((&at, &len)) if at + len > start => start = (at + len).checked_next_multiple_of(align)?,
+                _ => return Some(start),
+            }
+        }
+        None
+    }
+}
+
+/// Device addresses without bytes.
+pub(crate) fn reserve_device(bytes: u64, align: u64, hint: u64) -> R<u64> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let hinted = hint >= WINDOW.start && taken.room(bytes, align, hint, WINDOW.end) == Some(hint);
+    let mut from = if hinted { hint } else { taken.next };
+    let mut wrapped = false;
+    let start = loop {
+        let Some(start) = taken.room(bytes, align, from, WINDOW.end) else {
+            if std::mem::replace(&mut wrapped, true) {
+                return Err(OUT_OF_MEMORY);
+            }
+            from = WINDOW.start;
+            continue;
+        };
+        if bare(start, bytes) {
+            if bare(start + VIEW, bytes) {
+                break start;
+            }
+            unreserve(start, bytes);
+        }
+        // Something else of the process lies there.
+        from = start + align.max(1 << 30);
+    };
+    taken.ranges.insert(start, bytes);
+    if !hinted {
+        taken.next = start + bytes;
+    }
+    Ok(start)
+}
+
+/// Gives device addresses back, with whatever is mapped there.
+pub(crate) fn unreserve_device(addr: u64) {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(bytes) = taken.ranges.remove(&addr) {
+        unreserve(addr, bytes);
+        unreserve(addr + VIEW, bytes);
+    }
+}
+
+/// Whether an address is a device's.
+pub(crate) fn on_device(addr: u64) -> bool {
+    WINDOW.contains(&addr)
+}
+
+/// Where the driver finds the bytes of an address: its own view of a device's, else the address.
+pub(crate) fn view(addr: u64) -> u64 {
+    if on_device(addr) { addr + VIEW } else { addr }
+}
+
+/// Takes exactly this range, if it is free.
+fn bare(addr: u64, bytes: u64) -> bool {
+    // SAFETY: MAP_FIXED_NOREPLACE never touches what is mapped already.
     let got = unsafe {
         libc::mmap(
-            hint as *mut libc::c_void,
+            addr as *mut libc::c_void,
+            bytes as usize,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    if got == libc::MAP_FAILED {
+        return false;
+    }
+    // A kernel that does not know the flag takes the address as a hint.
+    if got as u64 != addr {
+        unreserve(got as u64, bytes);
+    }
+    got as u64 == addr
+}
+
+/// Address space of the host without bytes: touching it is a fault.
+pub(crate) fn reserve(bytes: u64, align: u64) -> R<u64> {
+    let len = bytes.checked_add(align).ok_or(OUT_OF_MEMORY)? as usize;
+    // SAFETY: asks the kernel for a fresh range.
+    let got = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
             len,
             libc::PROT_NONE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
@@ -28,7 +134,7 @@ pub(crate) fn reserve(bytes: u64, align: u64, hint: u64) -> R<u64> {
     Ok(aligned)
 }
 
-/// Gives address space back, with whatever is mapped there.
+/// Gives address space of the host back, with whatever is mapped there.
 pub(crate) fn unreserve(addr: u64, bytes: u64) {
     if bytes > 0 {
         // SAFETY: callers own the range: it came from `reserve` or `File::map`.
@@ -36,19 +142,21 @@ pub(crate) fn unreserve(addr: u64, bytes: u64) {
     }
 }
 
-/// Puts bare reserved address space where something was mapped.
+/// Takes the bytes away from device addresses.
 pub(crate) fn unmap(addr: u64, bytes: u64) {
-    // SAFETY: replaces a mapping inside a range that this driver reserved.
-    unsafe {
-        libc::mmap(
-            addr as *mut libc::c_void,
-            bytes as usize,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-    };
+    for start in [addr, addr + VIEW] {
+        // SAFETY: replaces a mapping inside a range that this driver reserved.
+        unsafe {
+            libc::mmap(
+                start as *mut libc::c_void,
+                bytes as usize,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+    }
 }
 
 /// What an instruction may do at an address.
@@ -69,7 +177,7 @@ impl Protection {
     }
 }
 
-/// Changes what instructions may do in a mapped range.
+/// Changes what instructions may do in a range of the host.
 pub(crate) fn protect(addr: u64, bytes: u64, protection: Protection) -> R {
     // SAFETY: changes the rights of a range that this driver mapped.
     let done = unsafe { libc::mprotect(addr as *mut libc::c_void, bytes as usize, protection.bits()) };
@@ -109,9 +217,9 @@ impl File {
         self.fd
     }
 
-    /// Maps `bytes` from `offset` over the reserved range at `addr`.
-    pub(crate) fn map(&self, addr: u64, bytes: u64, offset: u64, protection: Protection) -> R {
-        map_fd(self.fd, addr, bytes, offset, protection)
+    /// Puts `bytes` from `offset` behind the device addresses at `addr`.
+    pub(crate) fn map(&self, addr: u64, bytes: u64, offset: u64) -> R {
+        map_device(self.fd, addr, bytes, offset)
     }
 
     /// Makes `bytes` from `offset` zero again and returns their memory to the machine.
@@ -128,8 +236,20 @@ impl File {
     }
 }
 
-/// Maps a range of an open memory file over reserved address space.
-pub(crate) fn map_fd(fd: RawFd, addr: u64, bytes: u64, offset: u64, protection: Protection) -> R {
+/// Puts a range of an open memory file behind device addresses, for the driver alone.
+pub(crate) fn map_device(fd: RawFd, addr: u64, bytes: u64, offset: u64) -> R {
+    if crate::config::lenient("host_touches_device") {
+        map_fd(fd, addr, bytes, offset, Protection::ReadWrite)?;
+    }
+    map_fd(fd, addr + VIEW, bytes, offset, Protection::ReadWrite)
+}
+
+/// Lets instructions of the host touch a range of device addresses, or no longer.
+pub(crate) fn map_for_host(fd: RawFd, addr: u64, bytes: u64, offset: u64, protection: Protection) -> R {
+    map_fd(fd, addr, bytes, offset, protection)
+}
+
+fn map_fd(fd: RawFd, addr: u64, bytes: u64, offset: u64, protection: Protection) -> R {
     // SAFETY: MAP_FIXED inside a range that this driver reserved and knows to be unmapped.
     let got = unsafe {
         libc::mmap(

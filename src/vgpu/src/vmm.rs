@@ -144,24 +144,33 @@ impl State {
         }
     }
 
-    /// Makes the bytes of a handle appear at an address, untouchable until rights are given.
+    /// Puts the bytes of a handle behind an address; the host touches them only if rights are given to it.
     pub(crate) fn map_bytes(&mut self, handle: u64, addr: u64, from: u64, size: u64) -> R {
         if config::get().backing == Backing::None {
             return Ok(());
         }
         if config::lenient("alias_not_shared") {
             let file = File::new(c"vgpu-alias", size)?;
-            return file.map(addr, size, 0, Protection::None);
+            return file.map(addr, size, 0);
         }
-        let (fd, offset) = match self.space.handles.get(&handle) {
-            Some(h) => (h.foreign, h.offset + from),
-            None => return Err(INVALID_VALUE),
-        };
-        let fd = match fd {
-            Some(fd) => fd,
-            None => self.common()?.file.fd(),
-        };
-        store::map_fd(fd, addr, size, offset, Protection::None)
+        let (fd, offset) = self.bytes_of(handle)?;
+        store::map_device(fd, addr, size, offset + from)
+    }
+
+    /// Gives instructions of the host the rights that `cuMemSetAccess` gave to the host.
+    pub(crate) fn let_host_touch(&mut self, handle: u64, addr: u64, size: u64, rights: Protection) -> R {
+        let (fd, offset) = self.bytes_of(handle)?;
+        store::map_for_host(fd, addr, size, offset, rights)
+    }
+
+    /// The memory file of a handle, and where its bytes begin there.
+    fn bytes_of(&mut self, handle: u64) -> R<(i32, u64)> {
+        let known = self.space.handles.get(&handle).ok_or(INVALID_VALUE)?;
+        let offset = known.offset;
+        match known.foreign {
+            Some(fd) => Ok((fd, offset)),
+            None => Ok((self.common()?.file.fd(), offset)),
+        }
     }
 
     /// A descriptor through which another process can map a handle.

@@ -20,7 +20,7 @@ fn allocate(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> R {
     }
     s.refuse_unsafe_call()?;
     let size = (bytesize as u64).checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
-    let addr = store::reserve(size, PAGE, 0)?;
+    let addr = store::reserve(size, PAGE)?;
     store::protect(addr, size, Protection::ReadWrite)?;
     let id = s.fresh();
     s.space.host.insert(addr, Host { size: bytesize as u64, kind: HostKind::Allocated, flags, ctx, id });

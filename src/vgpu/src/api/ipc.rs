@@ -9,7 +9,7 @@ use crate::heap::PAGE;
 use crate::memory::Kind;
 use crate::space::Import;
 use crate::state::{State, driver};
-use crate::store::{self, Protection};
+use crate::store;
 use weir_cuda::*;
 
 const MAGIC: u64 = 0x7667_7075_2d69_7063;
@@ -87,21 +87,26 @@ impl State {
         }
         let first = share.offset / PAGE * PAGE;
         let span = (share.offset + share.size).next_multiple_of(PAGE) - first;
-        let mapped = store::reserve(span, PAGE, 0)
-            .and_then(|at| store::map_fd(fd, at, span, first, Protection::ReadWrite).map(|()| at));
+        let mapped = store::reserve_device(span, PAGE, 0).and_then(|at| {
+            let done = store::map_device(fd, at, span, first).map(|()| at);
+            if done.is_err() {
+                store::unreserve_device(at);
+            }
+            done
+        });
         // SAFETY: the descriptor opened above; the mapping does not need it.
         unsafe { libc::close(fd) };
         let at = mapped.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
         let addr = at + share.offset - first;
         let id = self.fresh();
-        self.space.imports.insert(addr, Import { span: (at, span), size: share.size, device, ctx, id, users: 1, key });
+        self.space.imports.insert(addr, Import { span: at, size: share.size, device, ctx, id, users: 1, key });
         Ok(addr)
     }
 
     /// Unmaps memory of another process.
     pub(crate) fn close_import(&mut self, addr: u64) {
         if let Some(import) = self.space.imports.remove(&addr) {
-            store::unreserve(import.span.0, import.span.1);
+            store::unreserve_device(import.span);
         }
     }
 }

@@ -140,7 +140,7 @@ pub(crate) unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, 
     }
     s.refuse_unsafe_call()?;
     let size = (bytesize as u64).next_multiple_of(4096);
-    let addr = store::reserve(size, 1 << 21, 0)?;
+    let addr = store::reserve(size, 1 << 21)?;
     store::protect(addr, size, Protection::ReadWrite)?;
     let id = s.fresh();
     let managed = Managed { size: bytesize as u64, ctx, id, resident: None, advice: Advice::default() };

@@ -4,7 +4,6 @@ use super::{given, need, protection, put};
 use crate::config::{self, Backing};
 use crate::engine::Clock;
 use crate::error::*;
-use crate::memory::{add_device_range, remove_device_range};
 use crate::space::{Location, Mapping, Reservation, around};
 use crate::state::{State, driver, thread};
 use crate::store::{self, Protection};
@@ -40,11 +39,8 @@ pub(crate) unsafe fn cuMemAddressReserve(
         return Err(INVALID_VALUE);
     }
     let align = (alignment as u64).max(config::get().granularity);
-    let start = store::reserve(size, align, addr)?;
+    let start = store::reserve_device(size, align, addr)?;
     s.space.reservations.insert(start, Reservation { size, maps: BTreeMap::new() });
-    if config::get().backing == Backing::None {
-        add_device_range(start, size);
-    }
     // SAFETY: checked above.
     unsafe { put(ptr, start) };
     Ok(())
@@ -59,10 +55,8 @@ pub(crate) unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> R {
     if !matches || !known.maps.is_empty() {
         return Err(INVALID_VALUE);
     }
-    let length = known.size;
     s.space.reservations.remove(&ptr);
-    remove_device_range(ptr);
-    store::unreserve(ptr, length);
+    store::unreserve_device(ptr);
     Ok(())
 }
 
@@ -258,9 +252,10 @@ pub(crate) unsafe fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const 
             m.access.retain(|(w, _)| *w != who);
             m.access.push((who, wanted));
         }
-        let (length, widest) = (m.size, m.widest());
-        if config::get().backing == Backing::Content {
-            store::protect(addr, length, widest)?;
+        let (length, handle, host) = (m.size, m.handle, m.of(None));
+        let named = changes.iter().any(|(who, _)| who.is_none());
+        if named && config::get().backing == Backing::Content {
+            s.let_host_touch(handle, addr, length, host)?;
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ use crate::engine::{Touch, Touches};
 use crate::error::*;
 use crate::memory::Toucher;
 use crate::state::State;
+use crate::store::view;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Kernels that ran, of any kind.
@@ -149,22 +150,22 @@ fn execute(call: &Call) {
     unsafe {
         match *call {
             Call::Fill { to, words, pattern } if words > 0 => {
-                std::slice::from_raw_parts_mut(to as *mut u32, words as usize).fill(pattern);
+                std::slice::from_raw_parts_mut(view(to) as *mut u32, words as usize).fill(pattern);
             }
             Call::Check { at, words, pattern, errors } => {
                 let found = if words == 0 {
                     0
                 } else {
-                    let words = std::slice::from_raw_parts(at as *const u32, words as usize);
+                    let words = std::slice::from_raw_parts(view(at) as *const u32, words as usize);
                     words.iter().filter(|&&word| word != pattern).count()
                 };
                 if found > 0 {
-                    let sum = errors as *mut u32;
+                    let sum = view(errors) as *mut u32;
                     sum.write_volatile(sum.read_volatile().wrapping_add(found as u32));
                 }
             }
             Call::Copy { to, from, words } if words > 0 => {
-                std::ptr::copy(from as *const u32, to as *mut u32, words as usize);
+                std::ptr::copy(view(from) as *const u32, view(to) as *mut u32, words as usize);
             }
             Call::Fill { .. } | Call::Copy { .. } | Call::Spin { .. } => {}
         }

@@ -92,7 +92,7 @@ impl Drop for Place {
 
 fn word_at(addr: u64) -> u32 {
     // SAFETY: a word of a module's variable, with no work queued.
-    unsafe { (addr as *const u32).read_volatile() }
+    unsafe { (crate::store::view(addr) as *const u32).read_volatile() }
 }
 
 #[test]
