@@ -1,29 +1,41 @@
-//! The weir command: one subcommand a file.
+//! The weir command: one subcommand a file, each with its `Arguments` and a `run`.
 
 mod cap;
 mod completions;
 mod doctor;
 mod library;
+mod list;
 mod man;
 mod probe;
+mod record;
+mod screen;
+mod signals;
+mod tail;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Caps, pools and records the GPU memory of an unmodified CUDA job.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version, about, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
+/// In the order in which one needs them.
 #[derive(Subcommand)]
 enum Command {
-    /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
-    Doctor(doctor::Arguments),
+    /// List the recorded runs: command, process, state, peak, cap
+    List(list::Arguments),
+    /// Follow the events of a run as they happen
+    Tail(tail::Arguments),
+    /// Keep every event of a run in a file, also those that its journal overwrites
+    Record(record::Arguments),
     /// Show the caps of living jobs, or change one while the job runs
     Cap(cap::Arguments),
+    /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
+    Doctor(doctor::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print or write the manual pages
@@ -34,9 +46,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    screen::end_quietly_when_the_reader_has_gone();
     match Arguments::parse().command {
         Command::Cap(arguments) => cap::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::List(arguments) => list::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Tail(arguments) => tail::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Probe => probe::run(),

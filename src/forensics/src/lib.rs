@@ -1,6 +1,21 @@
-//! What a recording means. Pure: numbers in, findings out; reading journals is `weir-journal`'s work.
-//!
-//! So far: [`growth`], which tells a leak from noise and when it will meet the cap.
+//! What a recording means. It begins with a [`Run`], an opened journal or recording with its names resolved; reading
+//! the file's bytes is `weir-journal`'s work.
 #![forbid(unsafe_code)]
 
 pub mod growth;
+pub mod names;
+mod run;
+pub mod runs;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
+pub mod words;
+
+pub use run::{Error, Fate, Run};
+
+use weir_journal::Class;
+
+/// Whether memory of this class is device memory that the job itself holds: a tensor inside a region, a range of
+/// addresses, the pool's own physical memory and host memory are not, or would be counted twice.
+pub fn is_held(class: Class) -> bool {
+    matches!(class, Class::Block | Class::Device | Class::Managed | Class::Array | Class::Overhead | Class::Other)
+}

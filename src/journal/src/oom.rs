@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Attribution, Class, Event, Kind};
 use crate::layout::{CAUSE_WORDS, OOM_KEPT, OOM_SLOT_BYTES, word};
@@ -42,7 +42,8 @@ pub struct Failure {
 }
 
 /// Device, pool and cap at that moment, as far as the caller knows; 0 is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Situation {
     /// Memory of the device.
     pub device_total: u64,
@@ -69,7 +70,7 @@ pub struct Situation {
 }
 
 /// Why a request could not be met, from the numbers alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The cap was reached.
@@ -102,7 +103,7 @@ impl Situation {
 }
 
 /// One group of live allocations with the same owner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Operation, or empty.
     pub op: String,
@@ -117,7 +118,7 @@ pub struct Holder {
 }
 
 /// A report of an OOM. Its JSON is the content of an OOM slot and of `<journal>.oom.json`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OomReport {
     /// Schema version, [`OOM_SCHEMA`].
     pub schema: u32,

@@ -126,6 +126,11 @@ impl Reader {
         &self.header
     }
 
+    /// Whether this is a recording, which has every event in frames and none in a ring.
+    pub fn is_recording(&self) -> bool {
+        matches!(self.store, EventStore::Frames(_))
+    }
+
     /// Reads again what changes while the writer lives.
     pub fn refresh(&mut self) -> Result<(), Error> {
         let words = source::read_words(&*self.source, 0, HEADER_WORDS)?;

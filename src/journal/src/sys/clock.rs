@@ -30,6 +30,10 @@ pub struct Anchor {
 impl Clock {
     /// The best clock of this machine.
     pub fn best() -> Self {
+        #[cfg(feature = "synthetic")]
+        if AHEAD.get() != 0 {
+            return Self::Monotonic;
+        }
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::__cpuid;
@@ -97,7 +101,21 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer; the clocks used here always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    let ns = (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64);
+    #[cfg(feature = "synthetic")]
+    let ns = ns.wrapping_add(AHEAD.get());
+    ns
+}
+
+#[cfg(feature = "synthetic")]
+thread_local! {
+    static AHEAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Moves this thread's clock ahead. A journal that the thread makes after the first call uses the clock that is moved.
+#[cfg(feature = "synthetic")]
+pub fn advance(ns: u64) {
+    AHEAD.set(AHEAD.get().wrapping_add(ns));
 }
 
 /// Counts forks that this process is a child of, so that a cached thread id is not believed in the child.

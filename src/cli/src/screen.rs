@@ -1,0 +1,96 @@
+//! How every command speaks: colour or none, width, errors that name what is wrong, and where runs are looked for.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use weir_forensics::{Error, Fate, Run, runs};
+
+/// Which run, and where to look for it: the arguments of every command that reads one.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Which {
+    /// A file, a process id, or the name of a run as `weir list` shows it; without it, the newest run that ran out of
+    /// memory, else the newest
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// Where runs are looked for.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Place {
+    /// Where runs are looked for, instead of WEIR_DIR or ~/.local/state/weir
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+impl Which {
+    /// Opens the run.
+    pub(crate) fn open(&self) -> Result<Run, Error> {
+        runs::find(self.run.as_deref(), self.place.dir.as_deref())
+    }
+
+    /// Opens the run; without a name, the newest one that lives, else the newest.
+    pub(crate) fn open_living(&self) -> Result<Run, Error> {
+        if self.run.is_some() {
+            return self.open();
+        }
+        let dir = self.place.dir.clone().or_else(runs::directory).unwrap_or_default();
+        let mut newest = None;
+        for run in runs::files(&dir)?.iter().filter_map(|path| Run::open(path).ok()) {
+            if run.fate() == Fate::Alive {
+                return Ok(run);
+            }
+            newest = newest.or(Some(run));
+        }
+        newest.map_or_else(|| self.open(), Ok)
+    }
+}
+
+/// Ends a command: nothing more to say, or one line on standard error.
+pub(crate) fn end(command: &str, result: Result<ExitCode, String>) -> ExitCode {
+    result.unwrap_or_else(|problem| {
+        eprintln!("weir {command}: {problem}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Columns of the terminal; 80 when there is none.
+pub(crate) fn width() -> usize {
+    let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    given.or_else(terminal_width).unwrap_or(80).clamp(40, 200)
+}
+
+#[allow(unsafe_code)]
+fn terminal_width() -> Option<usize> {
+    // SAFETY: all zero is a value of this plain struct.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the request fills a winsize, and that is what it is given.
+    let answered = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
+    (answered && size.ws_col > 0).then_some(size.ws_col.into())
+}
+
+/// `weir list | head` ends like any other command when head has seen enough.
+#[allow(unsafe_code)]
+pub(crate) fn end_quietly_when_the_reader_has_gone() {
+    // SAFETY: no other thread runs yet; the default action needs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// Seconds that local time is ahead of UTC at a moment.
+#[allow(unsafe_code)]
+pub(crate) fn local_offset(realtime_ns: u64) -> i64 {
+    let time = (realtime_ns / 1_000_000_000) as libc::time_t;
+    // SAFETY: all zero is a value of this plain struct.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to locals of the right types.
+    let known = !unsafe { libc::localtime_r(&raw const time, &raw mut parts) }.is_null();
+    if known { parts.tm_gmtoff } else { 0 }
+}
+
+/// Date and time of day, local: `2026-11-16 14:02:11`.
+pub(crate) fn local_time(realtime_ns: u64) -> String {
+    let (year, month, day, hour, minute, second) =
+        weir_forensics::words::calendar(realtime_ns, local_offset(realtime_ns));
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}

@@ -1,0 +1,89 @@
+//! The runs of a directory: finding one by its name, and listing them all. Reads directories and files.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::run::{Error, Run};
+
+/// Where journals are: `WEIR_DIR`, else the user's state directory.
+pub fn directory() -> Option<PathBuf> {
+    let own = std::env::var_os("WEIR_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    own.or_else(weir_journal::default_dir)
+}
+
+/// Files of a directory that may be journals or recordings, newest first. A directory that others may write to has
+/// them in a sub-folder of each user, which is looked into as well.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    let shared = std::fs::metadata("/proc/self").map(|own| dir.join(format!("weir-{}", own.uid())));
+    for (place, required) in std::iter::once((dir.to_owned(), true)).chain(shared.ok().map(|dir| (dir, false))) {
+        let entries = match std::fs::read_dir(&place) {
+            Ok(entries) => entries,
+            Err(error) if required && error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::at(&place, format!("cannot be listed: {error}")));
+            }
+            Err(_) => continue,
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let named = path.extension().is_some_and(|end| end == "weir" || end == "weirrec");
+            if let Some(meta) = entry.metadata().ok().filter(|meta| named && meta.is_file()) {
+                found.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), path));
+            }
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().rev().map(|(_, path)| path).collect())
+}
+
+/// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest
+/// run that ran out of memory, else the newest.
+pub fn find(name: Option<&str>, dir: Option<&Path>) -> Result<Run, Error> {
+    let dir = match dir {
+        Some(dir) => dir.to_owned(),
+        None => directory().ok_or_else(|| Error::new("WEIR_DIR", "is not set, and there is no HOME; name a file"))?,
+    };
+    let Some(name) = name else { return newest(&dir) };
+    let path = Path::new(name);
+    if name.contains('/') || path.is_file() {
+        return Run::open(path);
+    }
+    let all = files(&dir)?;
+    let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if let Some(path) = all.iter().find(|path| stem(path) == name || path.file_name().is_some_and(|file| file == name))
+    {
+        return Run::open(path);
+    }
+    if let Ok(pid) = name.parse::<u32>()
+        && let Some(run) = all.iter().filter_map(|path| Run::open(path).ok()).find(|run| run.pid() == pid)
+    {
+        return Ok(run);
+    }
+    let starting: Vec<&PathBuf> = all.iter().filter(|path| stem(path).starts_with(name)).collect();
+    match starting[..] {
+        [path] => Run::open(path),
+        [] => Err(Error::new(
+            name,
+            format!("no run has this path, process id or name in {}; `weir list` shows them", dir.display()),
+        )),
+        _ => Err(Error::new(name, format!("{} runs begin so; `weir list` shows them", starting.len()))),
+    }
+}
+
+fn newest(dir: &Path) -> Result<Run, Error> {
+    let mut first = None;
+    let mut problem = None;
+    for path in files(dir)? {
+        match Run::open(&path) {
+            Ok(run) if run.oom_count() > 0 => return Ok(run),
+            Ok(run) => first = first.or(Some(run)),
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    first.ok_or_else(|| {
+        problem.unwrap_or_else(|| {
+            Error::at(dir, "has no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR to where they are")
+        })
+    })
+}

@@ -1,0 +1,172 @@
+//! Journals of made-up jobs, written through the real writer: for tests, and for looking at reports without a job.
+//! Time passes only when the job says so. The file tells of a process that is gone, unless it is left alive.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use weir_journal::layout::{HOST_DEVICE, crc_words, word};
+use weir_journal::{
+    Attribution, Class, Event, Failure, Geometry, Granted, Intent, Journal, Kind, Op, Options, Outcome, STREAM_UNKNOWN,
+    Situation, advance,
+};
+
+/// One gibibyte.
+pub const GIB: u64 = 1 << 30;
+/// One mebibyte.
+pub const MIB: u64 = 1 << 20;
+
+/// How a made-up job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In order.
+    Exit,
+    /// By a signal, without a word.
+    Killed,
+    /// Not at all: the journal is this process's own.
+    Alive,
+}
+
+/// A job that writes a journal.
+#[derive(Debug)]
+pub struct Job {
+    /// The writer, for what has no method here.
+    pub journal: Journal,
+    path: PathBuf,
+    next: u64,
+    step: u64,
+    command: Vec<String>,
+}
+
+impl Job {
+    /// A job with one 40 GiB device, a journal in `dir` with room for this many events.
+    pub fn new(dir: &Path, events: u64) -> std::io::Result<Self> {
+        advance(1);
+        let geometry = Geometry { events, live: 60_000.min(events.max(512)), ..Geometry::default() };
+        let options = Options { config: "cap = none\n".into(), ..Options::in_dir(dir).sized(geometry) };
+        let journal = Journal::create(&options)?;
+        let path = journal
+            .path()
+            .ok_or_else(|| std::io::Error::other(journal.fallback_reason().unwrap_or("no file").to_owned()))?;
+        journal.set_device(0, *b"weir-synthetic-0", 40 * GIB, "Made-up GPU");
+        let command = ["python3", "/home/me/train.py"].map(str::to_owned).to_vec();
+        Ok(Self { journal, path, next: 0x7f00_0000_0000, step: 0, command })
+    }
+
+    /// Another command line than `python3 /home/me/train.py`.
+    #[must_use]
+    pub fn called(mut self, command: &[&str]) -> Self {
+        self.command = command.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// Who asks: an operation and a line of `/home/me/train.py` (0 is none).
+    pub fn who(&self, op: &str, line: u32) -> Attribution {
+        self.by(op, "output", &[("/home/me/train.py", "train_step", line)])
+    }
+
+    /// Who asks, in full. Lines are innermost first; those with number 0 are left out.
+    pub fn by(&self, op: &str, region: &str, lines: &[(&str, &str, u32)]) -> Attribution {
+        let known = lines.iter().filter(|(_, _, line)| *line > 0);
+        let lines: Vec<u32> = known.map(|(file, function, line)| self.journal.line(file, function, *line)).collect();
+        let region = if op.is_empty() { "" } else { region };
+        let op = Op { name: op, region, shape: "", dtype: u32::from(!op.is_empty()) };
+        Attribution { stack: 0, op: self.journal.op(&op), python: self.journal.python(&lines) }
+    }
+
+    /// A block of the pool on device 0; its address.
+    pub fn alloc(&mut self, by: Attribution, bytes: u64) -> u64 {
+        self.alloc_as(Class::Block, 0, by, bytes)
+    }
+
+    /// Memory of any class; its address.
+    pub fn alloc_as(&mut self, class: Class, device: u8, by: Attribution, bytes: u64) -> u64 {
+        let address = self.next;
+        let given = bytes.next_multiple_of(512);
+        self.next += given;
+        self.alloc_at(class, device, by, bytes, address);
+        address
+    }
+
+    /// Memory at an address of the caller's choice.
+    pub fn alloc_at(&mut self, class: Class, device: u8, by: Attribution, bytes: u64, address: u64) {
+        let given = bytes.next_multiple_of(512);
+        let intent = Intent { kind: Kind::Alloc, class, device, stream: 0, asked: bytes, address: 0, by };
+        self.journal.pool_hit(&intent, Granted { address, given });
+    }
+
+    /// A block of the pool comes back.
+    pub fn free(&mut self, address: u64) {
+        self.free_as(Class::Block, address);
+    }
+
+    /// Memory of any class comes back.
+    pub fn free_as(&mut self, class: Class, address: u64) {
+        self.journal.free(address, class, 0);
+    }
+
+    /// The next training step begins; its number.
+    pub fn step(&mut self) -> u64 {
+        self.step += 1;
+        self.journal.record(Event { address: self.step, ..Event::new(Kind::Step, Class::Other, HOST_DEVICE) });
+        self.step
+    }
+
+    /// Time passes.
+    pub fn wait(&mut self, seconds: f64) {
+        advance((seconds * 1e9) as u64);
+    }
+
+    /// The process has this much memory resident and this much pinned.
+    pub fn host(&mut self, resident: u64, pinned: u64) {
+        let sample = Event::new(Kind::HostSample, Class::Other, HOST_DEVICE);
+        self.journal.record(Event { given: resident, asked: pinned, ..sample });
+    }
+
+    /// A request is refused for want of memory.
+    pub fn refused(&mut self, by: Attribution, asked: u64, situation: &Situation) -> Outcome {
+        self.refused_as(Class::Block, by, asked, situation)
+    }
+
+    /// A request of some class is refused for want of memory.
+    pub fn refused_as(&mut self, class: Class, by: Attribution, asked: u64, situation: &Situation) -> Outcome {
+        let failure = Failure { device: 0, class, stream: STREAM_UNKNOWN, asked, result: 2, by };
+        self.journal.out_of_memory(&failure, situation)
+    }
+
+    /// The job ends; the journal's path.
+    pub fn end(self, end: End) -> std::io::Result<PathBuf> {
+        self.journal.refresh_anchor();
+        if end == End::Exit {
+            self.journal.exiting();
+        }
+        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        rename_process(&file, &self.command, end != End::Alive)?;
+        if end != End::Alive {
+            // The child's side of a fork: gives the lock and the mapping up, and leaves the file as it is.
+            self.journal.detach_in_child();
+        }
+        Ok(self.path)
+    }
+}
+
+/// Puts another command, and if wanted the identity of a process that is gone, into a journal's header.
+fn rename_process(file: &File, command: &[String], gone: bool) -> std::io::Result<()> {
+    let mut bytes = vec![0; word::STATIC_CRC * 8 + 8];
+    file.read_exact_at(&mut bytes, 0)?;
+    let mut words: Vec<u64> = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
+    if gone {
+        words[word::PROCESS_START] += 1;
+    }
+    let mut text = command.join("\0").into_bytes();
+    text.truncate(word::COMMAND_BYTES);
+    words[word::COMMAND] = text.len() as u64;
+    for (place, chunk) in words[word::COMMAND + 1..].iter_mut().zip(text.chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        *place = u64::from_le_bytes(padded);
+    }
+    words[word::STATIC_CRC] = crc_words(&words[1..word::STATIC_CRC]).into();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    file.write_all_at(&bytes, 0)
+}

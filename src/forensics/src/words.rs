@@ -1,0 +1,96 @@
+//! Numbers in words, alike in every output: sizes in GiB, durations, times of day.
+
+/// Bytes in GiB with two digits: `31.20 GiB`. What would be lost in them is given in a smaller unit: `22.0 MiB`.
+pub fn size(bytes: u64) -> String {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match bytes {
+        0 => "0".into(),
+        1..KIB => format!("{bytes} B"),
+        KIB..MIB => format!("{:.1} KiB", bytes as f64 / KIB as f64),
+        MIB..104_857_600 => format!("{:.1} MiB", bytes as f64 / MIB as f64),
+        _ => format!("{:.2} GiB", bytes as f64 / GIB as f64),
+    }
+}
+
+/// A difference of bytes with its sign: `+4.00 GiB`.
+pub fn change(bytes: i64) -> String {
+    match bytes {
+        0 => "0".into(),
+        1.. => format!("+{}", size(bytes.unsigned_abs())),
+        _ => format!("-{}", size(bytes.unsigned_abs())),
+    }
+}
+
+/// A count with thin groups: `4 118`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration for people: `0.4 s`, `12 s`, `3 min`, `5.2 h`.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if !s.is_finite() => "for ever".into(),
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.0} days", s / 86400.0),
+    }
+}
+
+/// Year, month, day, hour, minute, second of nanoseconds since 1970, in UTC moved by `offset` seconds.
+pub fn calendar(realtime_ns: u64, offset: i64) -> (i64, u32, u32, u32, u32, u32) {
+    let seconds = i64::try_from(realtime_ns / 1_000_000_000).unwrap_or(0).saturating_add(offset);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01: a year that begins in March ends with the leap day.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month as u32, day as u32, (rest / 3600) as u32, (rest / 60 % 60) as u32, (rest % 60) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_in_gib_unless_that_would_hide_them() {
+        assert_eq!(size(31_u64 << 30), "31.00 GiB");
+        assert_eq!(size(512 << 20), "0.50 GiB");
+        assert_eq!(size(22 << 20), "22.0 MiB");
+        assert_eq!(size(700), "700 B");
+        assert_eq!(size(4096), "4.0 KiB");
+        assert_eq!(size(0), "0");
+        assert_eq!(change(-(22 << 20)), "-22.0 MiB");
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(count(7), "7");
+        assert_eq!(count(4118), "4 118");
+        assert_eq!(count(1_000_000), "1 000 000");
+    }
+
+    #[test]
+    fn the_calendar_knows_leap_years() {
+        assert_eq!(calendar(0, 0), (1970, 1, 1, 0, 0, 0));
+        assert_eq!(calendar(1_709_164_800_000_000_000, 0), (2024, 2, 29, 0, 0, 0));
+        assert_eq!(calendar(1_709_164_800_000_000_000, -1), (2024, 2, 28, 23, 59, 59));
+        assert_eq!(calendar(4_102_444_799_000_000_000, 0), (2099, 12, 31, 23, 59, 59));
+    }
+}

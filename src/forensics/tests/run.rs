@@ -1,0 +1,72 @@
+//! A run as others see it: opened, found by name, its fate told, its names resolved.
+
+mod scratch;
+
+use scratch::Scratch;
+use weir_forensics::synthetic::{End, GIB, Job, MIB};
+use weir_forensics::{Fate, Run, runs};
+use weir_journal::reader::Slot;
+use weir_journal::{Kind, Situation};
+
+#[test]
+fn a_run_tells_what_the_job_did() {
+    let scratch = Scratch::new("tells");
+    let mut job = Job::new(&scratch.0, 256).unwrap();
+    job.journal.set_cap(0, 8 * GIB);
+    let by = job.by(
+        "StatefulPartitionedCall/dense/MatMul",
+        "output",
+        &[("/v/lib/python3.11/site-packages/keras/dense.py", "call", 12), ("/home/me/train.py", "train_step", 118)],
+    );
+    let kept = job.alloc(by, 3 * MIB);
+    job.wait(60.0);
+    let gone = job.alloc(by, MIB);
+    job.free(gone);
+    let full = Situation { device_total: 40 * GIB, cap: 8 * GIB, charged: 8 * GIB, ..Situation::default() };
+    job.refused(by, 2 * GIB, &full);
+    let run = Run::open(&job.end(End::Killed).unwrap()).unwrap();
+
+    assert_eq!((run.fate(), run.oom_count()), (Fate::Killed, 1));
+    assert_eq!(run.command(), "train.py");
+    assert_eq!(run.devices().map(|device| (device.total, device.cap)).collect::<Vec<_>>(), [(40 * GIB, 8 * GIB)]);
+    assert_eq!(run.setting("cap"), Some("none"));
+    let live = run.live().unwrap();
+    assert_eq!((live.len(), live[0].address, live[0].given), (1, kept, 3 * MIB));
+    let who = run.who(live[0].by);
+    assert_eq!((who.op_name(), who.place_in().as_str()), ("dense/MatMul", "train.py:118 in train_step"));
+    assert_eq!(run.ooms()[0].situation, full);
+    let kinds: Vec<Kind> = run
+        .events()
+        .filter_map(|slot| if let Slot::Event(event) = slot.unwrap() { Some(event.kind) } else { None })
+        .collect();
+    assert_eq!(kinds, [Kind::CapChange, Kind::Alloc, Kind::Alloc, Kind::Free, Kind::Oom]);
+    let times: Vec<f64> = run
+        .events()
+        .filter_map(|slot| if let Slot::Event(event) = slot.unwrap() { Some(run.seconds(event.time)) } else { None })
+        .collect();
+    assert!(times[1] < 30.0 && (60.0..90.0).contains(&times[2]), "{times:?}");
+}
+
+#[test]
+fn runs_are_found_by_what_people_call_them() {
+    let scratch = Scratch::new("found");
+    let dir = Some(scratch.0.as_path());
+    let error = runs::find(None, dir).unwrap_err().to_string();
+    assert!(error.contains("no runs yet") && error.contains("weir run"), "{error}");
+    let mut job = Job::new(&scratch.0, 64).unwrap();
+    job.refused(job.who("a", 1), GIB, &Situation::default());
+    let out_of_memory = job.end(End::Exit).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let later = Job::new(&scratch.0, 64).unwrap().end(End::Alive).unwrap();
+
+    assert_eq!(runs::find(None, dir).unwrap().path(), out_of_memory, "the newest that ran out of memory");
+    let found = |name: &str| runs::find(Some(name), dir).map(|run| run.path().to_owned());
+    assert_eq!(found(later.to_str().unwrap()).unwrap(), later);
+    assert_eq!(found(later.file_stem().unwrap().to_str().unwrap()).unwrap(), later);
+    assert_eq!(found(&std::process::id().to_string()).unwrap(), later, "the newest with this process id");
+    let error = found("nothing").unwrap_err().to_string();
+    assert!(error.contains("nothing") && error.contains("weir list"), "{error}");
+    let fates: Vec<Fate> =
+        runs::files(&scratch.0).unwrap().iter().map(|path| Run::open(path).unwrap().fate()).collect();
+    assert_eq!(fates, [Fate::Alive, Fate::Ended]);
+}
