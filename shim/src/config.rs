@@ -6,6 +6,7 @@
 //! not there would be worse than a failure.
 
 use crate::caps::terms::Terms;
+use crate::recorder::settings::Settings;
 use crate::served::switches::{GRAMMAR, Switches};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +42,9 @@ pub(crate) struct Config {
     pub(crate) pool: Switches,
     /// What the job may take.
     pub(crate) caps: Terms,
-    /// Where notes go: `WEIR_DIR`, or the user's state directory.
+    /// What is written down.
+    pub(crate) journal: Settings,
+    /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Every known setting, for `weir doctor`.
     pub(crate) settings: Vec<Setting>,
@@ -59,6 +62,8 @@ enum Values {
     Pool,
     /// A term of the cap, read by this function.
     Cap(fn(&mut Terms, &str) -> Result<(), String>),
+    /// A setting of the journal, read by this function.
+    Journal(fn(&mut Settings, &str) -> Result<(), String>),
     /// Anything; only a build with faults or mutations reads it.
     #[cfg(any(feature = "faults", feature = "pool-mutations"))]
     Any,
@@ -90,9 +95,11 @@ static KNOWN: &[Known] = &[
     Known { name: "WEIR_GROUP", default: "", values: Values::Cap(Terms::read_group) },
     Known { name: "WEIR_ON_CAP", default: "fail", values: Values::Cap(Terms::read_on_cap) },
     Known { name: "WEIR_WARN", default: "", values: Values::Cap(Terms::read_warn) },
-    not_built("WEIR_KEEP", "", "the journal", &[]),
-    not_built("WEIR_STACKS", "off", "the journal", &["off"]),
-    not_built("WEIR_OOM_TEXT", "off", "the out-of-memory report", &["off"]),
+    Known { name: "WEIR_JOURNAL", default: "on", values: Values::Journal(Settings::read_journal) },
+    Known { name: "WEIR_KEEP", default: "20,4GiB", values: Values::Journal(Settings::read_keep) },
+    Known { name: "WEIR_RING", default: "1M,150000", values: Values::Journal(Settings::read_ring) },
+    Known { name: "WEIR_STACKS", default: "sampled", values: Values::Journal(Settings::read_stacks) },
+    Known { name: "WEIR_OOM_TEXT", default: "on", values: Values::Journal(Settings::read_oom_text) },
     not_built("WEIR_TF_ALLOCATOR", "keep", "the choice of TensorFlow's allocator", &["keep"]),
     #[cfg(feature = "pool-mutations")]
     Known { name: "WEIR_POOL_MUTATION", default: "", values: Values::Any },
@@ -159,6 +166,11 @@ impl Config {
                         self.refuse(known.name, value, &why);
                     }
                 }
+                Values::Journal(read) => {
+                    if let Err(why) = read(&mut self.journal, &text) {
+                        self.refuse(known.name, value, &why);
+                    }
+                }
                 Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
                     self.refuse(known.name, value, &format!("{feature} is not available in this build"));
                 }
@@ -179,6 +191,11 @@ impl Config {
             value: given.map_or(default.unwrap_or_default(), |v| v.to_string_lossy().into_owned()),
             origin: if given.is_some() { Origin::Environment } else { Origin::Default },
         });
+    }
+
+    /// Every setting in effect, one `NAME=value` a line: what the journal keeps.
+    pub(crate) fn text(&self) -> String {
+        self.settings.iter().map(|s| format!("{}={}\n", s.name, s.value)).collect()
     }
 
     fn refuse(&mut self, name: &str, value: &OsStr, why: &str) {
@@ -217,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_feature_that_is_not_built_is_never_silently_accepted() {
-        for (name, value) in [("WEIR_ON_CAP", "spill"), ("WEIR_TF_ALLOCATOR", "pool"), ("WEIR_STACKS", "all")] {
+        for (name, value) in [("WEIR_ON_CAP", "spill"), ("WEIR_TF_ALLOCATOR", "pool")] {
             let problems = read(&[(name, value)]).problems;
             assert_eq!(problems.len(), 1, "{name}");
             assert!(
@@ -244,6 +261,11 @@ mod tests {
             ("WEIR_ON_CAP", "wait", "how long"),
             ("WEIR_WARN", "200%", "more than 100%"),
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
+            ("WEIR_JOURNAL", "yes", "must be on or off"),
+            ("WEIR_KEEP", "many", "not a number of journals"),
+            ("WEIR_RING", "63", "must be events"),
+            ("WEIR_STACKS", "some", "must be off, sampled or all"),
+            ("WEIR_OOM_TEXT", "1", "must be on or off"),
         ] {
             let problems = read(&[(name, value)]).problems.join("\n");
             assert!(problems.contains(name) && problems.contains(why), "{problems}");

@@ -4,7 +4,7 @@
 //! body asks [`active`] and forwards when the answer is `None`.
 
 use crate::config::Config;
-use crate::{note, surroundings};
+use crate::{note, recorder, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The state of a process that uses CUDA.
@@ -77,6 +77,7 @@ pub(crate) fn turn_off(reason: String) {
         return;
     }
     if let Some(text) = off() {
+        recorder::turned_off(text);
         note::leave(text);
     }
 }

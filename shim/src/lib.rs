@@ -18,6 +18,7 @@
 mod table;
 
 mod arch;
+mod attribution;
 mod caps;
 mod config;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod library;
 mod linker;
 mod lookup;
 mod note;
+mod recorder;
 mod served;
 mod status;
 mod surroundings;

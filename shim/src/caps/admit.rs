@@ -2,7 +2,7 @@
 
 use super::{Caps, Device, PAGE, measured};
 use crate::served::{self, Served, capture, contexts, quiet::Within, real};
-use crate::surroundings;
+use crate::{recorder, surroundings};
 use std::sync::PoisonError;
 use weir_cuda::CUresult;
 use weir_ledger::ledger::TINY;
@@ -82,6 +82,8 @@ impl Caps {
     }
 
     fn warn(&self, device: &Device, crossing: Crossing) {
+        let level = self.terms.warn.map_or(0, |mark| mark.of(crossing.cap));
+        recorder::soft_mark(device.ordinal, level, crossing.used);
         let mark = self.terms.warn.map(|mark| format!(" (WEIR_WARN={mark})")).unwrap_or_default();
         let (used, cap, uuid) = (Human(crossing.used), Human(crossing.cap), uuid_text(device.uuid));
         surroundings::say(&format!("{uuid}: {used} of the cap of {cap} are used{mark}"));
@@ -125,8 +127,11 @@ impl Caps {
     }
 
     /// Looks whether somebody lacks memory or the cap was lowered: then what is free goes back.
-    pub(super) fn heed(&self, device: &Device, account: DeviceId) {
+    pub(crate) fn heed(&self, device: &Device, account: DeviceId) {
         let Some(news) = self.ledger.news(account) else { return };
+        if news.cap_changed {
+            recorder::cap_changed(device.ordinal, news.cap);
+        }
         if news.over > 0 || (news.trim_wanted && self.terms.group.is_some()) {
             self.make_room(device, false);
         }
@@ -148,7 +153,7 @@ impl Caps {
         }
         let mut given = 0;
         for served in served::pools().filter(|served| served.ordinal == device.ordinal) {
-            given += served.pool.trim_to(&served.driver, 0);
+            given += served.give_back();
         }
         given += measured::trim(self, device, idle);
         given > 0

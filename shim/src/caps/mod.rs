@@ -30,7 +30,7 @@ pub(crate) mod view;
 
 use crate::config::Config;
 use crate::served::real::{self, done};
-use crate::{job, surroundings};
+use crate::{job, recorder, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use terms::Terms;
@@ -175,8 +175,21 @@ impl Caps {
             if let Err(problem) = &opened {
                 surroundings::say(&format!("{}: {problem}; it has no cap", uuid_text(device.uuid)));
             }
+            if let Ok(account) = &opened {
+                let cap = self.ledger.view(*account).and_then(|view| view.cap);
+                recorder::cap_changed(device.ordinal, cap);
+            }
             opened.ok()
         })
+    }
+
+    /// The cap of a device, as far as it is known without opening its account.
+    pub(crate) fn known_cap(&self, ordinal: i32) -> Option<u64> {
+        let device = self.device(ordinal)?;
+        match device.opened.get() {
+            Some(opened) => self.ledger.view((*opened)?)?.cap,
+            None => device.cap,
+        }
     }
 
     /// A device of the job and its account.

@@ -72,7 +72,6 @@ impl Caps {
         request: &Request,
         (device, account): (&Device, DeviceId),
     ) -> Result<Allocation, AllocError> {
-        self.heed(device, account);
         TINY.set(urgency(request.bytes) == Urgency::Tiny);
         let ask = || served.pool.allocate(&served.driver, request);
         let mut answer = ask();

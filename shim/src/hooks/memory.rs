@@ -3,10 +3,13 @@
 use super::graph_memory;
 use crate::caps::{self, linear, measured};
 use crate::guard::Call;
+use crate::recorder::passed::{self, Wanted};
+use crate::recorder::{self, blocks};
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
+use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 use weir_ledger::Category;
 use weir_pool::Request;
 
@@ -19,6 +22,9 @@ pub(crate) type AllocFromPool =
     unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 pub(crate) type Free = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
 pub(crate) type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
+
+/// What a free of an address may mean where it is none of the pool's.
+const LINEAR: [Class; 2] = [Class::Device, Class::Managed];
 
 /// Whether `stream` means the calling thread's own default stream in the called variant.
 #[inline]
@@ -49,8 +55,10 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
         None => unsafe {
-            let call = || served::with_room(|| call.forward(|real| real(dptr, bytes)));
-            linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, call)
+            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes)));
+            let run = || linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, forward);
+            let wanted = Wanted::here(Class::Device, bytes as u64);
+            passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
         },
     }
 }
@@ -80,8 +88,13 @@ pub(crate) unsafe fn alloc_pitch(
             // SAFETY: the caller's own arguments; after success the pitch is there.
             unsafe {
                 let told = || (*pitch as u64).saturating_mul(height as u64);
-                let call = || served::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
-                linear::allocate(expected, Category::Device, dptr, told, call)
+                let forward = || served::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
+                let run = || linear::allocate(expected, Category::Device, dptr, told, forward);
+                let asked = (width as u64).saturating_mul(height as u64);
+                passed::allocate(call, Wanted::here(Class::Device, asked), run, || Granted {
+                    address: *dptr,
+                    given: told(),
+                })
             }
         }
     }
@@ -96,8 +109,10 @@ pub(crate) unsafe fn alloc_managed(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     unsafe {
-        let call = || served::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
-        linear::allocate(bytes as u64, Category::Managed, dptr, || bytes as u64, call)
+        let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
+        let run = || linear::allocate(bytes as u64, Category::Managed, dptr, || bytes as u64, forward);
+        let wanted = Wanted::here(Class::Managed, bytes as u64);
+        passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
     }
 }
 
@@ -134,20 +149,26 @@ fn ordered(
 }
 
 /// A stream-ordered allocation that the driver serves; a captured one is a node of a graph and takes nothing yet.
-unsafe fn left_to_driver(
+unsafe fn left_to_driver<F: Copy>(
+    call: &Call<F, CUresult>,
     bytes: usize,
     stream: CUstream,
-    variant: Variant,
     pool: Option<u64>,
     place: *const CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    forward: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    if caps::on().is_none() || graph_memory::captured(stream, variant) {
-        return call();
+    let recorder = recorder::on();
+    if (caps::on().is_none() && recorder.is_none()) || graph_memory::captured(stream, call.variant) {
+        return forward();
     }
-    let ordinal = stream::lane(stream, per_thread(variant, stream)).map(|(lane, _)| lane.ordinal);
+    let own = per_thread(call.variant, stream);
+    let ordinal = stream::lane(stream, own).map(|(lane, _)| lane.ordinal).or_else(caps::current_device);
     // SAFETY: the caller's own place.
-    unsafe { measured::allocate(bytes as u64, pool, ordinal.or_else(caps::current_device), place, call) }
+    let run = || unsafe { measured::allocate(bytes as u64, pool, ordinal, place, forward) };
+    let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
+    let wanted = Wanted { class: Class::Device, asked: bytes as u64, stream, ordinal };
+    // SAFETY: after success the address is there.
+    passed::allocate(call, wanted, run, || Granted { address: unsafe { *place }, given: bytes as u64 })
 }
 
 /// `cuMemAllocAsync`.
@@ -168,7 +189,7 @@ pub(crate) unsafe fn alloc_async(
         // SAFETY: the caller's own arguments.
         None => unsafe {
             let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, stream)));
-            left_to_driver(bytes, stream, call.variant, None, dptr, forward)
+            left_to_driver(call, bytes, stream, None, dptr, forward)
         },
     }
 }
@@ -192,7 +213,7 @@ pub(crate) unsafe fn alloc_from_pool(
         // SAFETY: the caller's own arguments.
         None => unsafe {
             let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, pool, stream)));
-            left_to_driver(bytes, stream, call.variant, Some(pool as u64), dptr, forward)
+            left_to_driver(call, bytes, stream, Some(pool as u64), dptr, forward)
         },
     }
 }
@@ -208,9 +229,10 @@ fn owner(dptr: CUdeviceptr) -> Option<&'static Served> {
 pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUresult {
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own argument.
-        return linear::free(dptr, || call.forward(|real| unsafe { real(dptr) }));
+        let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr) }));
+        return passed::free(dptr, &LINEAR, STREAM_UNKNOWN, run);
     };
-    match served.pool.free(&served.driver, dptr) {
+    match blocks::free(dptr, None, || served.pool.free(&served.driver, dptr).map(|freed| freed.given)) {
         Ok(_) => {
             pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS
@@ -224,7 +246,9 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     let own = per_thread(call.variant, stream);
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own arguments.
-        return linear::free(dptr, || call.forward(|real| unsafe { real(dptr, stream) }));
+        let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr, stream) }));
+        let number = recorder::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
+        return passed::free(dptr, &LINEAR, number, run);
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
     // driver, which knows no such allocation, says which.
@@ -234,7 +258,8 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
         return call.forward(|real| unsafe { real(dptr, stream) });
     };
     served::may_reach(lane.ordinal, served.ordinal);
-    match served.pool.free_async(dptr, lane.id, lane.ctx) {
+    let free = || served.pool.free_async(dptr, lane.id, lane.ctx).map(|freed| freed.given);
+    match blocks::free(dptr, Some(lane.id), free) {
         Ok(_) => {
             pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS

@@ -2,6 +2,7 @@
 
 use crate::caps;
 use crate::guard::Call;
+use crate::recorder::passed;
 use crate::served::{self, Served, contexts, quiet, real};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::*;
@@ -19,18 +20,41 @@ pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
 
 /// Notes the context that a call gave. Its work counts for the pools from its beginning on.
-unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, give: impl FnOnce() -> CUresult) -> CUresult {
-    // SAFETY: after success the place holds the context.
-    let made = || unsafe { place.as_ref() }.map_or(0, |ctx| *ctx as u64);
+unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, of: Of, give: impl FnOnce() -> CUresult) -> CUresult {
     let result = match device {
-        Some(device) => caps::contexts::making(device, give, made),
+        Some(device) => caps::contexts::making(device, give, || made_at(place)),
         None => give(),
     };
     if result == CUresult::CUDA_SUCCESS && served::watching() && !place.is_null() {
         // SAFETY: after success the place holds the context.
         served::context(unsafe { *place } as u64);
     }
+    if result == CUresult::CUDA_SUCCESS {
+        let (ordinal, primary) = match of {
+            Of::Device(ordinal) => (ordinal, false),
+            Of::Primary(ordinal) => (ordinal, true),
+            Of::Green => (caps::current_device().unwrap_or(-1), false),
+        };
+        passed::context_made(made_at(place), ordinal, primary);
+    }
     result
+}
+
+/// The context that a place holds, 0 for none.
+fn made_at(place: *const CUcontext) -> u64 {
+    // SAFETY: null, or the caller's place after the driver has written it.
+    unsafe { place.as_ref() }.map_or(0, |ctx| *ctx as u64)
+}
+
+/// Where a context comes from.
+#[derive(Clone, Copy)]
+enum Of {
+    /// A new one of a device.
+    Device(CUdevice),
+    /// A device's primary one.
+    Primary(CUdevice),
+    /// That of a green context.
+    Green,
 }
 
 /// `cuCtxCreate`.
@@ -41,7 +65,11 @@ pub(crate) unsafe fn create(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, Some(device), || served::with_room(|| call.forward(|real| real(ctx, flags, device)))) }
+    unsafe {
+        giving(ctx, Some(device), Of::Device(device), || {
+            served::with_room(|| call.forward(|real| real(ctx, flags, device)))
+        })
+    }
 }
 
 /// `cuCtxCreate`, third version.
@@ -54,7 +82,11 @@ pub(crate) unsafe fn create_affine(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, Some(device), || call.forward(|real| real(ctx, parameters, count, flags, device))) }
+    unsafe {
+        giving(ctx, Some(device), Of::Device(device), || {
+            call.forward(|real| real(ctx, parameters, count, flags, device))
+        })
+    }
 }
 
 /// `cuCtxCreate`, fourth version.
@@ -66,7 +98,9 @@ pub(crate) unsafe fn create_with(
     device: CUdevice,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, Some(device), || call.forward(|real| real(ctx, parameters, flags, device))) }
+    unsafe {
+        giving(ctx, Some(device), Of::Device(device), || call.forward(|real| real(ctx, parameters, flags, device)))
+    }
 }
 
 /// `cuDevicePrimaryCtxRetain`.
@@ -74,28 +108,32 @@ pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, 
     // SAFETY: the caller's own arguments.
     unsafe {
         let fresh = caps::on().filter(|_| !is_active(device)).map(|_| device);
-        giving(ctx, fresh, || call.forward(|real| real(ctx, device)))
+        giving(ctx, fresh, Of::Primary(device), || call.forward(|real| real(ctx, device)))
     }
 }
 
 /// `cuCtxFromGreenCtx`.
 pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUcontext, green: CUgreenCtx) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { giving(ctx, None, || call.forward(|real| real(ctx, green))) }
+    unsafe { giving(ctx, None, Of::Green, || call.forward(|real| real(ctx, green))) }
 }
 
 /// A call that ends a context, or not. `ended` says so after it succeeded.
 fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
     let known = if served::watching() { served::context_leaves(ctx) } else { None };
     let result = end();
+    let gone = result == CUresult::CUDA_SUCCESS && (known.is_some() || passed::knows(ctx)) && ended();
     if let Some(ordinal) = known {
-        if result == CUresult::CUDA_SUCCESS && ended() {
+        if gone {
             served::context_left(ctx, ordinal);
             caps::contexts::gone(ctx);
         } else {
             // It lives on, with everything that is known of it in the pools.
             served::context(ctx);
         }
+    }
+    if gone {
+        passed::context_gone(ctx);
     }
     result
 }
@@ -120,6 +158,12 @@ fn primary(device: CUdevice) -> Option<u64> {
     })
 }
 
+/// The primary context of a device, where anybody keeps account of it; else 0.
+fn primary_if_known(device: CUdevice) -> u64 {
+    let known = if served::any() || caps::on().is_some() { primary(device) } else { None };
+    known.or_else(|| passed::primary_of(device)).unwrap_or(0)
+}
+
 fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: both places are live locals.
@@ -129,14 +173,14 @@ fn is_active(device: CUdevice) -> bool {
 
 /// `cuDevicePrimaryCtxRelease`: the last one ends the context.
 pub(crate) unsafe fn release(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
-    let ctx = if served::any() || caps::on().is_some() { primary(device) } else { None }.unwrap_or(0);
+    let ctx = primary_if_known(device);
     // SAFETY: the caller's own argument.
     ending(ctx, || call.forward(|real| unsafe { real(device) }), || !is_active(device))
 }
 
 /// `cuDevicePrimaryCtxReset`: all that the context held is gone, and it may go on afresh.
 pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
-    let ctx = if served::any() || caps::on().is_some() { primary(device) } else { None }.unwrap_or(0);
+    let ctx = primary_if_known(device);
     // SAFETY: the caller's own argument.
     let result = ending(ctx, || call.forward(|real| unsafe { real(device) }), || true);
     if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {

@@ -2,6 +2,7 @@
 
 use crate::caps::measured;
 use crate::guard::Call;
+use crate::recorder;
 use crate::served::{self, mempools};
 use CUmemPool_attribute as A;
 use core::ffi::c_void;
@@ -165,7 +166,8 @@ pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, 
     if result == CUresult::CUDA_SUCCESS
         && let Some((served, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
     {
-        served.pool.trim_mempool(&served.driver, mempool, keep as u64);
+        let given = served.pool.trim_mempool(&served.driver, mempool, keep as u64);
+        recorder::physical::trimmed(served.ordinal, given);
     }
     result
 }

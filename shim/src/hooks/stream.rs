@@ -3,6 +3,7 @@
 use super::memory::per_thread;
 use crate::guard::Call;
 use crate::served::{self, Served, capture, quiet, stream};
+use crate::{caps, recorder};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
 use weir_pool::Proof;
@@ -21,6 +22,10 @@ unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> C
     if result == CUresult::CUDA_SUCCESS && served::on() && !place.is_null() {
         // SAFETY: after success the place holds the stream.
         stream::created(unsafe { *place }, quiet::current());
+    }
+    if result == CUresult::CUDA_SUCCESS && !place.is_null() && recorder::on().is_some() {
+        // SAFETY: as above.
+        recorder::stream_created(unsafe { *place } as u64, caps::current_device());
     }
     result
 }
@@ -106,6 +111,9 @@ pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) 
         for served in served::pools() {
             served.pool.stream_destroyed(&served.driver, stream as u64);
         }
+    }
+    if result == CUresult::CUDA_SUCCESS {
+        recorder::stream_destroyed(stream as u64);
     }
     result
 }

@@ -6,9 +6,11 @@ use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
 use super::{capture, device_attribute, reaches, stream, work};
 use crate::caps;
+use crate::recorder::physical;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
+use weir_journal::Class;
 use weir_pool::{Backing, BackingError, Fence, Grant, Handle};
 
 /// The driver as one pool sees it.
@@ -80,7 +82,8 @@ impl Driver {
     /// The context that owned the plain segments is gone, and they went with it.
     pub(crate) fn forget_segments(&self) {
         let gone = core::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
-        for (_, bytes) in gone {
+        for (addr, bytes) in gone {
+            physical::segment_gone(addr);
             caps::pool::released(self.ordinal, bytes);
         }
     }
@@ -115,46 +118,58 @@ impl Driver {
 impl Backing for Driver {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
         let _relaxed = Relaxed::enter();
-        let mut addr = 0;
-        // SAFETY: the place is a live local; no address is asked for.
-        let result = unsafe { real::cuMemAddressReserve(&raw mut addr, bytes as usize, align as usize, 0, 0) };
-        done(result).map(|()| addr).map_err(refused)
+        physical::take(Class::Reservation, self.ordinal, bytes, || {
+            let mut addr = 0;
+            // SAFETY: the place is a live local; no address is asked for.
+            let result = unsafe { real::cuMemAddressReserve(&raw mut addr, bytes as usize, align as usize, 0, 0) };
+            done(result).map(|()| addr).map_err(refused)
+        })
     }
 
     fn unreserve(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
-        // SAFETY: the pool's own reservation.
-        done(unsafe { real::cuMemAddressFree(addr, bytes as usize) }).map_err(refused)
+        physical::give(Class::Reservation, addr, || {
+            // SAFETY: the pool's own reservation.
+            done(unsafe { real::cuMemAddressFree(addr, bytes as usize) }).map_err(refused)
+        })
     }
 
     fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
         let _relaxed = Relaxed::enter();
-        let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
-        let mut handle = 0;
-        // SAFETY: both places are live.
-        let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, &raw const self.properties, 0) };
-        caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
-        done(result).map(|()| handle).map_err(refused)
+        physical::take(Class::Handle, self.ordinal, bytes, || {
+            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+            let mut handle = 0;
+            // SAFETY: both places are live.
+            let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, &raw const self.properties, 0) };
+            caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
+            done(result).map(|()| handle).map_err(refused)
+        })
     }
 
     fn release(&self, handle: Handle, bytes: u64) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
-        // SAFETY: the pool's own handle.
-        done(unsafe { real::cuMemRelease(handle) }).map_err(refused)?;
+        physical::give(Class::Handle, handle, || {
+            // SAFETY: the pool's own handle.
+            done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
+        })?;
         caps::pool::released(self.ordinal, bytes);
         Ok(())
     }
 
     fn map(&self, addr: u64, bytes: u64, handle: Handle) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
-        // SAFETY: the pool's own address space and handle.
-        done(unsafe { real::cuMemMap(addr, bytes as usize, 0, handle, 0) }).map_err(refused)
+        physical::map(self.ordinal, addr, bytes, handle, || {
+            // SAFETY: the pool's own address space and handle.
+            done(unsafe { real::cuMemMap(addr, bytes as usize, 0, handle, 0) }).map_err(refused)
+        })
     }
 
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
-        // SAFETY: the pool's own mappings; it has proof that no work touches them.
-        done(unsafe { real::cuMemUnmap(addr, bytes as usize) }).map_err(refused)
+        physical::unmap(self.ordinal, addr, bytes, || {
+            // SAFETY: the pool's own mappings; it has proof that no work touches them.
+            done(unsafe { real::cuMemUnmap(addr, bytes as usize) }).map_err(refused)
+        })
     }
 
     fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError> {
@@ -175,20 +190,24 @@ impl Backing for Driver {
 
     fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
-        let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
-        let mut addr = 0;
-        // SAFETY: the place is a live local.
-        let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
-        caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
-        done(result).map_err(refused)?;
+        let addr = physical::take(Class::Handle, self.ordinal, bytes, || {
+            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+            let mut addr = 0;
+            // SAFETY: the place is a live local.
+            let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
+            caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
+            done(result).map(|()| addr).map_err(refused)
+        })?;
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).push((addr, bytes));
         Ok(addr)
     }
 
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
-        // SAFETY: the pool's own segment, wholly free.
-        done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)?;
+        physical::give(Class::Handle, addr, || {
+            // SAFETY: the pool's own segment, wholly free.
+            done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)
+        })?;
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(start, _)| *start != addr);
         caps::pool::released(self.ordinal, bytes);
         Ok(())

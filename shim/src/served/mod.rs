@@ -19,7 +19,8 @@ pub(crate) mod switches;
 mod transport;
 pub(crate) mod work;
 
-use crate::{caps, job};
+use crate::{caps, job, recorder};
+use caps::{Caps, Device};
 use contexts::Slot;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use driver::Driver;
@@ -27,6 +28,7 @@ use quiet::{Relaxed, Within, current};
 use real::done;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
+use weir_ledger::DeviceId;
 use weir_pool::{AllocError, BlockInfo, Grant, Mempool, Pool, Request};
 
 /// Devices that can be told apart in one word.
@@ -144,27 +146,50 @@ impl Served {
     /// Serves a request; what the pool itself can't do is left to the driver (`None`).
     #[inline]
     pub(crate) fn allocate(&self, request: &Request) -> Option<Result<u64, CUresult>> {
-        let answer = match caps::on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) {
+        let account = caps::on().and_then(|caps| Some((caps, caps.at(self.ordinal)?)));
+        if let Some((caps, (device, account))) = account {
+            caps.heed(device, account);
+        }
+        if let Ok(Some(allocation)) = self.pool.allocate_without_driver(request) {
+            recorder::blocks::hit(self.ordinal, request, &allocation);
+            return Some(Ok(allocation.addr));
+        }
+        self.grow(request, account)
+    }
+
+    /// Serves a request that the pool has nothing ready for.
+    #[cold]
+    fn grow(&self, request: &Request, account: Option<(&Caps, (&Device, DeviceId))>) -> Option<Result<u64, CUresult>> {
+        let growth = recorder::blocks::growing(self.ordinal, request);
+        let answer = match account {
             None => self.pool.allocate(&self.driver, request),
             Some((caps, at)) => caps.serve(self, request, at),
         };
-        match answer {
-            Ok(allocation) => Some(Ok(allocation.addr)),
-            Err(AllocError::Invalid) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
+        let (code, capped) = match answer {
+            Ok(allocation) => {
+                growth.served(&allocation);
+                return Some(Ok(allocation.addr));
+            }
+            Err(AllocError::Invalid) => (CUresult::CUDA_ERROR_INVALID_VALUE, false),
             // The rest under the cap may be less than a handle, or held in spare ones: the driver serves it in smaller
             // portions, after the pool has given back what it does not use.
-            Err(AllocError::OverCap) if request.stream.is_none() && caps::admit::fits(self, request.bytes) => None,
-            Err(AllocError::TooLarge | AllocError::OverCap | AllocError::OutOfMemory) => {
-                Some(Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
+            Err(AllocError::OverCap) if request.stream.is_none() && caps::admit::fits(self, request.bytes) => {
+                return None;
             }
+            Err(AllocError::OverCap) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, true),
+            Err(AllocError::TooLarge | AllocError::OutOfMemory) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, false),
             // Something of weir's own went wrong. The job goes on as if weir were not there.
-            Err(AllocError::Driver(_)) => None,
-        }
+            Err(AllocError::Driver(_)) => return None,
+        };
+        growth.refused(self.ordinal, request, capped, code);
+        Some(Err(code))
     }
 
     /// Gives back to the driver what nobody can use any more. Returns the bytes.
-    fn give_back(&self) -> u64 {
-        self.pool.trim_to(&self.driver, 0)
+    pub(crate) fn give_back(&self) -> u64 {
+        let given = self.pool.trim_to(&self.driver, 0);
+        recorder::physical::trimmed(self.ordinal, given);
+        given
     }
 
     /// Waits for all work on this memory, so that what was freed is known to be free.
@@ -379,6 +404,7 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
         let blocks = served.pool.context_destroyed(&served.driver, ctx);
         for block in blocks {
             pins::freed(served, block.addr);
+            recorder::blocks::gone(block.addr);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::arena::Arena;
 use crate::create::{named, store_text};
 use crate::event::{
-    Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind, short_from_long,
+    Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
+    short_from_long,
 };
 use crate::flight::{Flights, InFlight, Intent};
 use crate::layout::{
@@ -186,7 +187,7 @@ impl Journal {
         if slot.is_none() {
             self.count(word::FLIGHT_OVERFLOW);
         }
-        Ticket { journal: self, intent, since, thread, slot }
+        Ticket { journal: self, intent, since, thread, slot, flags: 0 }
     }
 
     /// An allocation that needed no driver call: recorded in one go. Returns its number.
@@ -414,9 +415,21 @@ pub struct Ticket<'journal> {
     since: u64,
     thread: u32,
     slot: Option<usize>,
+    flags: u8,
 }
 
 impl Ticket<'_> {
+    /// The call is weir's own, not the job's.
+    pub fn internal(mut self) -> Self {
+        self.flags |= FLAG_INTERNAL;
+        self
+    }
+
+    /// What the event shall say as bytes asked for was found out only now; for a steal, the old address.
+    pub fn set_asked(&mut self, asked: u64) {
+        self.intent.asked = asked;
+    }
+
     /// Who asks was found out only now, for example because the request turned out to need a native stack.
     pub fn attribute(&mut self, by: Attribution) {
         self.intent.by = by;
@@ -427,7 +440,7 @@ impl Ticket<'_> {
     pub fn granted(self, granted: Granted) -> u64 {
         let now = self.journal.now();
         let latency = now.saturating_sub(self.since);
-        self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, 0)
+        self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, self.flags)
     }
 
     /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
@@ -453,6 +466,7 @@ impl Ticket<'_> {
             latency: now.saturating_sub(self.since),
             thread: self.thread,
             by: intent.by,
+            flags: self.flags,
             ..Event::new(kind, intent.class, intent.device)
         });
         seq

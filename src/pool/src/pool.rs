@@ -94,6 +94,7 @@ impl Pool {
     }
 
     /// Serve a request from what is there, or not at all.
+    #[inline]
     pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {
         let mut core = self.lock();
         let want = core.want(request)?;

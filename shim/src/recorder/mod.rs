@@ -1,0 +1,265 @@
+//! The journal of this process: what hooks, pool and caps call when something happens to memory.
+//!
+//! Made at the first context or allocation in a process whose driver is initialised, never before; never freed. A
+//! forked child begins without one and gets its own in the same way. Recording is lock-free and makes no system call,
+//! except beside a call into the driver. What an event means is told in docs/JOURNAL.md.
+//!
+//! | file | for |
+//! |---|---|
+//! | `settings.rs` | what the environment asks for |
+//! | `blocks.rs` | what the pool hands out and takes back |
+//! | `passed.rs` | what the driver serves itself, and what goes with a context |
+//! | `physical.rs` | what lies behind the pool: handles, mappings, address space |
+//! | `streams.rs` | numbers for streams |
+//! | `shortage.rs` | requests that found no memory |
+
+pub(crate) mod blocks;
+pub(crate) mod passed;
+pub(crate) mod physical;
+pub(crate) mod settings;
+pub(crate) mod shortage;
+pub(crate) mod streams;
+
+use crate::attribution::{self, What};
+use crate::served::real::{self, done};
+use crate::{caps, job, surroundings};
+use core::cell::Cell;
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::Mutex;
+use weir_cuda::CUuuid;
+use weir_journal::layout::HOST_DEVICE;
+use weir_journal::{Class, Event, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
+
+/// Host memory is sampled at most this often.
+const SAMPLE_MS: u64 = 100;
+
+/// The journal, and what must be known beside it.
+pub(crate) struct Recorder {
+    /// The journal itself.
+    pub(crate) journal: Journal,
+    streams: streams::Streams,
+    passed: Mutex<passed::Passed>,
+    physical: Mutex<physical::Mappings>,
+    oom_text: bool,
+}
+
+static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether a journal may still be made: [`UNBORN`], or [`NEVER`] again.
+static STATE: AtomicU8 = AtomicU8::new(UNBORN);
+const UNBORN: u8 = 0;
+const NEVER: u8 = 1;
+/// The process that is making its journal, 0 for none: a child's parent may have died over it.
+static MAKER: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread is making the journal. Constant and without a destructor.
+    static MAKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The journal, made now if it is time; `None` where nothing is recorded.
+#[inline]
+pub(crate) fn on() -> Option<&'static Recorder> {
+    open().or_else(first)
+}
+
+/// The journal if there is one.
+#[inline]
+pub(crate) fn open() -> Option<&'static Recorder> {
+    // SAFETY: a non-null pointer comes from `make`, which leaks what it points to.
+    unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the journal. Threads that come meanwhile wait: an allocation that is not recorded would be missing for ever.
+#[cold]
+fn first() -> Option<&'static Recorder> {
+    let settings = &job::active()?.config.journal;
+    if STATE.load(Ordering::Acquire) == NEVER || !settings.on || MAKING.try_with(Cell::get).unwrap_or(true) {
+        return None;
+    }
+    let mut devices = 0;
+    // SAFETY: the place is a live local.
+    done(unsafe { real::cuDeviceGetCount(&raw mut devices) }).ok()?;
+    let _kept = surroundings::Errno::keep();
+    let own = std::process::id();
+    loop {
+        let holder = MAKER.load(Ordering::Acquire);
+        if holder != own && MAKER.compare_exchange(holder, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            break;
+        }
+        std::thread::sleep(core::time::Duration::from_micros(100));
+    }
+    if open().is_none() && STATE.load(Ordering::Acquire) == UNBORN {
+        MAKING.set(true);
+        let made = crate::guard::run("the journal", || make(devices)).flatten();
+        if made.is_none() {
+            STATE.store(NEVER, Ordering::Release);
+        }
+        MAKING.set(false);
+    }
+    MAKER.store(0, Ordering::Release);
+    open()
+}
+
+fn make(devices: i32) -> Option<()> {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    let config = &job::active()?.config;
+    let settings = &config.journal;
+    let mut wanted = Options { dir: config.dir.clone(), geometry: settings.geometry, config: config.text() };
+    if let Some(dir) = &wanted.dir {
+        // What cannot be cleared up stays; the journal is made all the same.
+        let _ = clear_up(dir, settings.keep);
+    }
+    wanted.geometry.events = wanted.geometry.ring_slots();
+    let journal = Journal::create(&wanted).ok()?;
+    if let Some(reason) = journal.fallback_reason() {
+        surroundings::say(&format!("no journal can be kept on disk: {reason}"));
+    }
+    for ordinal in 0..devices {
+        describe(&journal, ordinal);
+    }
+    attribution::begin(settings.stacks);
+    journal.refresh_modules();
+    let recorder = Box::new(Recorder {
+        journal,
+        streams: streams::Streams::new(),
+        passed: Mutex::default(),
+        physical: Mutex::default(),
+        oom_text: settings.oom_text,
+    });
+    if !WATCHED.swap(true, Ordering::AcqRel) {
+        // SAFETY: registers a function that makes only calls which are allowed in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    RECORDER.store(Box::into_raw(recorder), Ordering::Release);
+    Some(())
+}
+
+/// Writes down what a device is and what its cap is.
+fn describe(journal: &Journal, ordinal: i32) {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    let mut name = [0 as c_char; 64];
+    let mut total = 0;
+    // SAFETY: every place is a live local of the length told.
+    unsafe {
+        if done(real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal)).is_err() {
+            real::cuDeviceGetUuid(&raw mut uuid, ordinal);
+        }
+        real::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, ordinal);
+        real::cuDeviceTotalMem_v2(&raw mut total, ordinal);
+    }
+    let name: Vec<u8> = name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    journal.set_device(device(ordinal), uuid.bytes.map(|b| b as u8), total as u64, &String::from_utf8_lossy(&name));
+    if let Some(cap) = caps::on().and_then(|caps| caps.known_cap(ordinal)) {
+        journal.set_cap(device(ordinal), cap);
+    }
+}
+
+/// A device's number in the journal.
+#[inline]
+pub(crate) fn device(ordinal: i32) -> u8 {
+    u8::try_from(ordinal).ok().filter(|ordinal| *ordinal < HOST_DEVICE).unwrap_or(HOST_DEVICE)
+}
+
+/// In a forked child: the parent's journal is told of it, then left alone. The cached thread id still is the parent's.
+extern "C" fn in_child() {
+    let parents = RECORDER.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: as in `open`.
+    if let Some(recorder) = unsafe { parents.as_ref() } {
+        recorder.journal.forked(std::process::id());
+        recorder.journal.detach_in_child();
+    }
+}
+
+/// The library turned itself off: the last thing that is recorded.
+pub(crate) fn turned_off(reason: &str) {
+    STATE.store(NEVER, Ordering::Release);
+    let last = RECORDER.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: as in `open`; it is never freed, so who still holds it does no harm.
+    if let Some(recorder) = unsafe { last.as_ref() } {
+        recorder.journal.turned_off(1, reason);
+    }
+}
+
+/// At the end of the process, by a return from main or exit(3).
+#[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
+#[cfg_attr(not(test), used)]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+extern "C" fn at_exit() {
+    if let Some(recorder) = open() {
+        crate::guard::run("the end", || {
+            recorder.journal.refresh_modules();
+            recorder.journal.exiting();
+        });
+    }
+}
+
+impl Recorder {
+    /// A call into the driver begins: in flight until its outcome is told.
+    fn begin(&self, kind: Kind, class: Class, device: u8, stream: u16, asked: u64, address: u64) -> Ticket<'_> {
+        self.journal.sample_host(SAMPLE_MS);
+        let by = attribution::here(&self.journal, What::DriverCall);
+        self.journal.begin(Intent { kind, class, device, stream, asked, address, by })
+    }
+
+    /// The number of a stream, by the identity that the pool knows it by; `None` is no stream.
+    #[inline]
+    fn stream(&self, id: Option<u64>) -> u16 {
+        match id {
+            None => STREAM_UNKNOWN,
+            Some(id) if id >> 63 != 0 => streams::PER_THREAD,
+            Some(id) if id & 1 != 0 => streams::LEGACY,
+            Some(id) => self.streams.number(id),
+        }
+    }
+
+    /// The number of a stream, by the handle that the job uses.
+    pub(crate) fn stream_of(&self, handle: u64, per_thread: bool) -> u16 {
+        match handle {
+            0 if per_thread => streams::PER_THREAD,
+            0 | 1 => streams::LEGACY,
+            2 => streams::PER_THREAD,
+            handle => self.streams.number(handle),
+        }
+    }
+}
+
+/// A stream came to life.
+pub(crate) fn stream_created(handle: u64, ordinal: Option<i32>) {
+    if let Some(recorder) = on() {
+        let stream = recorder.streams.add(handle);
+        let device = ordinal.map_or(HOST_DEVICE, device);
+        recorder.journal.record(Event {
+            address: handle,
+            stream,
+            ..Event::new(Kind::StreamCreate, Class::Other, device)
+        });
+    }
+}
+
+/// A stream is gone.
+pub(crate) fn stream_destroyed(handle: u64) {
+    if let Some(recorder) = open() {
+        let stream = recorder.streams.remove(handle);
+        recorder.journal.record(Event {
+            address: handle,
+            stream,
+            ..Event::new(Kind::StreamDestroy, Class::Other, HOST_DEVICE)
+        });
+    }
+}
+
+/// The cap of a device is known, or another than before.
+pub(crate) fn cap_changed(ordinal: i32, cap: Option<u64>) {
+    if let Some(recorder) = open() {
+        recorder.journal.set_cap(device(ordinal), cap.unwrap_or(0));
+    }
+}
+
+/// The job's use crossed its soft mark.
+pub(crate) fn soft_mark(ordinal: i32, mark: u64, used: u64) {
+    if let Some(recorder) = open() {
+        recorder.journal.crossed_soft_mark(device(ordinal), mark, used);
+    }
+}
