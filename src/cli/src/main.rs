@@ -7,7 +7,9 @@ mod library;
 mod list;
 mod man;
 mod probe;
+mod progress;
 mod record;
+mod replay;
 mod screen;
 mod signals;
 mod tail;
@@ -36,6 +38,8 @@ enum Command {
     Cap(cap::Arguments),
     /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
     Doctor(doctor::Arguments),
+    /// Tell whether a recorded job would have fit into less, or with another allocator
+    Replay(replay::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print or write the manual pages
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Probe => probe::run(),

@@ -2,8 +2,10 @@
 //! the file's bytes is `weir-journal`'s work.
 #![forbid(unsafe_code)]
 
+pub mod export;
 pub mod growth;
 pub mod names;
+pub mod replay;
 mod run;
 pub mod runs;
 #[cfg(feature = "synthetic")]

@@ -1,0 +1,226 @@
+//! `weir replay`: would a recorded job have fit into less, or with another allocator? Reads journals and traces.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use weir_forensics::replay::{self, Outcome, Policy, Requests, Settings};
+use weir_journal::reader::Reader;
+use weir_ledger::size::{Amount, Human, parse_amount, parse_size};
+
+use crate::progress::Progress;
+
+/// Arguments of `weir replay`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  weir replay RUN                            the smallest cap that the job would fit into
+  weir replay RUN --cap 6GiB                 would it have fit into 6 GiB?
+  weir replay RUN --policy weir,bfc,torch    side by side with other allocators
+  weir replay RUN --cap 6GiB --handle 2MiB   with smaller physical handles
+
+The pool is the one that runs in jobs; the device is simulated, and bfc and torch are models of the
+allocators of TensorFlow and PyTorch. The job is taken as recorded. Exit code 4: it does not fit.")]
+pub(crate) struct Arguments {
+    /// A journal, a recording, or a trace (`id bytes` a line, plain or gzipped)
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// The cap to try: a size like 6GiB or a share of the device like 50%
+    #[arg(long, value_name = "SIZE")]
+    cap: Option<String>,
+    /// Switches of weir's pool, as in WEIR_POOL: nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE
+    #[arg(long, value_name = "LIST", default_value = "on")]
+    pool: String,
+    /// Size of the physical handles behind large blocks
+    #[arg(long, value_name = "SIZE")]
+    handle: Option<String>,
+    /// Allocators to try: weir, bfc, bfc-growth, torch
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "weir")]
+    policy: Vec<Policy>,
+    /// Device, by its number in the journal; without it, the one that was used most
+    #[arg(long, value_name = "N")]
+    device: Option<u8>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How one allocator did.
+struct Row {
+    policy: Policy,
+    asked: Option<(u64, Outcome)>,
+    smallest: Option<(u64, Outcome)>,
+}
+
+/// Runs `weir replay`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments) {
+        Ok((text, fits)) => {
+            print!("{text}");
+            ExitCode::from(if fits { 0 } else { 4 })
+        }
+        Err(problem) => {
+            eprintln!("weir replay: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
+    let requests = read(arguments)?;
+    if requests.is_empty() {
+        return Err(format!("{}: no allocation is recorded", arguments.run.display()));
+    }
+    let cap = match &arguments.cap {
+        Some(text) => match parse_amount(text).map_err(|error| format!("--cap {text}: {error}"))? {
+            Amount::Bytes(bytes) => Some(bytes),
+            share if requests.device_bytes > 0 => Some(share.of(requests.device_bytes)),
+            Amount::Share(_) => {
+                return Err(format!("--cap {text}: the recording does not tell the size of the device; name bytes"));
+            }
+        },
+        None => None,
+    };
+    let pool = pool_settings(arguments)?;
+    let mut rows = Vec::new();
+    for policy in &arguments.policy {
+        let settings = Settings { pool: pool.clone(), ..Settings::new(*policy, cap.unwrap_or(0)) };
+        let mut progress = Progress::new(format!("replaying with {policy}"));
+        let asked = cap.map(|cap| (cap, replay::replay(&requests, &settings, &mut |done, all| progress.at(done, all))));
+        let smallest = replay::smallest_cap(&requests, &settings, &mut |done, all| progress.at(done, all));
+        rows.push(Row { policy: *policy, asked, smallest });
+    }
+    let fits = rows.iter().all(|row| row.asked.as_ref().map_or(row.smallest.is_some(), |(_, outcome)| outcome.fits));
+    let text = if arguments.json { as_json(&requests, &rows) } else { as_text(&requests, &rows) };
+    Ok((text, fits))
+}
+
+fn read(arguments: &Arguments) -> Result<Requests, String> {
+    let path = &arguments.run;
+    let name = path.display().to_string();
+    let lower = name.to_lowercase();
+    if [".trace", ".trace.gz", ".txt", ".txt.gz"].iter().any(|end| lower.ends_with(end)) {
+        return Requests::from_trace(path);
+    }
+    let reader = Reader::open(path).map_err(|error| format!("{name} {error}"))?;
+    Requests::from_journal(&name, &reader, arguments.device).map_err(|error| format!("{name} {error}"))
+}
+
+fn pool_settings(arguments: &Arguments) -> Result<weir_pool::Config, String> {
+    let mut config = weir_pool::Config::new(0);
+    let size = |text: &str| {
+        let bytes = parse_size(text).map_err(|error| error.to_string())?;
+        let sound = bytes.is_power_of_two() && (2 << 20..=1 << 30).contains(&bytes);
+        if sound { Ok(bytes) } else { Err(format!("{text} is no power of two from 2MiB to 1GiB")) }
+    };
+    for word in arguments.pool.split(',').filter(|word| *word != "on") {
+        match word.split_once('=') {
+            None if word == "nosteal" => config.steal = false,
+            None if word == "nomesh" => config.mesh = false,
+            None if word == "nolazy" => config.lazy = false,
+            None if word == "novmm" => config.vmm = false,
+            Some(("handle", text)) => config.large_handle = size(text)?,
+            Some(("small", text)) => config.small_handle = size(text)?,
+            _ => {
+                return Err(format!(
+                    "--pool {word}: must be on or a list of nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE"
+                ));
+            }
+        }
+    }
+    if let Some(text) = &arguments.handle {
+        config.large_handle = size(text).map_err(|error| format!("--handle {error}"))?;
+    }
+    Ok(config)
+}
+
+fn as_json(requests: &Requests, rows: &[Row]) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "policy": row.policy,
+                "cap": row.asked.as_ref().map(|(cap, _)| cap),
+                "fits": row.asked.as_ref().map(|(_, outcome)| outcome.fits),
+                "outcome": row.asked.as_ref().map(|(_, outcome)| outcome),
+                "smallest_cap": row.smallest.as_ref().map(|(cap, _)| cap),
+                "at_smallest_cap": row.smallest.as_ref().map(|(_, outcome)| outcome),
+            })
+        })
+        .collect();
+    let whole = json!({
+        "run": requests.name, "device": requests.device, "device_bytes": requests.device_bytes,
+        "recorded_cap": requests.cap, "allocations": requests.allocations, "peak_live": requests.peak_live,
+        "lost_events": requests.lost, "failed_request": requests.demand, "replays": rows,
+    });
+    format!("{whole}\n")
+}
+
+fn as_text(requests: &Requests, rows: &[Row]) -> String {
+    use std::fmt::Write;
+    let mut text = format!("{}\n", requests.name);
+    let _ = writeln!(
+        text,
+        "  {} allocations on device {}, at most {} live{}",
+        requests.allocations,
+        requests.device,
+        Human(requests.peak_live),
+        requests.demand.map(|bytes| format!(", with the {} that it did not get", Human(bytes))).unwrap_or_default()
+    );
+    if requests.lost > 0 || requests.folded() > 0 {
+        let _ = writeln!(
+            text,
+            "  {} events are missing; {} old ones count only by what they left",
+            requests.lost,
+            requests.folded()
+        );
+    }
+    for row in rows {
+        let _ = writeln!(text, "\n{}", row.policy);
+        if let Some((cap, outcome)) = &row.asked {
+            let _ = writeln!(text, "  cap {:<12} {}", Human(*cap).to_string(), verdict(outcome));
+            text.push_str(&figures(outcome));
+        }
+        match &row.smallest {
+            Some((cap, outcome)) => {
+                let ratio = *cap as f64 / requests.peak_live.max(1) as f64;
+                let _ = writeln!(text, "  smallest cap {} ({ratio:.3} × what was live)", Human(*cap));
+                text.push_str(&figures(outcome));
+            }
+            None => text.push_str("  it fits into no cap that was tried\n"),
+        }
+    }
+    text
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    let Some(refusal) = &outcome.refusal else { return "fits".into() };
+    format!(
+        "does not fit: {} refused after {} allocations, with {} live and {} held{}",
+        Human(refusal.bytes),
+        refusal.after,
+        Human(refusal.live),
+        Human(refusal.held),
+        if refusal.recorded { "; the job did not get that one either" } else { "" }
+    )
+}
+
+fn figures(outcome: &Outcome) -> String {
+    use std::fmt::Write;
+    let mut text = format!(
+        "    held at most {}, of that {:.1} % fragmentation; {} driver calls",
+        Human(outcome.peak_held),
+        outcome.fragmentation * 100.0,
+        outcome.driver_calls
+    );
+    for (count, what) in
+        [(outcome.steals, "granules moved"), (outcome.meshes, "shared"), (outcome.self_syncs, "own synchronisations")]
+    {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,3 @@
+//! Recordings in the formats of other tools.
+
+pub mod timeline;

@@ -1,0 +1,99 @@
+//! A journal's events as a whole story: what was live before the first event, the events in order with those that
+//! only the live table still knows put back in their places, and what is live at the end. Reads a journal.
+
+use std::collections::BTreeMap;
+
+use weir_journal::reader::{Error, Loss, Reader, Slot, State};
+use weir_journal::{Class, Event, FLAG_REBUILT, Kind, LiveEntry};
+
+/// Whether memory of this class is device memory that nobody else on the list holds already: a physical handle lies
+/// behind blocks, a tensor lies inside a region, a reservation is no memory.
+pub fn counts(class: Class) -> bool {
+    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor)
+}
+
+/// See the file's first comment.
+#[derive(Debug)]
+pub struct Timeline<'reader> {
+    reader: &'reader Reader,
+    state: State,
+    known: BTreeMap<u64, Event>,
+}
+
+impl<'reader> Timeline<'reader> {
+    /// Reads the final state of a journal.
+    pub fn of(reader: &'reader Reader) -> Result<Self, Error> {
+        let state = reader.state()?;
+        let (first, end) = reader.range();
+        let born = state.live.iter().filter(|entry| (first..end).contains(&entry.birth));
+        let mut known: BTreeMap<u64, Event> = born.map(|entry| (entry.birth, birth_of(entry))).collect();
+        known.extend(state.rebuilt.iter().map(|(seq, event)| (*seq, *event)));
+        Ok(Self { reader, state, known })
+    }
+
+    /// The journal.
+    pub fn reader(&self) -> &'reader Reader {
+        self.reader
+    }
+
+    /// What is live at the end.
+    pub fn live(&self) -> &[LiveEntry] {
+        &self.state.live
+    }
+
+    /// What was live before the first event that is still there. Goes back through all events once.
+    pub fn opening(&self) -> Result<Vec<LiveEntry>, Error> {
+        let mut replay = self.reader.replay()?;
+        while replay.back()?.is_some() {}
+        let mut opening: Vec<LiveEntry> = replay.live().copied().collect();
+        opening.sort_unstable_by_key(|entry| (entry.time, entry.address, entry.class as u8));
+        Ok(opening)
+    }
+
+    /// How many events there may be.
+    pub fn length(&self) -> u64 {
+        let (first, end) = self.reader.range();
+        end - first
+    }
+
+    /// The events in order; lost ones that the live table knows are put back.
+    pub fn events(&self) -> impl Iterator<Item = Result<Slot, Error>> + '_ {
+        self.reader.events().flat_map(|slot| match slot {
+            Ok(Slot::Lost(loss)) => self.pieces(loss),
+            other => vec![other],
+        })
+    }
+
+    /// A loss, cut where single events of it are known.
+    fn pieces(&self, loss: Loss) -> Vec<Result<Slot, Error>> {
+        let (mut pieces, mut at) = (Vec::new(), loss.first);
+        let end = loss.first + loss.count;
+        for (seq, event) in self.known.range(loss.first..end) {
+            if *seq > at {
+                pieces.push(Ok(Slot::Lost(Loss { first: at, count: seq - at, why: loss.why })));
+            }
+            pieces.push(Ok(Slot::Event(*event)));
+            at = seq + 1;
+        }
+        if at < end {
+            pieces.push(Ok(Slot::Lost(Loss { first: at, count: end - at, why: loss.why })));
+        }
+        pieces
+    }
+}
+
+/// The event that made an allocation, from its entry in the live table.
+pub(crate) fn birth_of(entry: &LiveEntry) -> Event {
+    Event {
+        seq: entry.birth,
+        time: entry.time,
+        stream: entry.stream,
+        address: entry.address,
+        asked: entry.asked,
+        given: entry.given,
+        thread: entry.thread,
+        by: entry.by,
+        flags: FLAG_REBUILT,
+        ..Event::new(Kind::Alloc, entry.class, entry.device)
+    }
+}

@@ -1,0 +1,279 @@
+//! "Would it have fit?": the requests of a recorded job, once more, through the pool that weir puts into jobs, or
+//! through models of the allocators that jobs bring along, on a simulated device with any cap. Touches nothing real.
+//!
+//! The pool is the real one ([`weir_pool::Pool`]); the device is simulated ([`weir_pool::sim::Device`]): work finishes
+//! only when somebody synchronises, the most pessimistic device there is. What the job does is taken as recorded: a
+//! job that would act differently with more memory is not foreseen.
+
+mod bfc;
+mod requests;
+mod torch;
+mod weir;
+
+use std::fmt;
+use std::str::FromStr;
+
+use requests::What;
+pub use requests::{MOST_STEPS, Requests};
+
+/// Which allocator is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// weir's pool.
+    Weir,
+    /// TensorFlow's best-fit-with-coalescing allocator, which takes all it may have at the start.
+    Bfc,
+    /// The same with `allow_growth`.
+    BfcGrowth,
+    /// PyTorch's caching allocator.
+    Torch,
+}
+
+impl Policy {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Weir, Self::Bfc, Self::BfcGrowth, Self::Torch];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weir => "weir",
+            Self::Bfc => "bfc",
+            Self::BfcGrowth => "bfc-growth",
+            Self::Torch => "torch",
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == text);
+        found.ok_or_else(|| format!("{text:?} is not one of weir, bfc, bfc-growth, torch"))
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.name())
+    }
+}
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The allocator.
+    pub policy: Policy,
+    /// Device memory that may be held at most.
+    pub cap: u64,
+    /// For weir's pool: its own settings; sizes of handles, stealing, meshing.
+    pub pool: weir_pool::Config,
+}
+
+impl Settings {
+    /// The defaults of a policy under this cap.
+    pub fn new(policy: Policy, cap: u64) -> Self {
+        Self { policy, cap, pool: weir_pool::Config::new(cap) }
+    }
+
+    fn with_cap(&self, cap: u64) -> Self {
+        Self { cap, ..self.clone() }
+    }
+}
+
+/// The request that did not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Refusal {
+    /// How many allocations had been served before it.
+    pub after: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes that were live then.
+    pub live: u64,
+    /// Bytes of the device that were held then.
+    pub held: u64,
+    /// Whether it is the one that the recorded job did not get either.
+    pub recorded: bool,
+}
+
+/// How a replay went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Outcome {
+    /// Whether every request was served.
+    pub fits: bool,
+    /// The first one that was not; the replay ends there.
+    pub refusal: Option<Refusal>,
+    /// Requests served.
+    pub allocations: u64,
+    /// Most bytes live at the same time.
+    pub peak_live: u64,
+    /// Most bytes of the device held at the same time.
+    pub peak_held: u64,
+    /// Share of `peak_held` beyond `peak_live`.
+    pub fragmentation: f64,
+    /// Calls into the driver.
+    pub driver_calls: u64,
+    /// What these would take, by a table of published costs of one card; for comparison only.
+    pub driver_micros: f64,
+    /// Granules moved to where they were needed (weir).
+    pub steals: u64,
+    /// Granules freed by sharing (weir).
+    pub meshes: u64,
+    /// Synchronisations that the allocator made by itself.
+    pub self_syncs: u64,
+}
+
+/// Calls into the driver that a model makes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    allocations: u64,
+    frees: u64,
+    syncs: u64,
+}
+
+/// An allocator on a device with a cap.
+trait Allocator {
+    /// Serves a request under this number; `false` if it does not fit.
+    fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool;
+    /// Takes the block with this number back.
+    fn free(&mut self, block: u32, stream: u16);
+    /// The job waited for the device.
+    fn sync(&mut self) {}
+    /// Takes memory past the allocator.
+    fn hold(&mut self, bytes: u64) -> bool;
+    /// Gives such memory back.
+    fn unhold(&mut self, bytes: u64);
+    /// Device memory held now.
+    fn held(&self) -> u64;
+    /// Adds its own figures.
+    fn sum_up(&self, outcome: &mut Outcome);
+}
+
+/// Told now and then how many steps are done, and of how many; they may come several times.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Replays requests.
+pub fn replay(requests: &Requests, settings: &Settings, progress: Progress<'_>) -> Outcome {
+    match settings.policy {
+        Policy::Weir => weir::Pooled::new(settings, requests.blocks())
+            .map_or_else(|_| Outcome::default(), |allocator| follow(allocator, requests, progress)),
+        Policy::Bfc => follow(bfc::Bfc::new(settings.cap, false, requests.blocks()), requests, progress),
+        Policy::BfcGrowth => follow(bfc::Bfc::new(settings.cap, true, requests.blocks()), requests, progress),
+        Policy::Torch => follow(torch::Torch::new(settings.cap, requests.blocks()), requests, progress),
+    }
+}
+
+/// Whether every request is served.
+pub fn fits(requests: &Requests, settings: &Settings) -> bool {
+    replay(requests, settings, &mut |_, _| {}).fits
+}
+
+fn follow(mut allocator: impl Allocator, requests: &Requests, progress: Progress<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (mut live, mut sizes) = (0_u64, vec![(0_u64, false); requests.blocks()]);
+    let total = requests.len() as u64;
+    for (done, step) in requests.steps().enumerate() {
+        if done % 65536 == 0 {
+            progress(done as u64, total);
+        }
+        let place = sizes.get_mut(step.block as usize);
+        let served = match step.what {
+            What::Ask | What::Hold => {
+                let held = step.what == What::Hold;
+                let served =
+                    if held { allocator.hold(step.bytes) } else { allocator.ask(step.block, step.bytes, step.stream) };
+                if served {
+                    live += step.bytes;
+                    outcome.allocations += 1;
+                    if let Some(place) = place {
+                        *place = (step.bytes, held);
+                    }
+                }
+                served
+            }
+            What::Free => {
+                let (bytes, held) = place.map_or((0, false), std::mem::take);
+                live -= bytes;
+                if held {
+                    allocator.unhold(bytes);
+                } else {
+                    allocator.free(step.block, step.stream);
+                }
+                true
+            }
+            What::Demand => {
+                // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
+                let number = requests.blocks() as u32;
+                let served = allocator.ask(number, step.bytes, step.stream);
+                if served {
+                    outcome.peak_live = outcome.peak_live.max(live + step.bytes);
+                    outcome.peak_held = outcome.peak_held.max(allocator.held());
+                    allocator.free(number, step.stream);
+                }
+                served
+            }
+            What::Sync => {
+                allocator.sync();
+                true
+            }
+            What::Nothing => true,
+        };
+        outcome.peak_live = outcome.peak_live.max(live);
+        outcome.peak_held = outcome.peak_held.max(allocator.held());
+        if !served {
+            outcome.refusal = Some(Refusal {
+                after: outcome.allocations,
+                bytes: step.bytes,
+                live,
+                held: allocator.held(),
+                recorded: step.what == What::Demand,
+            });
+            break;
+        }
+    }
+    progress(total, total);
+    outcome.fits = outcome.refusal.is_none();
+    if outcome.peak_held > 0 {
+        outcome.fragmentation = outcome.peak_held.saturating_sub(outcome.peak_live) as f64 / outcome.peak_held as f64;
+    }
+    allocator.sum_up(&mut outcome);
+    outcome
+}
+
+/// Steps in which a cap is looked for.
+pub const CAP_STEP: u64 = 2 << 20;
+
+/// The smallest cap under which every request is served, and how it goes there; `None` if none will do.
+///
+/// To one part in 1024, or to 2 MiB. More memory can, rarely, make a job fail that fits into less; a cap that this
+/// finds was tried.
+pub fn smallest_cap(requests: &Requests, settings: &Settings, progress: Progress<'_>) -> Option<(u64, Outcome)> {
+    let step = (requests.peak_live / 1024).next_multiple_of(CAP_STEP).max(CAP_STEP);
+    let mut try_cap = |cap: u64| {
+        let outcome = replay(requests, &settings.with_cap(cap), &mut *progress);
+        outcome.fits.then_some((cap, outcome))
+    };
+    // Below the peak nothing fits; with all the memory that could be wanted, the allocator shows what it likes to hold.
+    let floor = requests.peak_live.next_multiple_of(CAP_STEP).saturating_sub(step);
+    let (_, roomy) = try_cap(requests.peak_live.saturating_mul(4).max(1 << 30))?;
+    let mut best = None;
+    let mut high = roomy.peak_held.next_multiple_of(CAP_STEP).max(floor + step);
+    while best.is_none() && high < requests.peak_live.saturating_mul(8).max(1 << 36) {
+        best = try_cap(high);
+        high += if best.is_none() { (high / 16).next_multiple_of(CAP_STEP) } else { 0 };
+    }
+    let mut best = best?;
+    let mut low = floor;
+    while best.0 - low > step {
+        let middle = low + ((best.0 - low) / 2).next_multiple_of(CAP_STEP);
+        if middle >= best.0 {
+            break;
+        }
+        match try_cap(middle) {
+            Some(fitting) => best = fitting,
+            None => low = middle,
+        }
+    }
+    Some(best)
+}
