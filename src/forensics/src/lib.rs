@@ -4,6 +4,7 @@
 
 pub mod export;
 pub mod growth;
+pub mod html;
 pub mod names;
 pub mod replay;
 mod run;

@@ -1,0 +1,269 @@
+//! Journals for the tests of the HTML page, and what is true of a journal, by the plainest way of counting.
+//!
+//! usage: html_journals training DIR          a leaking training job that meets its cap; prints its path
+//!        html_journals storm DIR EVENTS [RING]  short-lived blocks without end, the last RING events kept
+//!        html_journals page FILE PAGE        writes the page of a journal
+//!        html_journals truth FILE SEQ...     live bytes and blocks after these events, peak, bytes by op; JSON
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use weir_forensics::Run;
+use weir_forensics::synthetic::{End, GIB, Job, MIB};
+use weir_journal::reader::Slot;
+use weir_journal::{Attribution, Class, Kind, LiveEntry, Situation};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Names that would break a careless page. The first would end a script, the second would be markup.
+const HOSTILE: [&str; 4] = [
+    "</script><script>window.broken=1</script>",
+    "<img src=x onerror=\"window.broken=2\">",
+    "'\"`${window.broken=3}\\u003c!--\u{2028}",
+    "naïve/ops/💧/Größe&amp;",
+];
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["training", dir] => training(Path::new(dir)),
+        ["storm", dir, events] => storm(Path::new(dir), events.parse()?, events.parse()?),
+        ["storm", dir, events, ring] => storm(Path::new(dir), events.parse()?, ring.parse()?),
+        ["page", file, to] => {
+            let mut page = std::io::BufWriter::new(std::fs::File::create(to)?);
+            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &mut page)?)
+        }
+        ["truth", file, ref seqs @ ..] => truth(Path::new(file), seqs),
+        _ => Err("see the first lines of this file".into()),
+    }
+}
+
+/// Memory with addresses, first fit, so that the address space looks like one.
+struct Space {
+    job: Job,
+    /// Start and end of what is taken.
+    taken: BTreeMap<u64, u64>,
+    bytes: u64,
+}
+
+const BASE: u64 = 0x7f20_0000_0000;
+
+impl Space {
+    fn take(&mut self, by: Attribution, bytes: u64) -> u64 {
+        let given = bytes.next_multiple_of(512);
+        let mut at = BASE;
+        for (start, end) in &self.taken {
+            if at + given <= *start {
+                break;
+            }
+            at = *end;
+        }
+        self.taken.insert(at, at + given);
+        self.bytes += given;
+        self.job.alloc_at(Class::Block, 0, by, bytes, at);
+        at
+    }
+
+    fn give(&mut self, at: u64) {
+        if let Some(end) = self.taken.remove(&at) {
+            self.bytes -= end - at;
+            self.job.free(at);
+        }
+    }
+}
+
+fn training(dir: &Path) -> Outcome {
+    const CAP: u64 = 8 * GIB;
+    let mut job = Job::new(dir, 1 << 16)?.called(&["python3", "/home/me/train.py", "--batch", "64"]);
+    job.journal.set_cap(0, CAP);
+    let main = |line| ("/home/me/train.py", "main", line);
+    let layers: Vec<(String, u64, u64)> = (1..=16_u64)
+        .map(|n| {
+            let (block, unit) = (2 + (n - 1) / 4, 1 + (n - 1) % 4);
+            (format!("resnet50/conv{block}_block{unit}/Conv2D"), (4 + n * n / 2) * MIB, (230 - n * 9) * MIB)
+        })
+        .collect();
+    let overhead = job.by("", "", &[]);
+    job.alloc_as(Class::Overhead, 0, overhead, 320 * MIB);
+    let mut space = Space { job, taken: BTreeMap::new(), bytes: 0 };
+    let mut resident = 2 * GIB;
+    for (name, weights, _) in &layers {
+        let variable = name.replace("Conv2D", "kernel");
+        let by = space.job.by(&variable, "persist", &[("/home/me/model.py", "build", 31), main(88)]);
+        space.take(by, *weights);
+        space.job.wait(0.004);
+    }
+    for slot in ["m", "v"] {
+        for (name, weights, _) in &layers {
+            let variable = format!("Adam/{slot}/{}", name.replace("Conv2D", "kernel"));
+            let by = space.job.by(&variable, "persist", &[("/home/me/train.py", "compile_model", 61), main(90)]);
+            space.take(by, *weights);
+            space.job.wait(0.001);
+        }
+    }
+    for name in HOSTILE {
+        let by = space.job.by(name, "output", &[("/home/me/<b>lib</b>.py", "<lambda>", 13), main(104)]);
+        space.take(by, 24 * MIB);
+    }
+    let step_lines = [("/home/me/train.py", "train_step", 118), main(140)];
+    loop {
+        let step = space.job.step();
+        resident += 9 * MIB;
+        space.job.host(resident, 256 * MIB + (step % 4) * 64 * MIB);
+        let images = space.job.by("IteratorGetNext", "output", &[("/home/me/train.py", "batches", 42), main(139)]);
+        let input = space.take(images, 74 * MIB);
+        let mut activations = Vec::new();
+        for (name, _, bytes) in &layers {
+            let by = space.job.by(name, "output", &step_lines);
+            let bytes = bytes + (step * 7 % 5) * MIB;
+            if space.bytes + bytes > CAP - 320 * MIB - 64 * MIB {
+                return end_in_oom(space, by, bytes, CAP);
+            }
+            activations.push(space.take(by, bytes));
+            let by = space.job.by("cudnn/workspace", "temp", &step_lines);
+            let scratch = space.take(by, 96 * MIB);
+            space.job.wait(0.0012);
+            space.give(scratch);
+        }
+        let history =
+            space.job.by("history/Identity", "output", &[("/home/me/train.py", "train_step", 131), main(140)]);
+        space.take(history, 22 * MIB);
+        let mut gradients = Vec::new();
+        if space.bytes + layers.iter().map(|(_, weights, _)| weights).sum::<u64>() > CAP - 320 * MIB {
+            let by = space.job.by("gradient_tape/resnet50/conv5_block4/Conv2DBackpropFilter", "output", &step_lines);
+            return end_in_oom(space, by, 132 * MIB, CAP);
+        }
+        for ((name, weights, _), activation) in layers.iter().zip(activations).rev() {
+            let by = space.job.by(&format!("gradient_tape/{name}BackpropFilter"), "output", &step_lines);
+            gradients.push(space.take(by, *weights));
+            space.job.wait(0.0021);
+            space.give(activation);
+        }
+        for gradient in gradients {
+            space.give(gradient);
+            space.job.wait(0.0003);
+        }
+        space.give(input);
+        space.job.wait(0.012);
+    }
+}
+
+fn end_in_oom(mut space: Space, by: Attribution, asked: u64, cap: u64) -> Outcome {
+    let mut ends: Vec<u64> = vec![BASE];
+    let mut largest = 0;
+    for (start, end) in &space.taken {
+        largest = largest.max(start.saturating_sub(*ends.last().unwrap_or(&BASE)));
+        ends.push(*end);
+    }
+    let charged = space.bytes + 320 * MIB;
+    let situation = Situation {
+        device_total: 40 * GIB,
+        device_free: 31 * GIB,
+        cap,
+        charged,
+        pool_free: cap - charged,
+        pool_largest: largest,
+        pool_holes: 3,
+        pinned: 256 * MIB,
+        resident: 3 * GIB,
+        ..Situation::default()
+    };
+    space.job.refused(by, asked, &situation);
+    println!("{}", space.job.end(End::Killed)?.display());
+    Ok(())
+}
+
+fn storm(dir: &Path, events: u64, ring: u64) -> Outcome {
+    let mut job = Job::new(dir, ring.next_power_of_two())?.called(&["python3", "/home/me/storm.py"]);
+    let owners: Vec<Attribution> = (0..400_u32)
+        .map(|n| {
+            let op = format!(
+                "model/layer{}/{}",
+                n / 8,
+                ["MatMul", "Relu", "Conv2D", "BiasAdd", "Mul", "Sum", "Cast", "Tile"][n as usize % 8]
+            );
+            job.by(&op, "output", &[("/home/me/layers.py", "call", 20 + n / 4), ("/home/me/storm.py", "main", 9)])
+        })
+        .collect();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = |most: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % most
+    };
+    let mut live: Vec<u64> = Vec::new();
+    let mut free: Vec<u64> = (0..40_000_u64).rev().collect();
+    let mut written = 0;
+    while written < events {
+        if written % 2000 == 0 {
+            job.step();
+            job.host(3 * GIB + next(GIB), 512 * MIB);
+            written += 2;
+        }
+        // The wave rises and falls, and every tenth block stays long.
+        let wanted = 6000 + 5000 * (written / 50_000 % 3) + written / 200;
+        if (live.len() as u64) < wanted && !free.is_empty() && next(5) != 0 {
+            let place = free.pop().unwrap_or(0);
+            let by = owners[(next(20) * next(20)) as usize];
+            job.alloc_at(Class::Block, 0, by, 4096 + next(1 << 18), BASE + place * (1 << 19));
+            live.push(place);
+        } else if !live.is_empty() {
+            let at = (live.len() as u64 - 1 - next((live.len() as u64).min(3000))) as usize;
+            let place = live.swap_remove(at);
+            job.free(BASE + place * (1 << 19));
+            free.push(place);
+        }
+        job.wait(20e-6);
+        written += 1;
+    }
+    println!("{}", job.end(End::Exit)?.display());
+    Ok(())
+}
+
+fn counts(class: Class, device: u8) -> bool {
+    device == 0 && weir_forensics::is_held(class)
+}
+
+fn sum(live: &[LiveEntry]) -> (u64, usize) {
+    let mine: Vec<_> = live.iter().filter(|entry| counts(entry.class, entry.device)).collect();
+    (mine.iter().map(|entry| entry.given).sum(), mine.len())
+}
+
+fn truth(file: &Path, seqs: &[&str]) -> Outcome {
+    let run = Run::open(file)?;
+    let reader = run.reader();
+    let mut at = Vec::new();
+    for seq in seqs {
+        let seq: u64 = seq.parse()?;
+        let (bytes, blocks) = sum(&reader.live_at(seq)?.ok_or("no such event")?);
+        at.push(serde_json::json!({ "seq": seq, "bytes": bytes, "blocks": blocks }));
+    }
+    // Forward, by nothing but adding and taking away.
+    let (mut live, mut peak, mut peak_seq, mut ooms) = (0_u64, 0_u64, 0_u64, Vec::new());
+    for slot in reader.events() {
+        let Slot::Event(event) = slot? else { continue };
+        match event.kind {
+            Kind::Alloc if counts(event.class, event.device) => live += event.given,
+            Kind::Free if counts(event.class, event.device) => live -= event.given,
+            Kind::Oom => ooms.push(event.seq),
+            _ => {}
+        }
+        if live > peak {
+            (peak, peak_seq) = (live, event.seq);
+        }
+    }
+    let mut ops: HashMap<String, (u64, u64)> = HashMap::new();
+    for entry in run.live()?.iter().filter(|entry| counts(entry.class, entry.device)) {
+        let sums = ops.entry(run.who(entry.by).op_name().to_owned()).or_default();
+        *sums = (sums.0 + entry.given, sums.1 + 1);
+    }
+    let (bytes, blocks) = sum(run.live()?);
+    let truth = serde_json::json!({
+        "at": at, "peak": peak, "peak_seq": peak_seq, "end": bytes, "end_blocks": blocks, "ops": ops, "ooms": ooms,
+        "events": reader.header().counters.events,
+    });
+    println!("{truth}");
+    Ok(())
+}

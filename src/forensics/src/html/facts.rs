@@ -1,0 +1,304 @@
+//! The words of the page: whose journal it is, the devices, the verdict, and the names of everybody who held memory.
+//! All of it becomes one JSON text; the page puts it on the screen as text, never as markup.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use weir_journal::reader::Error;
+use weir_journal::{Attribution, Class, Kind};
+
+use super::lifetimes::{Lifetimes, Owner};
+use super::verdict::Verdict;
+use crate::names::base_name;
+use crate::{Run, is_held};
+
+/// Holders told apart; further ones share the last place.
+const MOST_HOLDERS: usize = 1 << 16;
+/// Stretches of the address space that are drawn on their own.
+const MOST_SEGMENTS: usize = 64;
+
+/// A frame of a stack: its text and what it is.
+const FRAME_PYTHON: u32 = 0;
+const FRAME_OP: u32 = 1;
+const FRAME_NATIVE: u32 = 2;
+
+/// Texts by number; each is kept once.
+#[derive(Debug, Default)]
+struct Texts {
+    numbers: HashMap<String, u32>,
+    texts: Vec<String>,
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+}
+
+/// Somebody who holds memory of one class on one device. Numbers are places among the texts and stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(super) struct Holder {
+    class: u32,
+    device: u8,
+    op: u32,
+    line: u32,
+    role: u32,
+    stack: u32,
+    /// Whether its bytes count as device memory in the driver's view.
+    counts: bool,
+}
+
+/// Everybody who held memory.
+#[derive(Debug)]
+pub(super) struct Holders<'run> {
+    run: &'run Run,
+    texts: Texts,
+    known: Vec<Holder>,
+    numbers: HashMap<Owner, u32>,
+    same: HashMap<Holder, u32>,
+    stacks: Vec<Vec<u32>>,
+    stack_numbers: HashMap<Vec<u32>, u32>,
+    modules: Vec<(u64, u64, u64, String)>,
+}
+
+fn class_name(class: Option<Class>) -> &'static str {
+    match class {
+        None => "mapped memory",
+        Some(Class::Block) => "pool block",
+        Some(Class::Device) => "device memory",
+        Some(Class::Managed) => "managed memory",
+        Some(Class::Array) => "array",
+        Some(Class::Handle) => "physical handle",
+        Some(Class::Pinned) => "pinned host memory",
+        Some(Class::Registered) => "registered host memory",
+        Some(Class::Imported) => "imported memory",
+        Some(Class::Tensor) => "TensorFlow tensor",
+        Some(Class::Overhead) => "context and modules",
+        Some(Class::Reservation) => "address reservation",
+        Some(Class::Other) => "other",
+    }
+}
+
+impl<'run> Holders<'run> {
+    pub(super) fn new(run: &'run Run) -> Result<Self, Error> {
+        let mut modules: Vec<_> = run
+            .reader()
+            .modules()?
+            .into_iter()
+            .map(|module| (module.start, module.start + module.size, module.bias, module.path))
+            .collect();
+        modules.sort_unstable();
+        Ok(Self {
+            run,
+            texts: Texts::default(),
+            known: Vec::new(),
+            numbers: HashMap::new(),
+            same: HashMap::new(),
+            stacks: Vec::new(),
+            stack_numbers: HashMap::new(),
+            modules,
+        })
+    }
+
+    /// The holder's number.
+    pub(super) fn number(&mut self, owner: Owner) -> Result<u32, Error> {
+        if let Some(number) = self.numbers.get(&owner) {
+            return Ok(*number);
+        }
+        let holder = self.describe(owner)?;
+        let next = self.known.len() as u32;
+        let number = match self.same.get(&holder) {
+            Some(number) => *number,
+            None if self.known.len() < MOST_HOLDERS => {
+                self.known.push(holder);
+                self.same.insert(holder, next);
+                next
+            }
+            None => next - 1,
+        };
+        self.numbers.insert(owner, number);
+        Ok(number)
+    }
+
+    fn describe(&mut self, owner: Owner) -> Result<Holder, Error> {
+        let who = self.run.who(owner.by);
+        let op = who.op_name();
+        let mut frames = Vec::new();
+        for line in who.python.lines.iter().rev() {
+            let text = format!("{} {}:{}", line.function, line.file, line.line);
+            frames.push(self.texts.number(&text) << 2 | FRAME_PYTHON);
+        }
+        if who.is_nameless() {
+            self.native_frames(owner.by, &mut frames)?;
+        }
+        if !op.is_empty() {
+            frames.push(self.texts.number(op) << 2 | FRAME_OP);
+        }
+        let class = class_name(owner.class);
+        if frames.is_empty() {
+            frames.push(self.texts.number(class) << 2 | FRAME_NATIVE);
+        }
+        let next = self.stacks.len() as u32;
+        let stack = *self.stack_numbers.entry(frames.clone()).or_insert(next);
+        if stack == next {
+            self.stacks.push(frames);
+        }
+        Ok(Holder {
+            class: self.texts.number(class),
+            device: owner.device,
+            op: self.texts.number(op),
+            line: self.texts.number(&who.place()),
+            role: self.texts.number(class),
+            stack,
+            counts: owner.class.is_some_and(is_held),
+        })
+    }
+
+    fn native_frames(&mut self, by: Attribution, frames: &mut Vec<u32>) -> Result<(), Error> {
+        if by.stack == 0 {
+            return Ok(());
+        }
+        for address in self.run.reader().stack(by.stack)?.iter().rev() {
+            let place = self.modules.partition_point(|module| module.0 <= *address);
+            let module = place.checked_sub(1).and_then(|place| self.modules.get(place));
+            let text = match module.filter(|module| *address < module.1) {
+                Some((_, _, bias, path)) => format!("{}+{:#x}", base_name(path), address.wrapping_sub(*bias)),
+                None => format!("{address:#x}"),
+            };
+            frames.push(self.texts.number(&text) << 2 | FRAME_NATIVE);
+        }
+        Ok(())
+    }
+}
+
+/// A device.
+#[derive(Debug, Serialize)]
+struct DeviceFacts {
+    number: u8,
+    name: String,
+    total: u64,
+    cap: u64,
+    /// Stretches of its address space in which blocks ever were: start and size.
+    segments: Vec<(u64, u64)>,
+}
+
+/// A mark on the time axis.
+#[derive(Debug, Serialize)]
+struct MarkFacts {
+    entry: usize,
+    kind: Kind,
+    device: u8,
+    given: u64,
+    asked: u64,
+    number: u64,
+    holder: Option<u32>,
+}
+
+/// Everything that the page says in words.
+#[derive(Serialize)]
+pub(super) struct Facts<C> {
+    command: Vec<String>,
+    pid: u32,
+    started_ms: u64,
+    clean_exit: bool,
+    turned_off: Option<String>,
+    counters: weir_journal::reader::Counters,
+    missed: u64,
+    older: u64,
+    before: usize,
+    devices: Vec<DeviceFacts>,
+    marks: Vec<MarkFacts>,
+    verdict: Verdict,
+    texts: Vec<String>,
+    holders: Vec<Holder>,
+    stacks: Vec<Vec<u32>>,
+    columns: C,
+}
+
+impl<C: Serialize> Facts<C> {
+    /// Puts the facts together; `columns` describes the packed numbers.
+    pub(super) fn of(run: &Run, lifetimes: &Lifetimes, mut holders: Holders<'_>, columns: C) -> Result<Self, Error> {
+        let header = run.header();
+        let mut devices = Vec::new();
+        for device in run.all_devices() {
+            devices.push(DeviceFacts {
+                number: device.number,
+                name: device.name.clone(),
+                total: device.total,
+                cap: device.cap,
+                segments: segments(lifetimes, device.number),
+            });
+        }
+        let mut marks = Vec::new();
+        for mark in &lifetimes.marks {
+            let event = &mark.event;
+            let asked_for = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused);
+            let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
+            let holder = if asked_for { Some(holders.number(owner)?) } else { None };
+            marks.push(MarkFacts {
+                entry: mark.entry,
+                kind: event.kind,
+                device: event.device,
+                given: event.given,
+                asked: event.asked,
+                number: event.address & ((1 << 53) - 1),
+                holder,
+            });
+        }
+        Ok(Self {
+            command: header.command.clone(),
+            pid: header.identity.pid,
+            started_ms: header.started.realtime / 1_000_000,
+            clean_exit: header.clean_exit,
+            turned_off: header.turned_off.as_ref().map(|(_, reason)| reason.clone()),
+            counters: header.counters,
+            missed: lifetimes.missed,
+            older: lifetimes.older,
+            before: lifetimes.before,
+            devices,
+            marks,
+            verdict: Verdict::of(run),
+            texts: holders.texts.texts,
+            holders: holders.known,
+            stacks: holders.stacks,
+            columns,
+        })
+    }
+}
+
+/// Where blocks of a device ever were. Neighbours are joined, over wider and wider gaps until few are left.
+fn segments(lifetimes: &Lifetimes, device: u8) -> Vec<(u64, u64)> {
+    let placed = |class: Option<Class>| {
+        class.is_none_or(|class| {
+            matches!(class, Class::Tensor | Class::Imported) || (is_held(class) && class != Class::Overhead)
+        })
+    };
+    let mut ranges: Vec<(u64, u64)> = lifetimes
+        .blocks
+        .iter()
+        .filter(|block| block.owner.device == device && block.given > 0 && placed(block.owner.class))
+        .map(|block| (block.address, block.address.saturating_add(block.given)))
+        .collect();
+    ranges.sort_unstable();
+    let mut gap = 1 << 21;
+    loop {
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in &ranges {
+            match joined.last_mut() {
+                Some(last) if *start <= last.1.saturating_add(gap) => last.1 = last.1.max(*end),
+                _ => joined.push((*start, *end)),
+            }
+        }
+        if joined.len() <= MOST_SEGMENTS || gap >= 1 << 50 {
+            return joined.iter().map(|(start, end)| (*start, end - start)).collect();
+        }
+        ranges = joined;
+        gap *= 4;
+    }
+}

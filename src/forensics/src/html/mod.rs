@@ -1,0 +1,134 @@
+//! `weir report --html`: a journal as one self-contained page. No network, no framework: the page's own style and
+//! script are in `page/`, and the events go along as packed columns that the browser unpacks into typed arrays.
+
+mod facts;
+mod lifetimes;
+mod pack;
+mod verdict;
+
+use std::io::{self, Write};
+
+use weir_journal::reader;
+
+use facts::{Facts, Holders};
+use lifetimes::{Change, Lifetimes, MOST_ENTRIES};
+use pack::Columns;
+
+use crate::Run;
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+/// The script's files, in the order in which they need each other.
+const SCRIPT: [&str; 8] = [
+    include_str!("page/format.js"),
+    include_str!("page/journal.js"),
+    include_str!("page/levels.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/address.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/table.js"),
+    include_str!("page/page.js"),
+];
+
+/// Why a page could not be written.
+#[derive(Debug)]
+pub enum Error {
+    /// The journal could not be read.
+    Journal(reader::Error),
+    /// The page could not be written.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Journal(error) => write!(to, "the journal {error}"),
+            Self::Io(error) => write!(to, "the page cannot be written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<reader::Error> for Error {
+    fn from(error: reader::Error) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Writes the page of a run.
+pub fn write(run: &Run, to: &mut dyn Write) -> Result<(), Error> {
+    let lifetimes = Lifetimes::of(run.reader(), MOST_ENTRIES)?;
+    let mut holders = Holders::new(run)?;
+    let columns = columns(&lifetimes, &mut holders)?;
+    let title = format!("weir: {}", run.command());
+    let facts = Facts::of(run, &lifetimes, holders, columns.described())?;
+    let facts = serde_json::to_string(&facts).map_err(io::Error::other)?;
+    let mut rest = PAGE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        to.write_all(before.as_bytes())?;
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        match name {
+            "title" => to.write_all(markup_free(&title).as_bytes())?,
+            "style" => to.write_all(STYLE.as_bytes())?,
+            "facts" => to.write_all(script_free(&facts).as_bytes())?,
+            "columns" => columns.write(to)?,
+            "script" => SCRIPT.iter().try_for_each(|file| to.write_all(file.as_bytes()))?,
+            _ => return Err(io::Error::other(format!("the page asks for '{name}'")).into()),
+        }
+        rest = after;
+    }
+    to.write_all(rest.as_bytes())?;
+    Ok(to.flush()?)
+}
+
+fn columns(lifetimes: &Lifetimes, holders: &mut Holders<'_>) -> Result<Columns, Error> {
+    let Lifetimes { entries, blocks, host, past, .. } = lifetimes;
+    let mut columns = Columns::default();
+    columns.delta("entry.time", entries.iter().map(|entry| entry.time));
+    columns.delta("entry.seq", entries.iter().map(|entry| entry.seq));
+    // 0 changes nothing, 1 is the birth of the next block, 2 the end of the youngest one, 3 of the one before it …
+    let mut next = lifetimes.before;
+    columns.plain(
+        "entry.change",
+        entries.iter().map(|entry| match entry.change {
+            Change::Mark => 0,
+            Change::Birth => {
+                next += 1;
+                1
+            }
+            Change::End(block) => (next - block) as u64 + 1,
+        }),
+    );
+    columns.delta("block.address", blocks.iter().map(|block| block.address & ((1 << 52) - 1)));
+    columns.plain("block.given", blocks.iter().map(|block| block.given));
+    columns.plain("block.slack", blocks.iter().map(|block| block.given.saturating_sub(block.asked)));
+    let mut numbers = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        numbers.push(u64::from(holders.number(block.owner)?));
+    }
+    columns.plain("block.holder", numbers.into_iter());
+    columns.delta("host.time", host.iter().map(|sample| sample.time));
+    columns.delta("host.resident", host.iter().map(|sample| sample.resident));
+    columns.delta("host.pinned", host.iter().map(|sample| sample.pinned));
+    columns.plain("past.device", past.iter().map(|past| u64::from(past.device)));
+    columns.delta("past.time", past.iter().map(|past| past.time));
+    columns.delta("past.bytes", past.iter().map(|past| past.bytes));
+    Ok(columns)
+}
+
+/// Text that means itself between tags.
+fn markup_free(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// JSON that cannot end the element it stands in: `<` occurs only inside strings, where it may be written as a number.
+fn script_free(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}

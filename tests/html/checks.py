@@ -1,0 +1,386 @@
+"""The tests of the page. Each gets the stage; its name is the sentence that the table shows."""
+from stage import WORK, count, event_of, live_of, press, same_size, settle, size
+
+HOSTILE = "</script><script>window.broken=1</script>"
+
+
+def test_no_request_leaves_the_page_and_nothing_goes_wrong(stage):
+    case = stage.training()
+    page = stage.open(case)
+    for key in ["p", "o", "+", "+", "0"]:
+        press(page, key)
+    page.click("#axis button >> nth=1")
+    settle(page)
+    others = [url for url in page.requests if url != case.page.as_uri() and not url.startswith(("data:", "blob:"))]
+    assert others == [], others
+    assert page.troubles == [], page.troubles
+    refused = page.evaluate("() => fetch('http://127.0.0.1:9/').then(() => 'sent', (error) => error.name)")
+    assert refused == "TypeError", "the page's policy lets requests out"
+
+
+def test_figures_are_those_of_the_journal(stage):
+    for case in [stage.training(), stage.storm()]:
+        page, truth = stage.open(case), case.truth()
+        same_size(page.inner_text("#tile-peak b"), truth["peak"], "peak")
+        same_size(page.inner_text("#tile-end b"), truth["end"], "live at the end")
+        assert count(page.inner_text("#tile-end small")) == truth["end_blocks"]
+        assert count(page.inner_text("#tile-events b")) == truth["events"]
+        assert count(page.inner_text("#tile-ooms b")) == len(truth["ooms"])
+
+
+def test_every_moment_is_that_of_the_journal(stage):
+    for case in [stage.training(), stage.storm(), stage.lapped()]:
+        page = stage.open(case)
+        last = int(page.get_attribute("#scrubber", "max"))
+        shown = []
+        for part in [0.001, 0.13, 0.37, 0.5, 0.81, 0.97, 1]:
+            page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", int(last * part))
+            settle(page)
+            note = page.inner_text("#address-note")
+            shown.append((event_of(page), live_of(page), count(note.split(" live")[0])))
+        truth = case.truth(*[seq for seq, _, _ in shown])
+        for (seq, live, blocks), true in zip(shown, truth["at"]):
+            same_size(live, true["bytes"], f"{case.page.name}, event {seq}")
+            assert blocks == true["blocks"], f"event {seq}: {blocks} blocks, the journal has {true['blocks']}"
+
+
+def test_the_peak_is_found_by_its_button_and_its_key(stage):
+    for case in [stage.training(), stage.storm()]:
+        page, truth = stage.open(case), case.truth()
+        page.click("#to-peak")
+        settle(page)
+        assert event_of(page) == truth["peak_seq"]
+        press(page, "ArrowLeft", 7)
+        assert event_of(page) != truth["peak_seq"]
+        press(page, "p")
+        assert event_of(page) == truth["peak_seq"]
+
+
+def test_out_of_memory_is_told_first_and_marked(stage):
+    case = stage.training()
+    page, truth = stage.open(case), case.truth()
+    assert "out of memory" in page.inner_text("#verdict").lower()
+    assert page.eval_on_selector("#verdict", "(card) => card.getBoundingClientRect().top") < 120
+    # The page opens at the failure.
+    assert event_of(page) == truth["ooms"][0]
+    press(page, "p")
+    page.click("#to-oom")
+    settle(page)
+    assert event_of(page) == truth["ooms"][0] and "OUT OF MEMORY" in page.inner_text("#moment")
+    red = page.evaluate("""() => {
+      const c = document.getElementById('timeline'), d = c.getContext('2d').getImageData(0, 0, c.width, 20).data;
+      let red = 0;
+      for (let i = 0; i < d.length; i += 4) if (d[i] > 150 && d[i + 1] < 90 && d[i + 2] < 110 && d[i + 3] > 200) red++;
+      return red; }""")
+    assert red > 150, f"the flag has {red} red pixels"
+    calm = stage.open(stage.storm())
+    assert calm.is_hidden("#to-oom") and "alarm" not in calm.get_attribute("#verdict", "class")
+
+
+def test_arrow_keys_go_event_by_event(stage):
+    page = stage.open(stage.storm())
+    page.focus("#scrubber")
+    press(page, "Home")
+    assert "before the first event" in page.inner_text("#moment")
+    press(page, "ArrowRight", 5)
+    fifth = event_of(page)
+    press(page, "ArrowRight")
+    assert event_of(page) == fifth + 1
+    press(page, "ArrowLeft", 3)
+    assert event_of(page) == fifth - 2
+    press(page, "Shift+ArrowRight")
+    assert event_of(page) > fifth + 100
+    press(page, "End")
+    assert page.inner_text("#moment").split(" · ")[1].endswith("(last)")
+
+
+def test_a_click_on_the_chart_stops_there(stage):
+    page = stage.open(stage.storm())
+    box = page.locator("#timeline").bounding_box()
+    seen = []
+    for part in [0.2, 0.5, 0.8]:
+        page.mouse.click(box["x"] + box["width"] * part, box["y"] + 150)
+        settle(page)
+        seen.append(event_of(page))
+    assert seen == sorted(seen) and seen[2] - seen[0] > 20000, seen
+
+
+def window_of(page):
+    """First and last event in the window, by the labels of the overview."""
+    return page.evaluate("() => [weir.momentAt(weir.from), weir.momentAt(weir.to)]")
+
+
+def test_a_drag_zooms_in_and_a_double_click_shows_all(stage):
+    page = stage.open(stage.storm())
+    box = page.locator("#timeline").bounding_box()
+    whole = window_of(page)
+    page.mouse.move(box["x"] + 400, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 110, steps=4)
+    page.mouse.move(box["x"] + 600, box["y"] + 120, steps=4)
+    page.mouse.up()
+    settle(page)
+    a, b = window_of(page)
+    share = (b - a) / (whole[1] - whole[0])
+    assert 0.12 < share < 0.22, f"the window is {share:.3f} of the run"
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    settle(page)
+    c, d = window_of(page)
+    assert a <= c and d <= b and d - c < (b - a) * 0.7
+    # Shift+drag moves without changing the width.
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 700, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 100, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    settle(page)
+    e, f = window_of(page)
+    assert e > c and abs((f - e) - (d - c)) < (d - c) * 0.05 + 2
+    page.mouse.dblclick(box["x"] + 500, box["y"] + 100)
+    settle(page)
+    assert window_of(page) == whole
+
+
+def test_the_overview_brushes_and_its_handles_move(stage):
+    page = stage.open(stage.storm())
+    box = page.locator("#overview").bounding_box()
+    whole = window_of(page)
+    y = box["y"] + box["height"] / 2
+
+    def drag(start, to):
+        page.mouse.move(box["x"] + start, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + to, y, steps=6)
+        page.mouse.up()
+        settle(page)
+        return window_of(page)
+
+    a, b = drag(300, 500)
+    assert whole[0] < a < b < whole[1]
+    c, d = drag(400, 500)
+    assert c > a and abs((d - c) - (b - a)) <= 0.05 * (b - a) + 2, "the middle moves the window"
+    e, f = drag(600, 700)
+    assert abs(e - c) <= 2 and f > d, "the right edge widens it"
+    g, h = drag(400, 300)
+    assert g < e and abs(h - f) <= 2, "the left edge widens it"
+
+
+def test_what_is_painted_is_as_high_as_what_is_live(stage):
+    case = stage.storm()
+    page = stage.open(case)
+    page.click("#axis button >> nth=1")
+    page.mouse.move(5, 5)
+    settle(page)
+    # The coloured pixels of a column, as a share of the plot, against the sums at its highest moment.
+    columns = page.evaluate("""() => {
+      const c = document.getElementById('timeline'), p = c.getContext('2d'), back = getComputedStyle(document.documentElement).getPropertyValue('--card');
+      const W = c.width, H = c.height, found = [];
+      for (const part of [0.15, 0.35, 0.55, 0.75, 0.95]) {
+        const x = Math.round(64 + (W - 78) * part), d = p.getImageData(x, 0, 1, H).data;
+        let top = H;
+        for (let y = H - 24; y >= 20; y--) {
+          const [r, g, b] = [d[y * 4], d[y * 4 + 1], d[y * 4 + 2]];
+          if (d[y * 4 + 3] > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 14) top = y; else if (top < H && top - y > 3) break;
+        }
+        const span = weir.to - weir.from, width = W - 78;
+        const a = weir.momentAt(weir.from + span * (x - 64) / width), b = weir.momentAt(weir.from + span * (x - 63) / width);
+        found.push([H - 22 - top, weir.journal.seq[Math.max(0, weir.levels.highest(a, b) - 1)]]);
+      }
+      return found; }""")
+    truth = case.truth(*[int(seq) for _, seq in columns])
+    scales = [height / true["bytes"] for (height, _), true in zip(columns, truth["at"])]
+    assert max(scales) / min(scales) < 1.04, f"pixels a byte differ: {scales}"
+
+
+def test_search_finds_rows_and_their_sums(stage):
+    case = stage.storm()
+    page, truth = stage.open(case), case.truth()
+    page.click("#grouping button[data-value=op]")
+    page.focus("#scrubber")
+    press(page, "End")
+    page.fill("#search", "layer2/")
+    settle(page)
+    rows = page.locator("#table tbody tr")
+    names = [rows.nth(n).locator("td").nth(0).inner_text() for n in range(rows.count())]
+    wanted = {name: sums for name, sums in truth["ops"].items() if "layer2/" in name}
+    assert set(wanted) <= set(names) and all("layer2/" in name for name in names), names
+    for n, name in enumerate(names):
+        cells = [rows.nth(n).locator("td").nth(c).inner_text() for c in (2, 3)]
+        bytes, blocks = truth["ops"].get(name, (0, 0))
+        same_size(cells[0], bytes, name)
+        assert count(cells[1]) == blocks, name
+    page.fill("#search", "MATMUL layer2/")
+    settle(page)
+    assert rows.count() == 1, "every word must be found, in any case"
+    page.fill("#search", "no such thing")
+    settle(page)
+    assert rows.count() == 0 and page.inner_text("#table-note").startswith("0 of")
+
+
+def test_the_table_sorts_by_every_column(stage):
+    page = stage.open(stage.storm())
+    page.click("#grouping button[data-value=op]")
+    settle(page)
+
+    def column(n):
+        rows = page.locator("#table tbody tr")
+        return [rows.nth(row).locator("td").nth(n).inner_text() for row in range(min(20, rows.count()))]
+
+    for name, n, value in [("blocks", 3, count), ("peak", 4, lambda text: size(text)[0]), ("turnover", 7, lambda text: size(text)[0])]:
+        page.click(f"#table th[data-column={name}] button")
+        settle(page)
+        seen = [value(text) for text in column(n)]
+        assert seen == sorted(seen, reverse=True) and seen[0] > seen[-1], f"{name}: {seen}"
+        page.click(f"#table th[data-column={name}] button")
+        settle(page)
+        seen = [value(text) for text in column(n)]
+        assert seen == sorted(seen), f"{name} the other way: {seen}"
+        assert page.get_attribute(f"#table th[data-column={name}]", "aria-sort") == "ascending"
+
+
+def test_rows_add_up_to_what_is_live(stage):
+    case = stage.training()
+    page, truth = stage.open(case), case.truth()
+    page.focus("#scrubber")
+    press(page, "End")
+    for grouping in ["op", "line", "class"]:
+        page.click(f"#grouping button[data-value={grouping}]")
+        settle(page)
+        same_size(page.inner_text("#table-note").split(" · ")[1].replace(" at the cursor", ""), truth["end"], grouping)
+
+
+def test_a_group_that_is_chosen_stands_out(stage):
+    page = stage.open(stage.training())
+    ink = """() => { const c = document.getElementById('timeline'), d = c.getContext('2d').getImageData(80, 40, c.width - 120, c.height - 80).data;
+      let strong = 0; for (let i = 0; i < d.length; i += 4) if (Math.max(d[i], d[i+1], d[i+2]) - Math.min(d[i], d[i+1], d[i+2]) > 60) strong++; return strong; }"""
+    before = page.evaluate(ink)
+    page.click("#legend li >> nth=1 >> button")
+    settle(page)
+    assert page.get_attribute("#legend li:nth-child(2) button", "aria-pressed") == "true"
+    assert page.evaluate(ink) < before * 0.8
+    page.click("#legend li >> nth=1 >> button")
+    settle(page)
+    assert abs(page.evaluate(ink) - before) < before * 0.02
+
+
+def test_the_flame_graph_shows_the_peak_and_looks_into_a_frame(stage):
+    case = stage.storm()
+    page, truth = stage.open(case), case.truth()
+    page.click("#flame-of button[data-value=peak]")
+    settle(page)
+    same_size(page.inner_text("#flame-note").split(" live")[0], truth["peak"], "flame graph of the peak")
+    box = page.locator("#flame").bounding_box()
+    page.mouse.click(box["x"] + 30, box["y"] + 21 * 2 + 10)
+    settle(page)
+    note = page.inner_text("#flame-note")
+    assert "layers.py" in note and "%" in note, note
+    page.mouse.click(box["x"] + 30, box["y"] + 8)
+    settle(page)
+    assert "live at the peak" in page.inner_text("#flame-note")
+    page.focus("#flame")
+    press(page, "ArrowDown", 2)
+    press(page, "Enter")
+    assert "storm.py" in page.inner_text("#flame-note"), page.inner_text("#flame-note")
+
+
+def test_the_address_space_tells_of_the_block_under_the_pointer(stage):
+    page = stage.open(stage.training())
+    press(page, "p")
+    page.hover("#address", position={"x": 20, "y": 8})
+    page.wait_for_selector("#tip:not([hidden])")
+    told = page.inner_text("#tip")
+    assert "0x7f20" in told and "GiB" in told or "MiB" in told, told
+    page.wait_for_function("() => document.getElementById('address-holes').textContent.includes('gap')")
+
+
+def test_themes_switch_and_follow_the_system(stage):
+    case = stage.training()
+    back = "() => getComputedStyle(document.body).backgroundColor"
+    light, dark = stage.open(case, color_scheme="light"), stage.open(case, color_scheme="dark")
+    colours = light.evaluate(back), dark.evaluate(back)
+    assert colours[0] != colours[1], "the system's choice is followed"
+    light.click("#theme button[data-value=dark]")
+    dark.click("#theme button[data-value=light]")
+    settle(light)
+    assert (light.evaluate(back), dark.evaluate(back)) == (colours[1], colours[0])
+    light.click("#theme button[data-value=auto]")
+    assert light.evaluate(back) == colours[0]
+    light.emulate_media(color_scheme="dark")
+    light.wait_for_function(f"(wanted) => ({back})() === wanted", arg=colours[1])
+
+
+def test_hostile_names_are_shown_and_do_nothing(stage):
+    page = stage.open(stage.training())
+    page.click("#grouping button[data-value=op]")
+    page.fill("#search", "window.broken")
+    settle(page)
+    rows = page.locator("#table tbody tr")
+    names = [rows.nth(n).locator("td").nth(0).inner_text() for n in range(rows.count())]
+    assert HOSTILE in names and len(names) == 3, names
+    for n in range(3):
+        rows.nth(n).hover()
+    page.mouse.move(*[page.locator("#flame").bounding_box()[side] + 15 for side in ("x", "y")])
+    assert page.evaluate("() => window.broken") is None
+    assert page.locator("script").count() == 3, "head, facts and the page's own; the columns are taken out"
+    assert page.locator("img").count() == 0 and page.locator("b b").count() == 0
+    assert page.troubles == [], page.troubles
+
+
+def test_a_phone_sees_everything_without_sideways_scrolling(stage):
+    page = stage.open(stage.training(), width=390, height=844, has_touch=True, is_mobile=True)
+    wide = page.evaluate("() => document.documentElement.scrollWidth")
+    assert wide <= 390, f"the page is {wide} pixels wide"
+    for part in ["#timeline", "#overview", "#address", "#flame", "#search"]:
+        box = page.locator(part).bounding_box()
+        assert box["width"] > 150 and box["x"] >= 0 and box["x"] + box["width"] <= 391, (part, box)
+    box = page.locator("#timeline").bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] * 0.4, box["y"] + 100)
+    settle(page)
+    assert "OUT OF MEMORY" not in page.inner_text("#moment")
+    page.screenshot(path=str(WORK / "phone.png"), full_page=True)
+
+
+def test_everything_can_be_reached_and_has_a_name(stage):
+    page = stage.open(stage.training())
+    nameless = page.evaluate("""() => [...document.querySelectorAll('button, input, select, canvas, [role=radiogroup]')]
+      .filter((e) => !e.closest('[hidden]') && e.getAttribute('aria-hidden') !== 'true')
+      .filter((e) => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+      .map((e) => e.outerHTML.slice(0, 80))""")
+    assert nameless == [], nameless
+    page.evaluate("() => document.activeElement.blur()")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("() => document.activeElement.id || document.activeElement.closest('[id]')?.id"))
+    wanted = {"theme", "grouping", "axis", "zoom-in", "timeline", "overview", "scrubber", "to-peak", "address", "flame", "search", "table"}
+    assert wanted <= reached, wanted - reached
+    page.focus("#grouping button[aria-checked=true]")
+    before = page.inner_text("#grouping button[aria-checked=true]")
+    press(page, "ArrowRight")
+    assert page.inner_text("#grouping button[aria-checked=true]") != before
+
+
+def test_the_axis_of_events_shows_the_same_window(stage):
+    page = stage.open(stage.storm())
+    press(page, "+", 3)
+    a, b = window_of(page)
+    page.click("#axis button[data-value=event]")
+    settle(page)
+    c, d = window_of(page)
+    assert abs(a - c) <= 2 and abs(b - d) <= 2
+    press(page, "0")
+    assert window_of(page)[0] == 0
+
+
+def test_pictures_are_taken(stage):
+    for theme in ["light", "dark"]:
+        page = stage.open(stage.training(), color_scheme=theme)
+        page.screenshot(path=str(WORK / f"training-{theme}.png"))
+        page.screenshot(path=str(WORK / f"training-{theme}-whole.png"), full_page=True)
+        page = stage.open(stage.storm(), color_scheme=theme)
+        page.screenshot(path=str(WORK / f"storm-{theme}.png"), full_page=True)
+    for name in ["training-light", "training-dark", "storm-light"]:
+        assert (WORK / f"{name}.png").stat().st_size > 20_000
