@@ -6,6 +6,7 @@ mod doctor;
 mod library;
 mod list;
 mod man;
+mod metrics;
 mod probe;
 mod progress;
 mod record;
@@ -13,6 +14,8 @@ mod replay;
 mod screen;
 mod signals;
 mod tail;
+mod top;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,6 +43,10 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Tell whether a recorded job would have fit into less, or with another allocator
     Replay(replay::Arguments),
+    /// Watch the jobs live: caps, growth, who holds the memory
+    Top(top::Arguments),
+    /// Tell Prometheus what the jobs hold
+    Metrics(metrics::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print or write the manual pages
@@ -60,6 +67,8 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Probe => probe::run(),
     }
 }

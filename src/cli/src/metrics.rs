@@ -1,0 +1,59 @@
+//! `weir metrics`: what the jobs hold, in Prometheus' text format, once or over HTTP. Reads journals and ledgers only.
+
+mod exposition;
+mod server;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::watch::{Show, Watch};
+
+/// Arguments of `weir metrics`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  weir metrics                                answer on http://127.0.0.1:9400/metrics
+  weir metrics --listen 0.0.0.0:9400          for a Prometheus elsewhere; names of operations and lines are then readable there
+  weir metrics --once | grep weir_oom_total")]
+pub(crate) struct Arguments {
+    /// Address and port to answer on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9400")]
+    listen: SocketAddr,
+    /// Print the figures once and end
+    #[arg(long)]
+    once: bool,
+    /// Largest holders told for each job and device; each is a time series of its own
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
+    holders: u16,
+    /// Folder of the journals, instead of WEIR_DIR
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs `weir metrics`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("weir metrics: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> Result<(), String> {
+    let mut watch = Watch::new(arguments.dir.as_deref())?;
+    let holders = usize::from(arguments.holders);
+    let mut figures = move || {
+        let jobs = watch.look(Show::Living);
+        exposition::text(&jobs, watch.unreadable().len(), holders)
+    };
+    if arguments.once {
+        print!("{}", figures());
+        return Ok(());
+    }
+    server::serve(arguments.listen, figures)
+}

@@ -1,0 +1,159 @@
+//! Figures of jobs in Prometheus' text format, version 0.0.4.
+
+use std::fmt::Write;
+
+use crate::watch::{Gpu, Job, Life};
+
+/// Names and their values; names come from jobs, so values are escaped.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &Labels<'_>, value: f64) {
+        self.0.push_str(name);
+        for (place, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"{}\"", if place == 0 { '{' } else { ',' }, escaped(text));
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+        let _ = writeln!(self.0, " {value}");
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// All figures. What has no value (no cap, no growth) has no sample.
+pub(super) fn text(jobs: &[Job], unreadable: usize, holders: usize) -> String {
+    let mut page = Page(String::new());
+    page.family("weir_jobs", "gauge", "Jobs by whether they live.");
+    for (name, life) in
+        [("alive", Life::Alive), ("unknown", Life::Unknown), ("ended", Life::Ended), ("killed", Life::Killed)]
+    {
+        let count = jobs.iter().filter(|job| job.life == life).count();
+        page.sample("weir_jobs", &vec![("life", name)], count as f64);
+    }
+    page.family("weir_unreadable_journals", "gauge", "Files named like a journal that cannot be read.");
+    page.sample("weir_unreadable_journals", &vec![], unreadable as f64);
+    of_jobs(jobs, &mut page);
+    of_gpus(jobs, &mut page);
+    of_holders(jobs, holders, &mut page);
+    page.0
+}
+
+fn of_jobs(jobs: &[Job], page: &mut Page) {
+    page.family("weir_job_info", "gauge", "What the job is; always 1.");
+    for (job, pid) in with_pid(jobs) {
+        let labels =
+            vec![("pid", pid.as_str()), ("command", &job.command), ("group", job.group.as_deref().unwrap_or(""))];
+        page.sample("weir_job_info", &labels, 1.0);
+    }
+    type Figure = (&'static str, &'static str, &'static str, fn(&Job) -> f64);
+    let figures: [Figure; 5] = [
+        ("weir_job_up", "gauge", "1 while the job lives.", |job| {
+            f64::from(u8::from(matches!(job.life, Life::Alive | Life::Unknown)))
+        }),
+        ("weir_job_start_time_seconds", "gauge", "When the recording began, since 1970.", |job| job.started),
+        ("weir_events_total", "counter", "Events recorded.", |job| job.events as f64),
+        ("weir_oom_total", "counter", "Requests for memory that failed.", |job| job.ooms as f64),
+        ("weir_turned_off", "gauge", "1 when weir has turned itself off in the job.", |job| {
+            f64::from(u8::from(job.turned_off.is_some()))
+        }),
+    ];
+    for (name, kind, help, value) in figures {
+        page.family(name, kind, help);
+        for (job, pid) in with_pid(jobs) {
+            page.sample(name, &vec![("pid", &pid)], value(job));
+        }
+    }
+    page.family("weir_last_oom_asked_bytes", "gauge", "Size of the request that failed last, by cause.");
+    for (job, pid) in with_pid(jobs) {
+        if let Some(oom) = &job.last_oom {
+            page.sample("weir_last_oom_asked_bytes", &vec![("pid", &pid), ("cause", &oom.cause)], oom.asked as f64);
+        }
+    }
+}
+
+fn of_gpus(jobs: &[Job], page: &mut Page) {
+    type Figure = (&'static str, &'static str, fn(&Gpu) -> Option<f64>);
+    let figures: [Figure; 11] = [
+        ("weir_gpu_memory_live_bytes", "Memory that the job holds.", |gpu| Some(gpu.live as f64)),
+        ("weir_gpu_memory_charged_bytes", "Physical memory that the job has taken.", |gpu| Some(gpu.charged as f64)),
+        ("weir_gpu_memory_cached_bytes", "Memory that the pool keeps for the next request.", |gpu| {
+            Some(gpu.cached as f64)
+        }),
+        ("weir_gpu_memory_peak_bytes", "The most physical memory the job ever took.", |gpu| Some(gpu.peak as f64)),
+        ("weir_gpu_memory_cap_bytes", "The cap in force.", |gpu| gpu.cap.map(|cap| cap as f64)),
+        ("weir_gpu_memory_total_bytes", "Memory of the device.", |gpu| Some(gpu.total as f64)),
+        ("weir_gpu_memory_group_bytes", "Memory charged to others of the group.", |gpu| Some(gpu.by_others as f64)),
+        ("weir_gpu_blocks", "Allocations that the job holds.", |gpu| Some(gpu.blocks as f64)),
+        ("weir_gpu_waiting_bytes", "Memory that the job waits for at its cap.", |gpu| {
+            Some(gpu.waits_for.unwrap_or(0) as f64)
+        }),
+        ("weir_gpu_growth_bytes_per_second", "Growth over the last minute, where there is some.", |gpu| gpu.growth),
+        ("weir_gpu_full_in_seconds", "Time until the cap is reached at that growth.", |gpu| gpu.full_in),
+    ];
+    for (name, help, value) in figures {
+        page.family(name, "gauge", help);
+        for (job, pid) in with_pid(jobs) {
+            for gpu in &job.gpus {
+                if let Some(value) = value(gpu) {
+                    page.sample(name, &vec![("pid", &pid), ("gpu", &gpu.uuid)], value);
+                }
+            }
+        }
+    }
+}
+
+fn of_holders(jobs: &[Job], most: usize, page: &mut Page) {
+    page.family("weir_holder_bytes", "gauge", "Memory by who asked for it; the largest holders only.");
+    for (job, pid) in with_pid(jobs) {
+        for gpu in &job.gpus {
+            for holder in gpu.holders.iter().take(most) {
+                let class = crate::watch::class_name(holder.class);
+                let labels = vec![
+                    ("pid", pid.as_str()),
+                    ("gpu", &gpu.uuid),
+                    ("line", &holder.line),
+                    ("op", &holder.op),
+                    ("class", class),
+                ];
+                page.sample("weir_holder_bytes", &labels, holder.bytes as f64);
+            }
+        }
+    }
+}
+
+/// One job a process: a process that has two journals (its first one was removed or replaced) is told once, as the newer.
+fn with_pid(jobs: &[Job]) -> impl Iterator<Item = (&Job, String)> {
+    let newest = |job: &&Job| !jobs.iter().any(|other| other.pid == job.pid && other.started > job.started);
+    jobs.iter().filter(newest).map(|job| (job, job.pid.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_end_its_label() {
+        let mut page = Page(String::new());
+        page.sample("x", &vec![("op", "a\"} 7\n# \\")], 1.5);
+        assert_eq!(page.0, "x{op=\"a\\\"} 7\\n# \\\\\"} 1.5\n");
+    }
+
+    #[test]
+    fn no_job_is_a_page_too() {
+        let text = text(&[], 2, 10);
+        assert!(
+            text.contains("weir_jobs{life=\"alive\"} 0\n") && text.contains("weir_unreadable_journals 2\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! `weir top`: the jobs under weir, live, in a terminal. Only reads: jobs do not notice when it comes or goes.
+
+mod screen;
+mod words;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serde_json::json;
+
+use crate::watch::{Show, Watch, now};
+use screen::View;
+
+/// Arguments of `weir top`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  weir top                      all jobs of this user; q leaves, the jobs go on
+  weir top --once               one look, as text
+  weir top --json | jq '.jobs[] | {pid, live: .gpus[0].live}'")]
+pub(crate) struct Arguments {
+    /// Look once and print text; the same when the output is no terminal
+    #[arg(long)]
+    once: bool,
+    /// Look once and print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show jobs that have ended, too
+    #[arg(long)]
+    all: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
+    /// Folder of the journals, instead of WEIR_DIR
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs `weir top`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("weir top: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> Result<(), String> {
+    let mut watch = Watch::new(arguments.dir.as_deref())?;
+    let show = if arguments.all { Show::All } else { Show::Living };
+    if arguments.json {
+        let jobs = watch.look(show);
+        let told = json!({"at": now(), "dir": watch.dir(), "jobs": jobs, "unreadable": watch.unreadable()});
+        println!("{told:#}");
+        return Ok(());
+    }
+    if arguments.once || !io::stdout().is_terminal() {
+        let jobs = watch.look(show);
+        print!("{}", words::page(&jobs, &watch));
+        return Ok(());
+    }
+    if !(0.1..=3600.0).contains(&arguments.interval) {
+        return Err(format!("--interval {}: expected 0.1 to 3600 seconds", arguments.interval));
+    }
+    let mut terminal = ratatui::try_init().map_err(|error| format!("this terminal cannot be used: {error}"))?;
+    let mut view = View::new(show, arguments.interval);
+    let outcome = live(&mut terminal, &mut watch, &mut view);
+    ratatui::restore();
+    outcome.map_err(|error| error.to_string())
+}
+
+/// Looks and draws until the user leaves.
+fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut View) -> io::Result<()> {
+    let mut next = Instant::now();
+    loop {
+        if Instant::now() >= next {
+            if !view.paused {
+                view.take(watch.look(view.show), watch);
+            }
+            next = Instant::now() + Duration::from_secs_f64(view.interval);
+        }
+        terminal.draw(|frame| view.draw(frame))?;
+        if event::poll(next.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => {
+                    if leaves(key) {
+                        return Ok(());
+                    }
+                    if view.press(key.code) {
+                        next = Instant::now();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn leaves(key: KeyEvent) -> bool {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) || (control && key.code == KeyCode::Char('c'))
+}

@@ -1,0 +1,207 @@
+//! Who holds the memory: live allocations summed up by who asked for them.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use weir_journal::reader::{Line, Reader};
+use weir_journal::{Attribution, Class, LiveEntry};
+
+use super::{clean, ending};
+
+/// Names that are kept; a job that makes up new ones without end is told apart no further.
+const MOST_NAMES: usize = 20_000;
+
+/// Somebody who holds memory of a device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Holder {
+    /// TensorFlow operation; may be empty.
+    pub(crate) op: String,
+    /// Python line, `train.py:118 in train_step`; may be empty.
+    pub(crate) line: String,
+    /// What sort of memory.
+    pub(crate) class: Class,
+    /// Bytes live.
+    pub(crate) bytes: u64,
+    /// Allocations live.
+    pub(crate) blocks: u64,
+    /// Change over the time that the job's history covers.
+    pub(crate) change: i64,
+}
+
+impl Holder {
+    /// What to call it, in at most `most` characters: the line, which is short, and the end of the operation's name, else
+    /// what sort of memory it is.
+    pub(crate) fn name(&self, most: usize) -> String {
+        let line = ending(&self.line, most);
+        match (self.line.is_empty(), self.op.is_empty()) {
+            (false, false) => match most.saturating_sub(line.chars().count() + 2) {
+                0..=3 => line,
+                room => format!("{line}  {}", ending(&self.op, room)),
+            },
+            (false, true) => line,
+            (true, false) => ending(&self.op, most),
+            (true, true) => ending(&format!("({}, caller not known)", class_name(self.class)), most),
+        }
+    }
+}
+
+/// A class in words.
+pub(crate) fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Block => "pool block",
+        Class::Device => "device memory",
+        Class::Managed => "managed memory",
+        Class::Array => "array",
+        Class::Handle => "physical handle",
+        Class::Pinned => "pinned host memory",
+        Class::Registered => "registered host memory",
+        Class::Imported => "imported memory",
+        Class::Tensor => "tensor",
+        Class::Overhead => "context and modules",
+        Class::Reservation => "address range",
+        Class::Other => "other memory",
+    }
+}
+
+/// Whether bytes of this class are the job's own on a device, so that none is counted twice: handles lie behind blocks,
+/// tensors lie inside regions, reservations are addresses only.
+pub(crate) fn is_jobs_own(class: Class) -> bool {
+    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor | Class::Pinned | Class::Registered)
+}
+
+/// Names by their numbers in one journal; a number's name never changes.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashMap<(u32, u32), (String, String)>);
+
+impl Names {
+    fn of(&mut self, reader: &Reader, by: Attribution) -> (String, String) {
+        let key = (by.op, by.python);
+        if let Some(known) = self.0.get(&key) {
+            return known.clone();
+        }
+        let op = reader.op(by.op).ok().flatten().map(|op| clean(&op.name)).unwrap_or_default();
+        let line = reader.python(by.python).ok().as_deref().and_then(own_line).map(shown).unwrap_or_default();
+        if self.0.len() < MOST_NAMES && (by.op == 0 || !op.is_empty()) && (by.python == 0 || !line.is_empty()) {
+            self.0.insert(key, (op.clone(), line.clone()));
+        }
+        (op, line)
+    }
+}
+
+/// The innermost line of the user's own code: not of an installed package, not of Python itself.
+fn own_line(lines: &[Line]) -> Option<&Line> {
+    let foreign = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen"];
+    lines.iter().find(|line| !foreign.iter().any(|part| line.file.contains(part))).or(lines.first())
+}
+
+fn shown(line: &Line) -> String {
+    let place = format!("{}:{}", base_name(&line.file), line.line);
+    clean(&if line.function.is_empty() || line.function == "<module>" {
+        place
+    } else {
+        format!("{place} in {}", line.function)
+    })
+}
+
+/// A path without its folders.
+pub(super) fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// A holder without its sums.
+pub(super) type Key = (u8, String, String, Class);
+
+/// Bytes and blocks by device and holder. What lies inside a region of TensorFlow's own allocator is counted for who
+/// asked for it, and only the rest of the region for who asked for the region.
+pub(super) fn sums<'a>(
+    live: impl Iterator<Item = &'a LiveEntry> + Clone,
+    reader: &Reader,
+    names: &mut Names,
+) -> HashMap<Key, (u64, u64)> {
+    let inside = tensors_by_region(live.clone());
+    // First by number, which is cheap, then by name: different numbers may have one name.
+    let mut by_number: HashMap<(u8, Attribution, Class), (u64, u64)> = HashMap::new();
+    for entry in live.filter(|entry| is_jobs_own(entry.class) || entry.class == Class::Tensor) {
+        let by = Attribution { stack: 0, ..entry.by };
+        let sum = by_number.entry((entry.device, by, entry.class)).or_default();
+        let within = inside.get(&(entry.device, entry.address)).filter(|_| entry.class != Class::Tensor);
+        sum.0 += entry.given.saturating_sub(within.copied().unwrap_or(0));
+        sum.1 += 1;
+    }
+    let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
+    for ((device, by, class), (bytes, blocks)) in by_number {
+        let (op, line) = names.of(reader, by);
+        let sum = sums.entry((device, op, line, class)).or_default();
+        sum.0 += bytes;
+        sum.1 += blocks;
+    }
+    sums
+}
+
+/// Bytes of tensors inside each region, by the region's device and address.
+fn tensors_by_region<'a>(live: impl Iterator<Item = &'a LiveEntry> + Clone) -> HashMap<(u8, u64), u64> {
+    let mut inside = HashMap::new();
+    let tensors: Vec<_> = live.clone().filter(|entry| entry.class == Class::Tensor).collect();
+    if tensors.is_empty() {
+        return inside;
+    }
+    let mut regions: Vec<_> = live.filter(|entry| is_jobs_own(entry.class)).collect();
+    regions.sort_by_key(|entry| (entry.device, entry.address));
+    for tensor in tensors {
+        let after = regions.partition_point(|r| (r.device, r.address) <= (tensor.device, tensor.address));
+        let region = after.checked_sub(1).and_then(|place| regions.get(place));
+        if let Some(region) = region.filter(|region| {
+            region.device == tensor.device && tensor.address < region.address.saturating_add(region.given)
+        }) {
+            *inside.entry((region.device, region.address)).or_default() += tensor.given;
+        }
+    }
+    inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(file: &str, function: &str, line: u32) -> Line {
+        Line { file: file.into(), function: function.into(), line }
+    }
+
+    #[test]
+    fn the_users_line_is_found_below_the_packages() {
+        let lines = [
+            line("/v/lib/python3.11/site-packages/keras/x.py", "call", 9),
+            line("/home/u/train.py", "step", 118),
+            line("/home/u/main.py", "<module>", 3),
+        ];
+        assert_eq!(own_line(&lines).map(shown).unwrap(), "train.py:118 in step");
+        assert_eq!(own_line(&lines[..1]).map(shown).unwrap(), "x.py:9 in call");
+        assert_eq!(own_line(&lines[2..]).map(shown).unwrap(), "main.py:3");
+    }
+
+    #[test]
+    fn a_region_counts_only_what_no_tensor_of_it_has() {
+        let entry = |class, address, given| LiveEntry {
+            address,
+            given,
+            asked: given,
+            class,
+            device: 0,
+            stream: 0,
+            birth: 0,
+            time: 0,
+            thread: 0,
+            by: Attribution::default(),
+        };
+        let live = [
+            entry(Class::Device, 1000, 500),
+            entry(Class::Device, 5000, 100),
+            entry(Class::Tensor, 1000, 100),
+            entry(Class::Tensor, 1400, 50),
+            entry(Class::Tensor, 9000, 7),
+        ];
+        let inside = tensors_by_region(live.iter());
+        assert_eq!(inside.get(&(0, 1000)), Some(&150));
+        assert_eq!(inside.get(&(0, 5000)), None);
+    }
+}

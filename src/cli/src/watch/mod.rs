@@ -1,0 +1,201 @@
+//! What the jobs under weir hold right now, for `weir top` and `weir metrics`: journals tell who holds what, ledgers tell
+//! what is charged and capped. Only reads; a job does not notice that it is watched.
+
+mod history;
+mod holders;
+mod job;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_ledger::control::{self, Target};
+use weir_ledger::place::Place;
+
+pub(crate) use holders::class_name;
+pub(crate) use job::{Gpu, Job, Life};
+
+/// Journals looked at in one folder; the newest ones count.
+const MOST_JOURNALS: usize = 512;
+
+/// What a ledger says of one process on one device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Charge {
+    /// Bytes charged to the process.
+    pub(crate) charged: u64,
+    /// The most that ever was.
+    pub(crate) peak: u64,
+    /// The cap in force, shared with the group if there is one.
+    pub(crate) cap: Option<u64>,
+    /// Bytes charged to other processes of the group.
+    pub(crate) by_others: u64,
+    /// Bytes the process waits for.
+    pub(crate) waits_for: Option<u64>,
+    /// The group.
+    pub(crate) group: Option<String>,
+}
+
+/// Charges by process and device.
+pub(crate) type Charges = HashMap<(u32, [u8; 16]), Charge>;
+
+/// Which jobs are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Those that live, and those that ended since the watch began.
+    Living,
+    /// All that left a journal.
+    All,
+}
+
+/// Watches the jobs of one folder.
+pub(crate) struct Watch {
+    dir: PathBuf,
+    place: Place,
+    known: HashMap<PathBuf, job::Watched>,
+    /// Files that cannot be read, with the reason, so that each is told once.
+    unreadable: Vec<String>,
+}
+
+impl Watch {
+    /// The folder that the variables name, or the one given.
+    pub(crate) fn new(dir: Option<&Path>) -> Result<Self, String> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let weir_dir = dir.map(|dir| dir.to_string_lossy().into_owned()).or_else(|| variable("WEIR_DIR"));
+        let place = Place::from_variables(weir_dir.as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
+        let dir = weir_dir.map(PathBuf::from).or_else(weir_journal::default_dir);
+        let dir = dir.ok_or("no folder for journals: set WEIR_DIR or HOME")?;
+        Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
+    }
+
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Files with a journal's name that cannot be read, and why.
+    pub(crate) fn unreadable(&self) -> &[String] {
+        &self.unreadable
+    }
+
+    /// Looks at every job: those that live first, then the newest.
+    pub(crate) fn look(&mut self, show: Show) -> Vec<Job> {
+        let now = now();
+        let charges = self.charges();
+        let paths = self.journals();
+        let there: HashSet<&PathBuf> = paths.iter().collect();
+        self.known.retain(|path, _| there.contains(path));
+        self.unreadable.clear();
+        let mut jobs = Vec::new();
+        for path in &paths {
+            if !self.known.contains_key(path) {
+                match job::Watched::open(path, now) {
+                    Ok(watched) => self.known.insert(path.clone(), watched),
+                    Err(error) => {
+                        self.unreadable.push(format!("{} {error}", path.display()));
+                        continue;
+                    }
+                };
+            }
+            let Some(watched) = self.known.get_mut(path) else { continue };
+            if show == Show::All || watched.lived() {
+                match watched.look(now, &charges) {
+                    Ok(job) => jobs.push(job),
+                    Err(error) => self.unreadable.push(format!("{} {error}", path.display())),
+                }
+            }
+        }
+        jobs.sort_by(|a, b| {
+            let order = |job: &Job| (job.life != Life::Alive, -job.started);
+            order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        jobs
+    }
+
+    fn journals(&self) -> Vec<PathBuf> {
+        // A folder that others may write to is not used itself, but its sub-folder of this user.
+        let own = self.dir.join(format!("weir-{}", user()));
+        let mut found: Vec<PathBuf> = [self.dir.as_path(), own.as_path()]
+            .into_iter()
+            .filter_map(|dir| std::fs::read_dir(dir).ok())
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "weir"))
+            .collect();
+        // The name begins with the second of its making.
+        found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+        found.truncate(MOST_JOURNALS);
+        found
+    }
+
+    fn charges(&self) -> Charges {
+        let mut charges = Charges::new();
+        for visit in control::list(&self.place) {
+            let group = match &visit.target {
+                Target::Group(name) => Some(name.clone()),
+                Target::Process(_) => None,
+            };
+            for device in visit.devices() {
+                for holding in &device.holdings {
+                    let charge = Charge {
+                        charged: holding.charged,
+                        peak: holding.peak,
+                        cap: device.cap,
+                        by_others: device.used.saturating_sub(holding.charged),
+                        waits_for: holding.waits_for,
+                        group: group.clone(),
+                    };
+                    charges.insert((holding.pid, device.uuid), charge);
+                }
+            }
+        }
+        charges
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn user() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").map_or(0, |meta| meta.uid())
+}
+
+/// Text from a journal, safe for a terminal and of bounded length: names come from the job and may hold anything.
+pub(crate) fn clean(text: &str) -> String {
+    const MOST: usize = 300;
+    let bad = |c: char| {
+        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().take(MOST).map(|c| if bad(c) { '·' } else { c }).collect()
+}
+
+/// The end of a text, which says more than its beginning, in at most `most` characters.
+pub(crate) fn ending(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most || most == 0 {
+        return text.chars().take(most).collect();
+    }
+    let tail: String = text.chars().skip(count + 1 - most).collect();
+    format!("…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(clean("a\x1b[2Jb\nc\u{202e}d"), "a·[2Jb·c·d");
+        assert_eq!(clean(&"x".repeat(1000)).chars().count(), 300);
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(ending("abc", 3), "abc");
+        assert_eq!(ending("gradient_tape/x/MatMul", 7), "…MatMul");
+        assert_eq!(ending("abc", 0), "");
+    }
+}
