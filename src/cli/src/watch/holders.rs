@@ -128,6 +128,16 @@ pub(super) fn sums<'a>(
     sums
 }
 
+/// The holders of these allocations, largest first.
+pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<Holder> {
+    let sums = sums(live.iter(), reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
+    let mut holders: Vec<_> = sums
+        .map(|((_, op, line, class), (bytes, blocks))| Holder { op, line, class, bytes, blocks, change: 0 })
+        .collect();
+    holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.op).cmp(&(&b.line, &b.op))));
+    holders
+}
+
 /// Bytes of tensors inside each region, by the region's device and address.
 fn tensors_by_region<'a>(live: impl Iterator<Item = &'a LiveEntry> + Clone) -> HashMap<(u8, u64), u64> {
     let mut inside = HashMap::new();

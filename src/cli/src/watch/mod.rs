@@ -13,7 +13,7 @@ use weir_forensics::runs;
 use weir_ledger::control::{self, Target};
 use weir_ledger::place::Place;
 
-pub(crate) use holders::class_name;
+pub(crate) use holders::{Holder, class_name, holders_of};
 pub(crate) use job::{Gpu, Job, Life};
 
 /// Journals looked at in one folder; the newest ones count.
