@@ -2,8 +2,7 @@
 //!
 //! A value that cannot be honoured is one line on standard error that names the variable, and the
 //! job then runs without weir's effect; with `WEIR_STRICT=1` its cuInit fails instead. That holds for
-//! a misspelt variable and for a feature that this build does not have, too: a cap that is silently
-//! not there would be worse than a failure.
+//! a misspelt variable, too: a cap that is silently not there would be worse than a failure.
 
 use crate::caps::terms::Terms;
 use crate::recorder::settings::Settings;
@@ -44,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) caps: Terms,
     /// What is written down.
     pub(crate) journal: Settings,
+    /// Leave TensorFlow's own allocator in charge.
+    pub(crate) keep_tensorflow: bool,
     /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Every known setting, for `weir doctor`.
@@ -67,23 +68,12 @@ enum Values {
     /// Anything; only a build with faults or mutations reads it.
     #[cfg(any(feature = "faults", feature = "pool-mutations"))]
     Any,
-    /// Its feature is not in this build: only the values that ask for nothing are possible.
-    NotBuilt { feature: &'static str, nothing: &'static [&'static str] },
 }
 
 struct Known {
     name: &'static str,
     default: &'static str,
     values: Values,
-}
-
-const fn not_built(
-    name: &'static str,
-    default: &'static str,
-    feature: &'static str,
-    nothing: &'static [&'static str],
-) -> Known {
-    Known { name, default, values: Values::NotBuilt { feature, nothing } }
 }
 
 /// Every variable of the library.
@@ -100,7 +90,7 @@ static KNOWN: &[Known] = &[
     Known { name: "WEIR_RING", default: "1M,150000", values: Values::Journal(Settings::read_ring) },
     Known { name: "WEIR_STACKS", default: "sampled", values: Values::Journal(Settings::read_stacks) },
     Known { name: "WEIR_OOM_TEXT", default: "on", values: Values::Journal(Settings::read_oom_text) },
-    not_built("WEIR_TF_ALLOCATOR", "keep", "the choice of TensorFlow's allocator", &["keep"]),
+    Known { name: "WEIR_TF_ALLOCATOR", default: "pool", values: Values::Words(&["pool", "keep"]) },
     #[cfg(feature = "pool-mutations")]
     Known { name: "WEIR_POOL_MUTATION", default: "", values: Values::Any },
     #[cfg(feature = "faults")]
@@ -171,11 +161,9 @@ impl Config {
                         self.refuse(known.name, value, &why);
                     }
                 }
-                Values::NotBuilt { feature, nothing } if !nothing.contains(&&*text) => {
-                    self.refuse(known.name, value, &format!("{feature} is not available in this build"));
-                }
                 _ => match known.name {
                     "WEIR_STRICT" => self.strict = text == "1",
+                    "WEIR_TF_ALLOCATOR" => self.keep_tensorflow = text == "keep",
                     "WEIR_DIR" => self.dir = Some(PathBuf::from(value)),
                     _ => {}
                 },
@@ -233,22 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_is_not_built_is_never_silently_accepted() {
-        for (name, value) in [("WEIR_ON_CAP", "spill"), ("WEIR_TF_ALLOCATOR", "pool")] {
-            let problems = read(&[(name, value)]).problems;
-            assert_eq!(problems.len(), 1, "{name}");
-            assert!(
-                problems
-                    .iter()
-                    .all(|p| p.starts_with(&format!("{name}={value}: ")) && p.contains("not available in this build")),
-                "{problems:?}"
-            );
-        }
-        let nothing = [("WEIR_POOL", "off"), ("WEIR_TF_ALLOCATOR", "keep")];
-        assert!(read(&nothing).problems.is_empty());
-    }
-
-    #[test]
     fn bad_values_and_misspelt_names_are_named_in_one_line() {
         for (name, value, why) in [
             ("WEIR_STRICT", "yes", "must be 0 or 1"),
@@ -260,6 +232,7 @@ mod tests {
             ("WEIR_GROUP", "a/b", "a character that"),
             ("WEIR_ON_CAP", "wait", "how long"),
             ("WEIR_WARN", "200%", "more than 100%"),
+            ("WEIR_TF_ALLOCATOR", "bfc", "must be pool or keep"),
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
             ("WEIR_JOURNAL", "yes", "must be on or off"),
             ("WEIR_KEEP", "many", "not a number of journals"),

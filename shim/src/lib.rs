@@ -40,3 +40,4 @@ mod recorder;
 mod served;
 mod status;
 mod surroundings;
+mod tensorflow;

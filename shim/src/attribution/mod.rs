@@ -1,8 +1,14 @@
-//! Who asks for memory: the native stack of the calling thread, by the rule of `WEIR_STACKS`.
+//! Who asks for memory: TensorFlow's operation, the Python lines, and the native stack of the calling thread.
 //!
-//! Always for calls into the driver and for shortages, which are rare and dear; for requests that the pool answers by
-//! itself once in so many bytes. Asked on the way of every request: a few instructions where no stack is due.
+//! Operation and lines on every event: a few dozen nanoseconds once they have been seen. The stack by the rule of
+//! `WEIR_STACKS`: always for calls into the driver and for shortages, which are rare and dear; for requests that the pool
+//! answers by itself once in so many bytes.
 
+pub(crate) mod cache;
+pub(crate) mod memory;
+pub(crate) mod python;
+
+use crate::tensorflow;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU8, Ordering};
 use weir_journal::{Attribution, Journal, Walk};
@@ -43,6 +49,11 @@ thread_local! {
 
 /// Sets when stacks are taken; at the making of the journal, when allocating is fine.
 pub(crate) fn begin(stacks: Stacks) {
+    // A forked child's journal is another one: what was interned before means nothing in it.
+    python::forget();
+    tensorflow::forget();
+    python::begin();
+    tensorflow::begin();
     if stacks != Stacks::Off {
         weir_journal::prepare_unwinding();
     }
@@ -53,7 +64,19 @@ pub(crate) fn begin(stacks: Stacks) {
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
     let stack = if due(what) { stack(journal) } else { 0 };
-    Attribution { stack, op: 0, python: 0 }
+    let running = tensorflow::here(journal);
+    // A node of a graph was made by Python earlier, whoever runs it now; all else is asked for by the lines of the moment.
+    let python = match &running {
+        Some(node) if node.is_node => or_else(node.node_lines(), || python::here(journal)),
+        Some(node) => or_else(python::here(journal), || node.node_lines()),
+        None => python::here(journal),
+    };
+    Attribution { stack, op: running.map_or(0, |running| running.op), python }
+}
+
+#[inline]
+fn or_else(id: u32, other: impl FnOnce() -> u32) -> u32 {
+    if id == 0 { other() } else { id }
 }
 
 #[inline]

@@ -2,7 +2,7 @@
 
 use crate::export::signature;
 use crate::guard::Call;
-use crate::{caps, job};
+use crate::{caps, job, tensorflow};
 use core::ffi::c_uint;
 use weir_cuda::CUresult;
 
@@ -15,6 +15,9 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
     }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(flags) });
+    if result == CUresult::CUDA_SUCCESS {
+        tensorflow::begin();
+    }
     let config = job::get().map(|job| &job.config).filter(|_| result == CUresult::CUDA_SUCCESS);
     config.and_then(caps::begin).unwrap_or(result)
 }

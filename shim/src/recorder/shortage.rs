@@ -14,7 +14,7 @@ use weir_journal::{Class, Failure, Outcome, Situation};
 const HOLES: usize = 4096;
 
 /// The job is told that there is no memory for a request. Makes system calls: it is rare.
-pub(super) fn tell(recorder: &Recorder, ordinal: i32, class: Class, stream: u16, asked: u64) {
+pub(crate) fn tell(recorder: &Recorder, ordinal: i32, class: Class, stream: u16, asked: u64) {
     let _kept = surroundings::Errno::keep();
     let journal = &recorder.journal;
     journal.sample_host(0);

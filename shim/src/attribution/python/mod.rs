@@ -1,0 +1,269 @@
+//! The Python lines of the thread that asks, without the interpreter's lock.
+//!
+//! A thread that is inside a C function cannot change its own frames, and a frame keeps its code object alive: so the
+//! thread may read them, though nobody else may. Nothing of Python's is called but the function that tells a thread's
+//! own state. Each layout is first read through the kernel, many times, and checked against the types that the
+//! interpreter exports; only then directly. Where anything does not fit, there are no Python lines, and all else goes on.
+
+mod chain;
+mod layout;
+mod lines;
+mod text;
+
+use super::cache::{Cache, mix};
+use super::memory::{Careful, Direct, Memory, Trust};
+use crate::linker;
+use chain::{Frames, choose};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use layout::{At, Layout, OBJECT_TYPE};
+use weir_journal::{Journal, PYTHON_DEPTH};
+
+/// The interpreter of this process.
+pub(crate) struct Python {
+    layout: Layout,
+    this_thread: unsafe extern "C" fn() -> *mut c_void,
+    finalising: Option<unsafe extern "C" fn() -> c_int>,
+    types: Types,
+    trust: Trust,
+}
+
+/// Addresses of the interpreter's types, by which an object is recognised.
+pub(crate) struct Types {
+    code: usize,
+    text: usize,
+    bytes: usize,
+}
+
+static PYTHON: AtomicPtr<Python> = AtomicPtr::new(core::ptr::null_mut());
+/// From a whole chain of frames to the journal's id of its lines.
+static CHAINS: Cache<2048> = Cache::new();
+/// From one frame's place to the journal's id of its line, and what sort of file it is in.
+static LINES: Cache<2048> = Cache::new();
+
+/// Where a frame is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Frame {
+    code: usize,
+    /// What the frame says: a number of units, or an address.
+    at: usize,
+    /// First line and table of the code object: another one at the same address is told by these.
+    stamp: u64,
+}
+
+/// Looks for an interpreter in this process; to be called when CUDA is initialised. Takes the loader's lock.
+pub(crate) fn begin() {
+    if !PYTHON.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    let Some(python) = find() else {
+        return;
+    };
+    let python = Box::into_raw(Box::new(python));
+    let null = core::ptr::null_mut();
+    if PYTHON.compare_exchange(null, python, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: made above, and nobody else has seen it.
+        drop(unsafe { Box::from_raw(python) });
+    }
+}
+
+fn find() -> Option<Python> {
+    let symbol = |name: &CStr| {
+        let address = linker::lookup(libc::RTLD_DEFAULT, name);
+        linker::clear_error();
+        (address != 0).then_some(address)
+    };
+    let version = symbol(c"Py_GetVersion")?;
+    // SAFETY: Py_GetVersion has this type, needs no lock, and its text is never freed.
+    let version = unsafe { CStr::from_ptr(core::mem::transmute::<usize, extern "C" fn() -> *const c_char>(version)()) };
+    let minor = minor_version(version.to_str().ok()?)?;
+    let layout = layout::of(minor, symbol(c"_PyRuntime").unwrap_or(0))?;
+    #[cfg(feature = "faults")]
+    let layout = layout.mistaken();
+    let this_thread = symbol(c"PyGILState_GetThisThreadState")?;
+    let finalising = symbol(c"Py_IsFinalizing").or_else(|| symbol(c"_Py_IsFinalizing"));
+    Some(Python {
+        layout,
+        // SAFETY: that is the function's type.
+        this_thread: unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> *mut c_void>(this_thread) },
+        // SAFETY: that is the function's type.
+        finalising: finalising.map(|f| unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(f) }),
+        types: Types {
+            code: symbol(c"PyCode_Type")?,
+            text: symbol(c"PyUnicode_Type")?,
+            bytes: symbol(c"PyBytes_Type")?,
+        },
+        trust: Trust::new(),
+    })
+}
+
+/// The minor version in a text such as `3.11.7 (main, …)`; builds without the interpreter's lock have none.
+fn minor_version(text: &str) -> Option<u32> {
+    let rest = text.strip_prefix("3.")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    if text.contains("free-threading") { None } else { digits.parse().ok() }
+}
+
+/// The journal's id of the calling thread's Python lines; 0 where there are none.
+#[inline]
+pub(crate) fn here(journal: &Journal) -> u32 {
+    // SAFETY: a non-null pointer comes from `begin`, which leaks what it points to.
+    match unsafe { PYTHON.load(Ordering::Acquire).as_ref() } {
+        Some(python) if !python.trust.is_refused() => python.lines_of_this_thread(journal),
+        _ => 0,
+    }
+}
+
+/// Forgets the ids of a journal that is no more.
+pub(crate) fn forget() {
+    CHAINS.clear();
+    LINES.clear();
+}
+
+impl Python {
+    #[inline]
+    fn lines_of_this_thread(&self, journal: &Journal) -> u32 {
+        // SAFETY: both functions may be called at any time, with or without the lock.
+        let thread = unsafe {
+            // A daemon thread's state is freed under its feet at the end.
+            if self.finalising.is_some_and(|finalising| finalising() != 0) {
+                return 0;
+            }
+            (self.this_thread)() as usize
+        };
+        if thread == 0 {
+            return 0;
+        }
+        let mut frames = Frames::new();
+        if self.trust.is_earned() {
+            // SAFETY: the layout has been seen to fit often enough.
+            self.walk(&unsafe { Direct::new() }, thread, &mut frames);
+        } else {
+            match self.walk(&Careful, thread, &mut frames) {
+                // A thread may be between two frames of Python's; that tells nothing.
+                Some(0) => return 0,
+                Some(_) if frames.iter().all(|frame| self.is_sound(frame)) => self.trust.confirm(),
+                _ => {
+                    self.trust.refuse();
+                    return 0;
+                }
+            }
+        }
+        match frames.hash() {
+            None => 0,
+            Some(hash) => CHAINS.get(hash).unwrap_or_else(|| {
+                let id = self.intern(journal, &frames);
+                if id != 0 {
+                    CHAINS.put(hash, id);
+                }
+                id
+            }),
+        }
+    }
+
+    /// Collects the thread's frames, innermost first, and tells how many; `None` if something is not as it should be.
+    #[inline(always)]
+    fn walk(&self, memory: &impl Memory, thread: usize, to: &mut Frames) -> Option<usize> {
+        let layout = &self.layout;
+        let mut frame = memory.word(thread.checked_add(layout.thread_frame)?)?;
+        if let Some(offset) = layout.record_frame {
+            frame = memory.word(frame.checked_add(offset)?)?;
+        }
+        let mut count = 0;
+        for _ in 0..DEEPEST {
+            if frame == 0 {
+                return Some(count);
+            }
+            let code = memory.word(frame.checked_add(layout.frame_code)?)?;
+            // A frame of the interpreter's own stands for no code, or for none that is Python's.
+            if code != 0 && memory.word(code.checked_add(OBJECT_TYPE)?)? == self.types.code {
+                let at = frame.checked_add(layout.frame_at)?;
+                let at = match layout.at {
+                    At::Index(_) => memory.int(at)? as usize,
+                    At::Pointer(_) => memory.word(at)?,
+                };
+                let table = memory.word(code.checked_add(layout.code_table)?)? as u64;
+                let stamp = table << 20 ^ memory.int(code.checked_add(layout.code_first_line)?)? as u64;
+                if !to.add(Frame { code, at, stamp }) {
+                    return Some(count);
+                }
+                count += 1;
+            }
+            frame = memory.word(frame.checked_add(layout.frame_previous)?)?;
+        }
+        // Deeper than Python itself allows: a ring.
+        None
+    }
+
+    /// Whether a frame's code object has what a code object has. Reads through the kernel.
+    fn is_sound(&self, frame: &Frame) -> bool {
+        self.place_of(frame).is_some()
+    }
+
+    /// File, function and line of a frame. Reads through the kernel.
+    fn place_of(&self, frame: &Frame) -> Option<(text::Text, text::Text, u32)> {
+        let layout = &self.layout;
+        let part = |offset: usize| Careful.word(frame.code.checked_add(offset)?);
+        let text = |object| text::read(object, self.types.text, layout.text_headers);
+        let file = text(part(layout.code_file)?)?;
+        let function = text(part(layout.code_name)?)?;
+        let first = i64::from(Careful.int(frame.code.checked_add(layout.code_first_line)?)?);
+        let at = match layout.at {
+            At::Index(unit) => (frame.at as i32 as i64).saturating_mul(unit as i64),
+            At::Pointer(start) => frame.at.wrapping_sub(frame.code).wrapping_sub(start) as i64,
+        };
+        // Before its first instruction a frame is at -1 or one unit before its code.
+        let (table, size) = text::bytes(part(layout.code_table)?, self.types.bytes)?;
+        let sound = (0..=MOST_LINES).contains(&first) && (-8..1 << 31).contains(&at);
+        let mut bytes = text::Stream::new(table, size);
+        let line = lines::line_at(layout.table, first, at.max(0), &mut || bytes.next());
+        let line = line.filter(|line| (0..=MOST_LINES).contains(line)).unwrap_or(first);
+        (sound && !bytes.is_broken()).then_some((file, function, line as u32))
+    }
+
+    #[cold]
+    fn intern(&self, journal: &Journal, frames: &Frames) -> u32 {
+        let mut lines = [0; chain::DEPTH];
+        let mut count = 0;
+        for (frame, slot) in frames.iter().zip(&mut lines) {
+            let hash = mix(mix(frame.code as u64, frame.at as u64), frame.stamp);
+            *slot = LINES.get(hash).unwrap_or_else(|| {
+                let Some((file, function, line)) = self.place_of(frame) else {
+                    return 0;
+                };
+                let id = journal.line(file.as_str(), function.as_str(), line);
+                let value = if id == 0 { 0 } else { chain::tagged(id, file.as_str()) };
+                if value != 0 {
+                    LINES.put(hash, value);
+                }
+                value
+            });
+            count += 1;
+        }
+        let mut chosen = [0; PYTHON_DEPTH];
+        let chosen = choose(lines.get(..count).unwrap_or_default(), &mut chosen);
+        journal.python(chosen)
+    }
+}
+
+/// More frames than any sane recursion limit.
+const DEEPEST: usize = 100_000;
+/// More lines than any file has.
+const MOST_LINES: i64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_off_the_text() {
+        assert_eq!(minor_version("3.11.7 (main, Dec 8 2023) [GCC 12.2.0]"), Some(11));
+        assert_eq!(minor_version("3.13.0 experimental free-threading build (main)"), None);
+        assert_eq!(minor_version("3.9.18+"), Some(9));
+        assert_eq!(minor_version("2.7.18"), None);
+        assert_eq!(minor_version(""), None);
+        assert_eq!(layout::of(14, 0), None);
+        assert_eq!(layout::of(13, 0), None);
+        assert!(layout::of(9, 0).is_some());
+    }
+}

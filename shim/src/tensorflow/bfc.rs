@@ -1,0 +1,194 @@
+//! Tensors inside the regions that TensorFlow's own allocator (BFC) holds.
+//!
+//! BFC takes large regions from the driver and cuts tensors out of them by itself, so the driver's functions never see a
+//! tensor. But its allocating functions are virtual and exported: the slots of its function tables are filled by name,
+//! and a preloaded library comes first. Each call goes on to the function of the library that the allocator's own table
+//! lies in; what was cut out is written down.
+
+use super::loaded;
+use crate::attribution::{self, What};
+use crate::recorder::{self, shortage};
+use crate::served::real::{self, done};
+use crate::{elf, guard, linker, served};
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use weir_cuda::{CUmemorytype, CUpointer_attribute};
+use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN};
+
+type Allocate = unsafe extern "C-unwind" fn(*mut c_void, usize, usize, *const bool) -> *mut c_void;
+type Deallocate = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
+
+const ALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE";
+const DEALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator13DeallocateRawEPv";
+
+/// `tsl::BFCAllocator::AllocateRaw(alignment, bytes, attributes)`; the attributes begin with whether to try again.
+#[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE"))]
+unsafe extern "C-unwind" fn allocate(
+    allocator: *mut c_void,
+    alignment: usize,
+    bytes: usize,
+    attributes: *const bool,
+) -> *mut c_void {
+    let real = real_of(allocator, 0);
+    if real == 0 {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the address is that of the real function of this name; the arguments are the caller's own.
+    let tensor = unsafe { core::mem::transmute::<usize, Allocate>(real)(allocator, alignment, bytes, attributes) };
+    if recorder::open().is_some() {
+        // SAFETY: a reference of the caller's, whose first byte is a flag.
+        let retried = unsafe { attributes.cast::<u8>().read() } != 0;
+        guard::run("BFCAllocator::AllocateRaw", || allocated(allocator, bytes as u64, tensor as u64, retried));
+    }
+    tensor
+}
+
+/// `tsl::BFCAllocator::DeallocateRaw(pointer)`.
+#[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator13DeallocateRawEPv"))]
+unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_void) {
+    if let Some(recorder) = recorder::open().filter(|_| known_device(allocator).is_some()) {
+        guard::run("BFCAllocator::DeallocateRaw", || {
+            // Before the allocator can hand the address out again.
+            let ticket = recorder.journal.begin_free(tensor as u64, Class::Tensor);
+            if ticket.entry().is_some() {
+                ticket.freed(STREAM_UNKNOWN);
+            }
+        });
+    }
+    let real = real_of(allocator, 1);
+    if real != 0 {
+        // SAFETY: as above.
+        unsafe { core::mem::transmute::<usize, Deallocate>(real)(allocator, tensor) };
+    }
+}
+
+fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
+    let device = match (known_device(allocator), tensor) {
+        (Some(device), _) => device,
+        (None, 0) => return,
+        (None, tensor) => match learn_device(allocator, tensor) {
+            Some(device) => device,
+            None => return,
+        },
+    };
+    let Some(recorder) = recorder::open() else { return };
+    if tensor == 0 {
+        // One that was only an attempt is answered by TensorFlow itself.
+        if retried && bytes > 0 {
+            shortage::tell(recorder, device, Class::Tensor, STREAM_UNKNOWN, bytes);
+        }
+        return;
+    }
+    let wanted = Intent {
+        kind: Kind::Alloc,
+        class: Class::Tensor,
+        device: recorder::device(device),
+        stream: STREAM_UNKNOWN,
+        asked: bytes,
+        address: tensor,
+        by: attribution::here(&recorder.journal, What::Hit(bytes)),
+    };
+    recorder.journal.pool_hit(&wanted, Granted { address: tensor, given: bytes.next_multiple_of(GRAIN) });
+}
+
+/// BFC gives multiples of this.
+const GRAIN: u64 = 256;
+
+/// Function tables of allocators and the two real functions of the library that each lies in.
+static REALS: [[AtomicUsize; 3]; 8] = [const { [const { AtomicUsize::new(0) }; 3] }; 8];
+
+/// The real function (0: allocate, 1: deallocate) for an allocator.
+#[inline]
+fn real_of(allocator: *mut c_void, which: usize) -> usize {
+    // SAFETY: an object with virtual functions begins with the address of their table.
+    let table = unsafe { allocator.cast::<usize>().read() };
+    for known in &REALS {
+        if known[0].load(Ordering::Acquire) == table {
+            return if which == 0 { &known[1] } else { &known[2] }.load(Ordering::Relaxed);
+        }
+    }
+    learn_real(table, which)
+}
+
+#[cold]
+fn learn_real(table: usize, which: usize) -> usize {
+    let home = elf::object_at(table).map(|(_, object)| object);
+    let framework = loaded::find().map(|loaded| loaded.framework);
+    let find = |name: &CStr, own: usize| {
+        let in_home = home.and_then(|object| object.find(name));
+        let elsewhere = || match framework.map_or(0, |handle| loaded::symbol(handle, name)) {
+            0 => Some(linker::lookup(libc::RTLD_NEXT, name)),
+            address => Some(address),
+        };
+        in_home.or_else(elsewhere).filter(|address| *address != own).unwrap_or(0)
+    };
+    let found = [find(ALLOCATE, allocate as *const () as usize), find(DEALLOCATE, deallocate as *const () as usize)];
+    linker::clear_error();
+    if found.iter().all(|address| *address != 0) {
+        for slot in &REALS {
+            if slot[1].compare_exchange(0, found[0], Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                slot[2].store(found[1], Ordering::Relaxed);
+                slot[0].store(table, Ordering::Release);
+                break;
+            }
+        }
+    }
+    if which == 0 { found[0] } else { found[1] }
+}
+
+/// Allocators and where their memory is: 1 for the host, else 2 and the device.
+static PLACES: [[AtomicUsize; 2]; 64] = [const { [const { AtomicUsize::new(0) }; 2] }; 64];
+
+/// The device of an allocator, if it is known to be on one.
+#[inline]
+fn known_device(allocator: *mut c_void) -> Option<i32> {
+    for place in &PLACES {
+        match place[0].load(Ordering::Acquire) {
+            0 => return None,
+            known if known == allocator as usize => {
+                return i32::try_from(place[1].load(Ordering::Relaxed).checked_sub(2)?).ok();
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cold]
+fn learn_device(allocator: *mut c_void, tensor: u64) -> Option<i32> {
+    let known = PLACES.iter().any(|place| place[0].load(Ordering::Acquire) == allocator as usize);
+    if known {
+        return None;
+    }
+    let device = device_of(tensor);
+    for place in &PLACES {
+        // The second word first: who sees the allocator sees its place.
+        let claim = place[1].compare_exchange(
+            0,
+            device.map_or(1, |device| device as usize + 2),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if claim.is_ok() {
+            place[0].store(allocator as usize, Ordering::Release);
+            return device;
+        }
+    }
+    None
+}
+
+/// The device that an address is on; `None` for memory of the host.
+fn device_of(address: u64) -> Option<i32> {
+    if let Some(served) = served::owner(address) {
+        return Some(served.ordinal);
+    }
+    let ask = |attribute, value: &mut u32| {
+        // SAFETY: both attributes are numbers of four bytes, and the place is a live one.
+        done(unsafe { real::cuPointerGetAttribute((&raw mut *value).cast(), attribute, address) }).is_ok()
+    };
+    let (mut kind, mut ordinal) = (0, 0);
+    let on_device = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &mut kind)
+        && kind == CUmemorytype::CU_MEMORYTYPE_DEVICE.0
+        && ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &mut ordinal);
+    on_device.then_some(ordinal as i32)
+}
