@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The library beside this command: `../lib/libweir.so` as installed, or in the same directory.
+/// The library beside this command: `../lib` as built, `../lib/weir` as installed by a package, or the same directory.
 pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     let candidates = if let Some(path) = given {
         vec![path.to_owned()]
     } else {
         let command = std::env::current_exe().map_err(|e| format!("this command's own path is not known: {e}"))?;
         let home = command.parent().unwrap_or(Path::new("/"));
-        vec![home.join("../lib/libweir.so"), home.join("libweir.so")]
+        vec![home.join("../lib/libweir.so"), home.join("../lib/weir/libweir.so"), home.join("libweir.so")]
     };
     let found = candidates.iter().find_map(|path| path.canonicalize().ok());
     let Some(path) = found else {
@@ -37,4 +37,20 @@ pub(crate) fn preload(library: &Path) -> OsString {
         value.push(library);
     }
     value
+}
+
+/// The virtual GPU beside this command: `../vgpu` as built, `../lib/weir/vgpu` as installed by a package.
+pub(crate) fn find_vgpu(given: Option<&Path>) -> Result<PathBuf, String> {
+    let candidates = if let Some(path) = given {
+        vec![path.to_owned()]
+    } else {
+        let command = std::env::current_exe().map_err(|e| format!("this command's own path is not known: {e}"))?;
+        let home = command.parent().unwrap_or(Path::new("/"));
+        vec![home.join("../vgpu"), home.join("../lib/weir/vgpu")]
+    };
+    let found = candidates.iter().find(|path| path.join("libcuda.so.1").exists());
+    found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
+        let tried: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
+        format!("no virtual GPU (no libcuda.so.1 in {})", tried.join(", "))
+    })
 }

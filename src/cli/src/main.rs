@@ -7,6 +7,7 @@ mod library;
 mod list;
 mod man;
 mod metrics;
+mod plan;
 mod probe;
 mod progress;
 mod record;
@@ -45,6 +46,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Watch the jobs live: caps, growth, who holds the memory
     Top(top::Arguments),
+    /// Tell on the virtual GPU whether a job fits a GPU, and the largest batch that would
+    Plan(plan::Arguments),
     /// Tell Prometheus what the jobs hold
     Metrics(metrics::Arguments),
     /// Print a completion script for a shell
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => man::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Probe => probe::run(),
     }
 }

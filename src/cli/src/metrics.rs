@@ -4,11 +4,11 @@ mod exposition;
 mod server;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::screen::{self, Place};
 use crate::watch::{Show, Watch};
 
 /// Arguments of `weir metrics`.
@@ -28,24 +28,17 @@ pub(crate) struct Arguments {
     /// Largest holders told for each job and device; each is a time series of its own
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
     holders: u16,
-    /// Folder of the journals, instead of WEIR_DIR
-    #[arg(long, value_name = "FOLDER")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Runs `weir metrics`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match answer(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("weir metrics: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    screen::end("metrics", answer(arguments).map(|()| ExitCode::SUCCESS))
 }
 
 fn answer(arguments: &Arguments) -> Result<(), String> {
-    let mut watch = Watch::new(arguments.dir.as_deref())?;
+    let mut watch = Watch::new(arguments.place.dir.as_deref())?;
     let holders = usize::from(arguments.holders);
     let mut figures = move || {
         let jobs = watch.look(Show::Living);

@@ -4,7 +4,6 @@ mod screen;
 mod words;
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,8 +11,13 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
+use crate::screen::{self as speech, Place};
+use crate::signals;
 use crate::watch::{Show, Watch, now};
 use screen::View;
+
+/// How soon a signal is answered.
+const SIGNAL_SEEN: Duration = Duration::from_millis(200);
 
 /// Arguments of `weir top`.
 #[derive(Args)]
@@ -35,24 +39,17 @@ pub(crate) struct Arguments {
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
-    /// Folder of the journals, instead of WEIR_DIR
-    #[arg(long, value_name = "FOLDER")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Runs `weir top`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match answer(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("weir top: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    speech::end("top", answer(arguments).map(|()| ExitCode::SUCCESS))
 }
 
 fn answer(arguments: &Arguments) -> Result<(), String> {
-    let mut watch = Watch::new(arguments.dir.as_deref())?;
+    let mut watch = Watch::new(arguments.place.dir.as_deref())?;
     let show = if arguments.all { Show::All } else { Show::Living };
     if arguments.json {
         let jobs = watch.look(show);
@@ -68,6 +65,8 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     if !(0.1..=3600.0).contains(&arguments.interval) {
         return Err(format!("--interval {}: expected 0.1 to 3600 seconds", arguments.interval));
     }
+    // A signal must not leave the terminal as it is on the screen.
+    signals::end_when_asked();
     let mut terminal = ratatui::try_init().map_err(|error| format!("this terminal cannot be used: {error}"))?;
     let mut view = View::new(show, arguments.interval);
     let outcome = live(&mut terminal, &mut watch, &mut view);
@@ -78,7 +77,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
 /// Looks and draws until the user leaves.
 fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut View) -> io::Result<()> {
     let mut next = Instant::now();
-    loop {
+    while !signals::asked_to_end() {
         if Instant::now() >= next {
             if !view.paused {
                 view.take(watch.look(view.show), watch);
@@ -86,7 +85,8 @@ fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut V
             next = Instant::now() + Duration::from_secs_f64(view.interval);
         }
         terminal.draw(|frame| view.draw(frame))?;
-        if event::poll(next.saturating_duration_since(Instant::now()))? {
+        let wait = next.saturating_duration_since(Instant::now()).min(SIGNAL_SEEN);
+        if event::poll(wait)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
                     if leaves(key) {
@@ -100,6 +100,7 @@ fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut V
             }
         }
     }
+    Ok(())
 }
 
 fn leaves(key: KeyEvent) -> bool {

@@ -7,9 +7,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
+use weir_forensics::names::tail;
 
 use super::words;
-use crate::watch::{Gpu, Job, Life, Show, Watch, ending};
+use crate::watch::{Gpu, Job, Life, Show, Watch};
 
 /// Lines of the table of jobs at most.
 const MOST_ROWS: u16 = 8;
@@ -159,7 +160,7 @@ impl View {
         let state = if self.paused { "  PAUSED" } else { "" };
         let left = format!("weir top  {living} alive of {} shown{bad}{state}", self.jobs.len());
         let room = usize::from(width).saturating_sub(left.chars().count() + 2);
-        let right = ending(&format!("every {} s  {}", (self.interval * 10.0).round() / 10.0, self.dir), room);
+        let right = tail(&format!("every {} s  {}", (self.interval * 10.0).round() / 10.0, self.dir), room);
         let gap = " ".repeat(usize::from(width).saturating_sub(left.chars().count() + right.chars().count()));
         Line::from(vec![left.bold(), gap.into(), right.into()]).style(Style::new().add_modifier(Modifier::REVERSED))
     }
@@ -243,7 +244,7 @@ impl View {
         let group = job.group.as_ref().map(|group| format!("  group {group}")).unwrap_or_default();
         let title = format!("pid {}{group}  {}", job.pid, job.command);
         let width = usize::from(area.width);
-        frame.render_widget(Line::from(ending(&title, width)).bold(), lines[1]);
+        frame.render_widget(Line::from(tail(&title, width)).bold(), lines[1]);
         let Some(gpu) = gpu else {
             frame.render_widget(Line::from("It uses no device yet."), lines[2]);
             return;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::watch::{Gpu, Job, Life, Watch, ending, now};
+use weir_forensics::names::tail;
+
+use crate::watch::{Gpu, Job, Life, Watch, now};
 
 /// Bytes with one decimal, of even width: `  31.2 GiB`.
 pub(super) fn size(bytes: u64) -> String {
@@ -84,7 +86,7 @@ pub(super) fn page(jobs: &[Job], watch: &Watch) -> String {
     }
     for job in jobs {
         let group = job.group.as_ref().map(|group| format!("  group {group}")).unwrap_or_default();
-        let _ = writeln!(text, "pid {}  {}{group}  {}", job.pid, life(job), ending(&job.command, 100));
+        let _ = writeln!(text, "pid {}  {}{group}  {}", job.pid, life(job), tail(&job.command, 100));
         for gpu in &job.gpus {
             let cap = gpu.cap.map_or_else(|| "no cap".into(), |cap| format!("cap {}", size(cap)));
             let _ = writeln!(

@@ -4,10 +4,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use weir_forensics::growth::{Sample, Trend};
+use weir_forensics::is_held;
 use weir_journal::Kind;
 use weir_journal::reader::{Error, Reader, Slot};
 
-use super::holders::{Key, Names, is_jobs_own, sums};
+use super::holders::{Key, Names, sums};
 
 /// Seconds that are kept.
 pub(super) const WINDOW: f64 = 60.0;
@@ -34,7 +35,7 @@ impl History {
         let mut history = Self::default();
         let mut replay = reader.replay()?;
         let mut totals: HashMap<u8, u64> = HashMap::new();
-        for entry in replay.live().filter(|entry| is_jobs_own(entry.class)) {
+        for entry in replay.live().filter(|entry| is_held(entry.class)) {
             *totals.entry(entry.device).or_default() += entry.given;
         }
         let (mut mark, mut last) = (now, now);
@@ -50,7 +51,7 @@ impl History {
                 break;
             }
             last = at;
-            if is_jobs_own(event.class) {
+            if is_held(event.class) {
                 let total = totals.entry(event.device).or_default();
                 match event.kind {
                     Kind::Alloc => *total = total.saturating_sub(event.given),

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use weir_forensics::is_held;
+use weir_forensics::names::{self, tail};
 use weir_journal::reader::{Line, Reader};
 use weir_journal::{Attribution, Class, LiveEntry};
 
-use super::{clean, ending};
+use super::clean;
 
 /// Names that are kept; a job that makes up new ones without end is told apart no further.
 const MOST_NAMES: usize = 20_000;
@@ -32,15 +34,15 @@ impl Holder {
     /// What to call it, in at most `most` characters: the line, which is short, and the end of the operation's name, else
     /// what sort of memory it is.
     pub(crate) fn name(&self, most: usize) -> String {
-        let line = ending(&self.line, most);
+        let line = tail(&self.line, most);
         match (self.line.is_empty(), self.op.is_empty()) {
             (false, false) => match most.saturating_sub(line.chars().count() + 2) {
                 0..=3 => line,
-                room => format!("{line}  {}", ending(&self.op, room)),
+                room => format!("{line}  {}", tail(&self.op, room)),
             },
             (false, true) => line,
-            (true, false) => ending(&self.op, most),
-            (true, true) => ending(&format!("({}, caller not known)", class_name(self.class)), most),
+            (true, false) => tail(&self.op, most),
+            (true, true) => tail(&format!("({}, caller not known)", class_name(self.class)), most),
         }
     }
 }
@@ -63,12 +65,6 @@ pub(crate) fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// Whether bytes of this class are the job's own on a device, so that none is counted twice: handles lie behind blocks,
-/// tensors lie inside regions, reservations are addresses only.
-pub(crate) fn is_jobs_own(class: Class) -> bool {
-    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor | Class::Pinned | Class::Registered)
-}
-
 /// Names by their numbers in one journal; a number's name never changes.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<(u32, u32), (String, String)>);
@@ -79,7 +75,7 @@ impl Names {
         if let Some(known) = self.0.get(&key) {
             return known.clone();
         }
-        let op = reader.op(by.op).ok().flatten().map(|op| clean(&op.name)).unwrap_or_default();
+        let op = reader.op(by.op).ok().flatten().map(|op| clean(names::short_op(&op.name))).unwrap_or_default();
         let line = reader.python(by.python).ok().as_deref().and_then(own_line).map(shown).unwrap_or_default();
         if self.0.len() < MOST_NAMES && (by.op == 0 || !op.is_empty()) && (by.python == 0 || !line.is_empty()) {
             self.0.insert(key, (op.clone(), line.clone()));
@@ -88,24 +84,18 @@ impl Names {
     }
 }
 
-/// The innermost line of the user's own code: not of an installed package, not of Python itself.
+/// The innermost line of the user's own code, else the innermost one.
 fn own_line(lines: &[Line]) -> Option<&Line> {
-    let foreign = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen"];
-    lines.iter().find(|line| !foreign.iter().any(|part| line.file.contains(part))).or(lines.first())
+    lines.iter().find(|line| names::is_users(&line.file)).or(lines.first())
 }
 
 fn shown(line: &Line) -> String {
-    let place = format!("{}:{}", base_name(&line.file), line.line);
+    let place = format!("{}:{}", names::base_name(&line.file), line.line);
     clean(&if line.function.is_empty() || line.function == "<module>" {
         place
     } else {
         format!("{place} in {}", line.function)
     })
-}
-
-/// A path without its folders.
-pub(super) fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// A holder without its sums.
@@ -116,12 +106,12 @@ pub(super) type Key = (u8, String, String, Class);
 pub(super) fn sums<'a>(
     live: impl Iterator<Item = &'a LiveEntry> + Clone,
     reader: &Reader,
-    names: &mut Names,
+    known: &mut Names,
 ) -> HashMap<Key, (u64, u64)> {
     let inside = tensors_by_region(live.clone());
     // First by number, which is cheap, then by name: different numbers may have one name.
     let mut by_number: HashMap<(u8, Attribution, Class), (u64, u64)> = HashMap::new();
-    for entry in live.filter(|entry| is_jobs_own(entry.class) || entry.class == Class::Tensor) {
+    for entry in live.filter(|entry| is_held(entry.class) || entry.class == Class::Tensor) {
         let by = Attribution { stack: 0, ..entry.by };
         let sum = by_number.entry((entry.device, by, entry.class)).or_default();
         let within = inside.get(&(entry.device, entry.address)).filter(|_| entry.class != Class::Tensor);
@@ -130,12 +120,22 @@ pub(super) fn sums<'a>(
     }
     let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
     for ((device, by, class), (bytes, blocks)) in by_number {
-        let (op, line) = names.of(reader, by);
+        let (op, line) = known.of(reader, by);
         let sum = sums.entry((device, op, line, class)).or_default();
         sum.0 += bytes;
         sum.1 += blocks;
     }
     sums
+}
+
+/// The holders of these allocations, largest first.
+pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<Holder> {
+    let sums = sums(live.iter(), reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
+    let mut holders: Vec<_> = sums
+        .map(|((_, op, line, class), (bytes, blocks))| Holder { op, line, class, bytes, blocks, change: 0 })
+        .collect();
+    holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.op).cmp(&(&b.line, &b.op))));
+    holders
 }
 
 /// Bytes of tensors inside each region, by the region's device and address.
@@ -145,7 +145,7 @@ fn tensors_by_region<'a>(live: impl Iterator<Item = &'a LiveEntry> + Clone) -> H
     if tensors.is_empty() {
         return inside;
     }
-    let mut regions: Vec<_> = live.filter(|entry| is_jobs_own(entry.class)).collect();
+    let mut regions: Vec<_> = live.filter(|entry| is_held(entry.class)).collect();
     regions.sort_by_key(|entry| (entry.device, entry.address));
     for tensor in tensors {
         let after = regions.partition_point(|r| (r.device, r.address) <= (tensor.device, tensor.address));

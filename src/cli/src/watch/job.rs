@@ -5,11 +5,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use weir_forensics::names;
 use weir_journal::reader::{Device, Error, Reader};
 use weir_journal::{Class, journal_life};
 
 use super::history::History;
-use super::holders::{Holder, Key, Names, base_name, is_jobs_own, sums};
+use super::holders::{Holder, Key, Names, sums};
 use super::{Charges, clean};
 
 /// Holders of one device that are kept, largest first.
@@ -204,7 +205,9 @@ impl Watched {
                     .into_iter()
                     .map(|class| of(class, peak))
                     .sum();
-            direct + of(Class::Handle, peak).max(of(Class::Block, peak))
+            // Meshing lets blocks share memory: handles may then be fewer bytes than blocks.
+            let pooled = if of(Class::Handle, true) > 0 { of(Class::Handle, peak) } else { of(Class::Block, peak) };
+            direct + pooled
         };
         let charged = charge.map_or_else(|| taken(false), |charge| charge.charged);
         let mut holders: Vec<Holder> = self
@@ -263,7 +266,7 @@ impl Watched {
                     at: told["realtime_ns"].as_u64().unwrap_or(0) as f64 / 1e9,
                     asked: told["asked"].as_u64().unwrap_or(0),
                     cause: text("cause"),
-                    by: format!("{} {}", base_name(&text("python")), text("op")).trim().to_owned(),
+                    by: format!("{} {}", names::base_name(&text("python")), text("op")).trim().to_owned(),
                 }
             }),
         );
@@ -272,5 +275,5 @@ impl Watched {
 }
 
 fn live_bytes(device: &Device) -> u64 {
-    device.usage.iter().filter(|(class, ..)| is_jobs_own(*class)).map(|(_, live, _)| live).sum()
+    device.usage.iter().filter(|(class, ..)| weir_forensics::is_held(*class)).map(|(_, live, _)| live).sum()
 }

@@ -9,10 +9,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use weir_forensics::runs;
 use weir_ledger::control::{self, Target};
 use weir_ledger::place::Place;
 
-pub(crate) use holders::class_name;
+pub(crate) use holders::{Holder, class_name, holders_of};
 pub(crate) use job::{Gpu, Job, Life};
 
 /// Journals looked at in one folder; the newest ones count.
@@ -62,7 +63,7 @@ impl Watch {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let weir_dir = dir.map(|dir| dir.to_string_lossy().into_owned()).or_else(|| variable("WEIR_DIR"));
         let place = Place::from_variables(weir_dir.as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
-        let dir = weir_dir.map(PathBuf::from).or_else(weir_journal::default_dir);
+        let dir = weir_dir.map(PathBuf::from).or_else(runs::directory);
         let dir = dir.ok_or("no folder for journals: set WEIR_DIR or HOME")?;
         Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
     }
@@ -112,18 +113,9 @@ impl Watch {
     }
 
     fn journals(&self) -> Vec<PathBuf> {
-        // A folder that others may write to is not used itself, but its sub-folder of this user.
-        let own = self.dir.join(format!("weir-{}", user()));
-        let mut found: Vec<PathBuf> = [self.dir.as_path(), own.as_path()]
-            .into_iter()
-            .filter_map(|dir| std::fs::read_dir(dir).ok())
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|end| end == "weir"))
-            .collect();
-        // The name begins with the second of its making.
-        found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+        // Newest first. A folder that cannot be read has no jobs to show.
+        let mut found = runs::files(&self.dir).unwrap_or_default();
+        found.retain(|path| path.extension().is_some_and(|end| end == "weir"));
         found.truncate(MOST_JOURNALS);
         found
     }
@@ -158,11 +150,6 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn user() -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").map_or(0, |meta| meta.uid())
-}
-
 /// Text from a journal, safe for a terminal and of bounded length: names come from the job and may hold anything.
 pub(crate) fn clean(text: &str) -> String {
     const MOST: usize = 300;
@@ -170,16 +157,6 @@ pub(crate) fn clean(text: &str) -> String {
         c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().take(MOST).map(|c| if bad(c) { '·' } else { c }).collect()
-}
-
-/// The end of a text, which says more than its beginning, in at most `most` characters.
-pub(crate) fn ending(text: &str, most: usize) -> String {
-    let count = text.chars().count();
-    if count <= most || most == 0 {
-        return text.chars().take(most).collect();
-    }
-    let tail: String = text.chars().skip(count + 1 - most).collect();
-    format!("…{tail}")
 }
 
 #[cfg(test)]
@@ -190,12 +167,5 @@ mod tests {
     fn names_cannot_steer_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{202e}d"), "a·[2Jb·c·d");
         assert_eq!(clean(&"x".repeat(1000)).chars().count(), 300);
-    }
-
-    #[test]
-    fn long_names_keep_their_end() {
-        assert_eq!(ending("abc", 3), "abc");
-        assert_eq!(ending("gradient_tape/x/MatMul", 7), "…MatMul");
-        assert_eq!(ending("abc", 0), "");
     }
 }

@@ -1,0 +1,298 @@
+//! `weir plan`: runs a job on the virtual GPU, under weir, and tells whether it fits a real one of some size: its peak, the
+//! smallest GPU that would do, and the largest batch by a line through a few runs.
+
+mod fit;
+mod gpus;
+mod trial;
+mod words;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use weir_ledger::size::{parse_duration, parse_size};
+
+use crate::screen;
+use fit::Line;
+use gpus::Gpu;
+use trial::{Conditions, Ending, Trial};
+
+/// Arguments of `weir plan`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  weir plan --gpu 24GiB -- python train.py
+  weir plan --gpu A100-40GB --sweep BATCH=16,32,64 -- python train.py     the job reads BATCH from its environment
+  weir plan --gpu T4 --for 2min --json -- python train.py                 what the first two minutes take
+
+Limits: kernels compute nothing on the virtual GPU, so a job that stops when its numbers are bad may stop early.
+Which memory it asks for is real; workspaces of cuDNN and the like are models, and what a context takes is the
+figure of --context. Nothing of this was measured on a GPU.")]
+// Each is a switch of its own on the command line.
+#[allow(clippy::struct_excessive_bools)]
+pub(crate) struct Arguments {
+    /// The GPU: a size like 24GiB, or a name like A100-40GB, L4, RTX-4090 (see --list)
+    #[arg(long, value_name = "SIZE|NAME", required_unless_present = "list")]
+    gpu: Option<String>,
+    /// List the GPUs that are known by name
+    #[arg(long)]
+    list: bool,
+    /// Run once for each value of an environment variable and find the largest that fits
+    #[arg(long, value_name = "NAME=N,N,…")]
+    sweep: Option<String>,
+    /// Memory that a context takes by itself on a device; the virtual GPU cannot know it
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size)]
+    context: u64,
+    /// How many such GPUs there are
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    devices: u8,
+    /// End each run after this time; what was seen until then counts
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    limit: Option<Duration>,
+    /// Whether device memory has content: without it a GPU may be larger than this machine, but what the job reads back is 0
+    #[arg(long, value_enum, default_value_t = Backing::Auto)]
+    backing: Backing,
+    /// Do not run again to confirm what was worked out
+    #[arg(long)]
+    no_confirm: bool,
+    /// Hide what the job prints
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// The virtual GPU's folder, instead of the one beside this command
+    #[arg(long, value_name = "FOLDER")]
+    vgpu: Option<PathBuf>,
+    /// The job
+    #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
+    command: Vec<String>,
+}
+
+/// Whether device memory has content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backing {
+    /// Memory where this machine has enough of it
+    Auto,
+    /// Device memory is host memory
+    Memory,
+    /// No content
+    None,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Runs `weir plan`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    screen::end("plan", answer(arguments))
+}
+
+fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
+    if arguments.list {
+        print!("{}", gpus::listed());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let gpu = gpus::parse(arguments.gpu.as_deref().unwrap_or_default())?;
+    let sweep = arguments.sweep.as_deref().map(Sweep::parse).transpose()?;
+    let conditions = Conditions::new(arguments)?;
+    let plan = match &sweep {
+        None => single(arguments, &conditions, &gpu)?,
+        Some(sweep) => swept(arguments, &conditions, &gpu, sweep)?,
+    };
+    if arguments.json {
+        println!("{:#}", plan.told());
+    } else {
+        print!("{}", words::page(&plan));
+    }
+    Ok(ExitCode::from(plan.code()))
+}
+
+/// What was found out.
+struct Plan {
+    command: String,
+    gpu: Gpu,
+    context: u64,
+    /// The run on the GPU that was named; with a sweep, none.
+    asked: Option<Trial>,
+    /// The run that shows what is needed: the same, or one on a GPU without bounds.
+    needed: Option<Trial>,
+    /// The smallest known GPU that would do, and whether a run on it went well.
+    smallest: Option<(Gpu, Option<bool>)>,
+    sweep: Option<Outcome>,
+}
+
+/// What a sweep found.
+struct Outcome {
+    name: String,
+    points: Vec<(u64, Trial)>,
+    line: Option<Line>,
+    largest: Option<fit::Largest>,
+    /// The value that was run on the named GPU, and whether it went well; the last one counts.
+    confirmed: Vec<(u64, bool)>,
+}
+
+impl Plan {
+    /// 0 it fits, 3 it does not, 1 there is no verdict.
+    fn code(&self) -> u8 {
+        match (&self.asked, &self.sweep) {
+            (Some(trial), _) => match trial.fits() {
+                Some(true) => 0,
+                Some(false) => 3,
+                None => 1,
+            },
+            (None, Some(sweep)) => u8::from(sweep.largest.is_none()),
+            (None, None) => 1,
+        }
+    }
+
+    fn told(&self) -> serde_json::Value {
+        let sweep = self.sweep.as_ref().map(|sweep| {
+            json!({
+                "name": sweep.name,
+                "points": sweep.points.iter().map(|(value, trial)| json!({"value": value, "run": trial})).collect::<Vec<_>>(),
+                "line": sweep.line, "largest": sweep.largest, "confirmed": sweep.confirmed,
+            })
+        });
+        json!({
+            "command": self.command, "gpu": self.gpu, "context": self.context,
+            "fits": self.asked.as_ref().and_then(Trial::fits), "run": self.asked, "needs": self.needed,
+            "smallest": self.smallest.as_ref().map(|(gpu, good)| json!({"gpu": gpu, "confirmed": good})),
+            "sweep": sweep,
+        })
+    }
+}
+
+/// A GPU that nothing is too large for.
+fn boundless() -> Gpu {
+    Gpu { name: String::new(), bytes: 1 << 40 }
+}
+
+fn say(text: &str) {
+    eprintln!("weir plan: {text}");
+}
+
+fn single(arguments: &Arguments, conditions: &Conditions, gpu: &Gpu) -> Result<Plan, String> {
+    say(&format!("running the job on a virtual GPU of {}", words::gpu(gpu)));
+    let asked = conditions.run(gpu, None)?;
+    let mut needed = None;
+    if asked.fits() == Some(false) {
+        say("it ran out of memory; running it on one without bounds, to see what it needs");
+        needed = Some(conditions.run(&boundless(), None)?).filter(|trial| trial.fits() == Some(true));
+    }
+    let need = needed.as_ref().or(Some(&asked)).filter(|trial| trial.fits() == Some(true)).map(Trial::need);
+    let mut smallest = need.and_then(gpus::smallest).map(|gpu| (gpu, None));
+    if let Some((candidate, good)) = &mut smallest {
+        if candidate.bytes == gpu.bytes {
+            *good = asked.fits();
+        } else if !arguments.no_confirm {
+            say(&format!("confirming on {}", words::gpu(candidate)));
+            *good = conditions.run(candidate, None)?.fits();
+        }
+    }
+    Ok(Plan {
+        command: arguments.command.join(" "),
+        gpu: gpu.clone(),
+        context: arguments.context,
+        asked: Some(asked),
+        needed,
+        smallest,
+        sweep: None,
+    })
+}
+
+/// `BATCH=16,32,64`.
+#[derive(Debug, PartialEq)]
+struct Sweep {
+    name: String,
+    values: Vec<u64>,
+}
+
+impl Sweep {
+    fn parse(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| format!("--sweep {text}: {why}; expected a variable and whole numbers, BATCH=16,32,64");
+        let (name, values) = text.split_once('=').ok_or_else(|| bad("there is no '='"))?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(plain) || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(bad("that is no variable's name"));
+        }
+        let values: Result<Vec<u64>, _> = values.split(',').map(|value| value.trim().parse()).collect();
+        let mut values = values.map_err(|_| bad("a value is no whole number"))?;
+        values.sort_unstable();
+        values.dedup();
+        match values.len() {
+            0 | 1 => Err(bad("a line needs two values or more")),
+            2..=50 => Ok(Self { name: name.to_owned(), values }),
+            _ => Err(bad("more than 50 values")),
+        }
+    }
+}
+
+fn swept(arguments: &Arguments, conditions: &Conditions, gpu: &Gpu, sweep: &Sweep) -> Result<Plan, String> {
+    let mut points = Vec::new();
+    for value in &sweep.values {
+        say(&format!("running the job with {}={value} on a virtual GPU without bounds", sweep.name));
+        let trial = conditions.run(&boundless(), Some((&sweep.name, *value)))?;
+        points.push((*value, trial));
+    }
+    let good: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|(_, trial)| trial.fits() == Some(true))
+        .map(|(value, trial)| (*value as f64, trial.need() as f64))
+        .collect();
+    let line = Line::through(&good);
+    let largest = line.and_then(|line| line.largest(gpu.bytes as f64));
+    let mut confirmed = Vec::new();
+    if let (Some(largest), false) = (largest, arguments.no_confirm) {
+        for value in largest.candidates() {
+            say(&format!("confirming {}={value} on {}", sweep.name, words::gpu(gpu)));
+            let good = conditions.run(gpu, Some((&sweep.name, value)))?.fits() == Some(true);
+            confirmed.push((value, good));
+            if good {
+                break;
+            }
+        }
+    }
+    let outcome = Outcome { name: sweep.name.clone(), points, line, largest, confirmed };
+    Ok(Plan {
+        command: arguments.command.join(" "),
+        gpu: gpu.clone(),
+        context: arguments.context,
+        asked: None,
+        needed: None,
+        smallest: None,
+        sweep: Some(outcome),
+    })
+}
+
+/// How a run ended, in words.
+impl Ending {
+    fn words(&self) -> String {
+        match self {
+            Self::Exit { code: 0 } => "ended well".into(),
+            Self::Exit { code } => format!("ended with code {code}"),
+            Self::Signal { number } => format!("was ended by signal {number}"),
+            Self::Stopped => "was stopped after --for".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_of_sweeps() {
+        assert_eq!(Sweep::parse("BATCH=64, 16,16"), Ok(Sweep { name: "BATCH".into(), values: vec![16, 64] }));
+        for bad in ["BATCH", "=1,2", "BATCH=", "BATCH=1", "BATCH=1,x", "1B=1,2", "A-B=1,2", "B=1,-2", "B=1.5,2"] {
+            assert!(Sweep::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! One run of a job on the virtual GPU, and what its journals say of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_forensics::{is_held, runs};
+use weir_journal::reader::{Error, Reader, Slot};
+use weir_journal::{Class, Kind};
+
+use super::gpus::Gpu;
+use super::{Arguments, Backing};
+use crate::watch::{Holder, holders_of};
+use crate::{library, signals};
+
+/// Time for a job to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What all runs of a plan have in common.
+pub(super) struct Conditions {
+    command: Vec<String>,
+    library: PathBuf,
+    vgpu: PathBuf,
+    backing: Backing,
+    context: u64,
+    devices: u8,
+    limit: Option<Duration>,
+    quiet: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "lowercase", tag = "how")]
+pub(super) enum Ending {
+    /// By itself.
+    Exit {
+        /// With this code.
+        code: i32,
+    },
+    /// By a signal.
+    Signal {
+        /// Which one.
+        number: i32,
+    },
+    /// It was stopped because its time was over.
+    Stopped,
+}
+
+/// What a job took from one device at its peak.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Peak {
+    /// Physical bytes.
+    pub(super) taken: u64,
+    /// Of these, held by the job.
+    pub(super) live: u64,
+    /// In so many allocations.
+    pub(super) blocks: u64,
+    /// When, in seconds since the recording began.
+    pub(super) at: f64,
+    /// Whether earlier events were overwritten, so that an earlier peak may be missing.
+    pub(super) incomplete: bool,
+    /// Who held it, largest first.
+    pub(super) holders: Vec<Holder>,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Trial {
+    /// How it ended.
+    pub(super) ending: Ending,
+    /// How long it took, in seconds.
+    pub(super) seconds: f64,
+    /// Processes that used a device.
+    pub(super) processes: usize,
+    /// Requests that failed for want of memory.
+    pub(super) ooms: u64,
+    /// Bytes that the context takes, on top.
+    pub(super) context: u64,
+    /// The device with the largest peak; of several processes, their peaks added up.
+    pub(super) peak: Peak,
+}
+
+impl Trial {
+    /// Whether the job got all the memory that it needed; none when the run says nothing of that.
+    pub(super) fn fits(&self) -> Option<bool> {
+        match (&self.ending, self.ooms, self.processes) {
+            (_, _, 0) => None,
+            (Ending::Exit { code: 0 } | Ending::Stopped, ..) => Some(true),
+            (_, 1.., _) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// What a device must have for this: the peak and each process's context.
+    pub(super) fn need(&self) -> u64 {
+        self.peak.taken.saturating_add(self.context.saturating_mul(self.processes as u64))
+    }
+}
+
+impl Conditions {
+    pub(super) fn new(arguments: &Arguments) -> Result<Self, String> {
+        Ok(Self {
+            command: arguments.command.clone(),
+            library: library::find(None)?,
+            vgpu: library::find_vgpu(arguments.vgpu.as_deref())?,
+            backing: arguments.backing,
+            context: arguments.context,
+            devices: arguments.devices,
+            limit: arguments.limit,
+            quiet: arguments.quiet,
+        })
+    }
+
+    /// Runs the job on such a GPU, with one variable set if wanted.
+    pub(super) fn run(&self, gpu: &Gpu, variable: Option<(&str, u64)>) -> Result<Trial, String> {
+        let scratch = Scratch::new().map_err(|error| format!("no folder for the journals: {error}"))?;
+        let mut command = self.prepared(gpu, &scratch.0)?;
+        if let Some((name, value)) = variable {
+            command.env(name, value.to_string());
+        }
+        let began = Instant::now();
+        let ending = self.watched(&mut command)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let mut trial = Trial { ending, seconds, processes: 0, ooms: 0, context: self.context, peak: Peak::default() };
+        let mut devices: HashMap<u8, Peak> = HashMap::new();
+        for path in runs::files(&scratch.0).map_err(|error| error.to_string())? {
+            let reader = Reader::open(&path).map_err(|error| format!("{} {error}", path.display()))?;
+            trial.ooms += reader.header().counters.oom_seen;
+            let peaks = peaks(&reader).map_err(|error| format!("{} {error}", path.display()))?;
+            trial.processes += usize::from(!peaks.is_empty());
+            for (device, peak) in peaks {
+                add(devices.entry(device).or_default(), peak);
+            }
+        }
+        trial.peak = devices.into_values().max_by_key(|peak| peak.taken).unwrap_or_default();
+        Ok(trial)
+    }
+
+    fn prepared(&self, gpu: &Gpu, dir: &Path) -> Result<Command, String> {
+        let program = self.command.first().ok_or("no command")?;
+        let mut command = Command::new(program);
+        command.args(&self.command[1..]);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            // What is planned is the named GPU: no cap, group or fault from outside.
+            if name.starts_with("VGPU_") || matches!(&*name, "WEIR_CAP" | "WEIR_GROUP" | "WEIR_ON_CAP" | "WEIR_JOURNAL")
+            {
+                command.env_remove(&*name);
+            }
+        }
+        let backed = match self.backing {
+            Backing::Memory => true,
+            Backing::None => false,
+            Backing::Auto => gpu.bytes.saturating_mul(self.devices.into()) < available_memory(),
+        };
+        let list = |own: &Path, variable: &str, between: char| {
+            let before = std::env::var(variable).ok().filter(|value| !value.is_empty());
+            before.map_or_else(|| own.display().to_string(), |before| format!("{}{between}{before}", own.display()))
+        };
+        let name =
+            if gpu.name.is_empty() { "Virtual GPU".into() } else { gpu.name.chars().take(60).collect::<String>() };
+        command
+            .env("LD_LIBRARY_PATH", list(&self.vgpu, "LD_LIBRARY_PATH", ':'))
+            .env("LD_PRELOAD", library::preload(&self.library))
+            .env("VGPU_MEM", gpu.bytes.to_string())
+            .env("VGPU_NAME", name)
+            .env("VGPU_DEVICES", self.devices.to_string())
+            .env("VGPU_CONTEXT", self.context.to_string())
+            .env("VGPU_BACKING", if backed { "memory" } else { "none" })
+            .env("VGPU_SHARED", dir.join("devices"))
+            .env("WEIR_DIR", dir)
+            .env("WEIR_KEEP", "all")
+            .env("WEIR_OOM_TEXT", "off")
+            .process_group(0);
+        let cuda = format!("--xla_gpu_cuda_data_dir={}", self.vgpu.join("cuda").display());
+        let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
+        command.env("XLA_FLAGS", format!("{flags} {cuda}").trim());
+        if std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
+            // TensorFlow's own allocator would take the whole device at once and tell nothing.
+            command.env("TF_GPU_ALLOCATOR", "cuda_malloc_async");
+        }
+        let output = || if self.quiet { Stdio::null() } else { Stdio::from(io::stderr()) };
+        command.stdin(Stdio::null()).stdout(output()).stderr(output());
+        Ok(command)
+    }
+
+    /// Runs a command to its end, or to the end of its time. A signal to this command ends it, too.
+    fn watched(&self, command: &mut Command) -> Result<Ending, String> {
+        signals::end_when_asked();
+        let name = self.command.first().map_or("", String::as_str);
+        let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
+        let (group, began) = (child.id() as i32, Instant::now());
+        let mut asked: Option<Instant> = None;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(|error| format!("{name} is lost: {error}"))? {
+                break status;
+            }
+            let over = self.limit.is_some_and(|limit| began.elapsed() > limit);
+            match asked {
+                None if over || signals::asked_to_end() => {
+                    asked = Some(Instant::now());
+                    signal(group, libc::SIGTERM);
+                }
+                Some(since) if since.elapsed() > GRACE => signal(group, libc::SIGKILL),
+                _ => {}
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if signals::asked_to_end() {
+            return Err("stopped".into());
+        }
+        Ok(ending(status, asked.is_some()))
+    }
+}
+
+fn ending(status: ExitStatus, stopped: bool) -> Ending {
+    match (stopped, status.code(), status.signal()) {
+        (true, ..) => Ending::Stopped,
+        (_, Some(code), _) => Ending::Exit { code },
+        (_, _, number) => Ending::Signal { number: number.unwrap_or(0) },
+    }
+}
+
+#[allow(unsafe_code)]
+fn signal(group: i32, number: i32) {
+    // SAFETY: a plain system call; the group is that of a child that has not been waited for.
+    unsafe { libc::kill(-group, number) };
+}
+
+/// Memory that this machine could give now.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib << 10)
+}
+
+/// A folder that goes away with its journals.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        for number in 0..1000 {
+            let path = std::env::temp_dir().join(format!("weir-plan-{}-{number}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other.map(|()| Self(path)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Adds the peak of another process: at worst both come at once.
+fn add(sum: &mut Peak, other: Peak) {
+    sum.taken += other.taken;
+    sum.live += other.live;
+    sum.blocks += other.blocks;
+    sum.at = sum.at.max(other.at);
+    sum.incomplete |= other.incomplete;
+    sum.holders.extend(other.holders);
+    sum.holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+}
+
+/// Whether memory of this class is physical memory of a device: the pool's handles are, its blocks lie in them.
+fn is_taken(class: Class) -> bool {
+    class == Class::Handle || (is_held(class) && !matches!(class, Class::Block | Class::Overhead))
+}
+
+/// Physical memory at its peak, for each device that was used: by going backwards from what is live at the end.
+fn peaks(reader: &Reader) -> Result<HashMap<u8, Peak>, Error> {
+    let mut taken: HashMap<u8, u64> = HashMap::new();
+    // The most, and after how many events.
+    let mut most: HashMap<u8, (u64, u64)> = HashMap::new();
+    let mut replay = reader.replay()?;
+    for entry in replay.live().filter(|entry| is_taken(entry.class)) {
+        *taken.entry(entry.device).or_default() += entry.given;
+    }
+    let end = replay.position();
+    for device in reader.devices()?.iter().filter(|device| device.number < 63) {
+        most.insert(device.number, (taken.get(&device.number).copied().unwrap_or(0), end));
+    }
+    while let Some(slot) = replay.back()? {
+        let Slot::Event(event) = slot else { continue };
+        if !is_taken(event.class) {
+            continue;
+        }
+        let now = taken.entry(event.device).or_default();
+        match event.kind {
+            Kind::Alloc => *now = now.saturating_sub(event.given),
+            Kind::Free => *now = now.saturating_add(event.given),
+            _ => continue,
+        }
+        if let Some(peak) = most.get_mut(&event.device)
+            && *now > peak.0
+        {
+            *peak = (*now, event.seq);
+        }
+    }
+    let incomplete = reader.header().counters.lapped > 0;
+    let mut found = HashMap::new();
+    for (device, (taken, position)) in most {
+        let mut peak = Peak { taken, incomplete, ..Peak::default() };
+        let mut replay = reader.replay()?;
+        let mut last = None;
+        while replay.position() > position {
+            match replay.back()? {
+                Some(Slot::Event(event)) => last = Some(event.time),
+                Some(Slot::Lost(_)) => {}
+                None => break,
+            }
+        }
+        let header = reader.header();
+        peak.at = last.map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9);
+        let live: Vec<_> = replay.live().filter(|entry| entry.device == device).copied().collect();
+        let own = || live.iter().filter(|entry| is_held(entry.class));
+        (peak.live, peak.blocks) = (own().map(|entry| entry.given).sum(), own().count() as u64);
+        peak.holders = holders_of(&live, reader);
+        found.insert(device, peak);
+    }
+    Ok(found)
+}
