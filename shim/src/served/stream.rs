@@ -38,8 +38,8 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The created stream this thread used last: handle, context, generation.
-    static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+    /// The created stream this thread used last: handle, generation, context and its place.
+    static LAST: Cell<(u64, u64, u64, Option<&'static Slot>)> = const { Cell::new((0, 0, 0, None)) };
     /// This thread's number, 0 before it is needed.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -69,24 +69,30 @@ pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static
     let handle = stream as u64;
     if handle > PER_THREAD {
         let generation = GENERATION.load(Ordering::Acquire);
-        let last = LAST.try_with(Cell::get).unwrap_or_default();
-        let ctx = if last.0 == handle && last.2 == generation {
-            last.1
-        } else {
-            let ctx = context_of(stream)?;
-            let _ = LAST.try_with(|cell| cell.set((handle, ctx, generation)));
-            ctx
-        };
-        let slot = contexts::find(ctx)?;
-        return Some((Lane { id: handle, ctx, ordinal: slot.ordinal() }, slot));
+        if let Ok((last, known, ctx, Some(slot))) = LAST.try_with(Cell::get)
+            && (last, known) == (handle, generation)
+            // A context that goes leaves its place before its streams are forgotten.
+            && slot.ctx() == ctx
+        {
+            return Some((Lane { id: handle, ctx, ordinal: slot.ordinal() }, slot));
+        }
+        return another(stream, generation);
     }
     let slot = super::context(current())?;
     let id = if handle == LEGACY || (handle == 0 && !per_thread) { slot.ctx() | 1 } else { thread_stream(slot) };
     Some((Lane { id, ctx: slot.ctx(), ordinal: slot.ordinal() }, slot))
 }
 
-/// The context of a created stream: known, or asked of the driver once.
+/// A created stream that this thread did not use last; it is remembered as of `generation`.
 #[cold]
+fn another(stream: CUstream, generation: u64) -> Option<(Lane, &'static Slot)> {
+    let ctx = context_of(stream)?;
+    let slot = contexts::find(ctx)?;
+    let _ = LAST.try_with(|cell| cell.set((stream as u64, generation, ctx, Some(slot))));
+    Some((Lane { id: stream as u64, ctx, ordinal: slot.ordinal() }, slot))
+}
+
+/// The context of a created stream: known, or asked of the driver once.
 fn context_of(stream: CUstream) -> Option<u64> {
     let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(ctx) = known.as_ref().and_then(|known| known.get(&(stream as u64))) {

@@ -29,6 +29,7 @@ mod config;
 mod core;
 mod growth;
 mod index;
+mod lock;
 mod mesh;
 mod mutation;
 mod order;

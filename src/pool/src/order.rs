@@ -148,6 +148,15 @@ impl Order {
 
     #[inline]
     pub(crate) fn context(&mut self, id: u64) -> u32 {
+        // Most jobs have one context, and it is the first.
+        if self.contexts.first().is_some_and(|context| context.id == id && context.alive) {
+            return 0;
+        }
+        self.another_context(id)
+    }
+
+    #[inline(never)]
+    fn another_context(&mut self, id: u64) -> u32 {
         if let Some(at) = self.contexts.iter().position(|context| context.id == id && context.alive) {
             return at as u32;
         }

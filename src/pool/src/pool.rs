@@ -69,8 +69,7 @@ impl Pool {
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // The core is consistent between any two statements that can panic, and none can.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock::lock(&self.core)
     }
 
     /// Wait until no other growth is under way.

@@ -1,0 +1,70 @@
+//! How threads wait for the pool's one lock. Touches nothing but the lock.
+//!
+//! It is held for some ten nanoseconds, far less than a thread takes to be put to sleep and woken again,
+//! and whoever takes it needs the pool's state in the cache of its own core. So a thread that finds it
+//! taken looks again after ever longer pauses, in which the others do many operations in one go, and
+//! sleeps only when that has not helped.
+
+use std::hint::spin_loop;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Pauses before a thread sleeps: some fifty microseconds together.
+const PAUSES: u32 = 16;
+/// The longest pause, as a power of two of the processor's own shortest.
+const LONGEST: u32 = 8;
+
+fn attempt<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        // What is locked is consistent between any two statements that can panic, and none can.
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// The lock, as soon as it can be had.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    attempt(mutex).unwrap_or_else(|| patiently(mutex))
+}
+
+#[cold]
+fn patiently<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for pause in 0..PAUSES {
+        (0..1_u32 << pause.min(LONGEST)).for_each(|_| spin_loop());
+        if let Some(guard) = attempt(mutex) {
+            return guard;
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn those_who_wait_long_get_it_too() {
+        let mutex = Mutex::new(0);
+        std::thread::scope(|scope| {
+            let guard = lock(&mutex);
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| *lock(&mutex) += 1)).collect();
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(waiting.iter().all(|thread| !thread.is_finished()), "somebody did not wait");
+            drop(guard);
+        });
+        assert_eq!(*lock(&mutex), 3);
+    }
+
+    #[test]
+    fn a_panic_of_a_holder_locks_nobody_out() {
+        let mutex = Mutex::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = lock(&mutex);
+            panic!("deliberately");
+        }));
+        assert!(panicked.is_err() && mutex.is_poisoned());
+        assert_eq!(*lock(&mutex), 1);
+    }
+}
