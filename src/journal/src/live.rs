@@ -23,6 +23,11 @@ pub(crate) const STATE_FREEING: u64 = 2;
 /// In the entry's last word: the free has begun; the low bits are the thread.
 pub(crate) const FREE_BEGUN: u64 = 1 << 63;
 
+/// Beside [`FREE_BEGUN`]: the free has happened, and somebody is about to store its event's number.
+const FREE_ENDING: u64 = 1 << 62;
+/// How often a thread looks whether another has stored a number; it takes that one two instructions.
+const LOOKS: u32 = 10_000;
+
 const KEY_EMPTY: u64 = 0;
 const KEY_CLAIMED: u64 = 1;
 
@@ -167,6 +172,18 @@ impl LiveTable {
 
     /// Finds a live allocation and marks it as being given back, so that nobody else can do the same.
     pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(Place, LiveEntry)> {
+        let (place, entry) = self.take(address, class)?;
+        if !off(Guard::Freeing)
+            && let Some(words) = self.entry(place)
+        {
+            words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
+        }
+        Some((place, entry))
+    }
+
+    /// Finds a live allocation and marks it as going, without saying who does it.
+    #[inline]
+    pub(crate) fn take(&self, address: u64, class: Class) -> Option<(Place, LiveEntry)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -183,9 +200,6 @@ impl LiveTable {
                 }
                 let freeing = if off(Guard::Freeing) { first } else { first & !0xff | STATE_FREEING };
                 if words[0].compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                    if !off(Guard::Freeing) {
-                        words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
-                    }
                     let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
                     return Some((place, LiveEntry::unpack_unchecked(&snapshot)));
                 }
@@ -195,6 +209,61 @@ impl LiveTable {
             }
         }
         None
+    }
+
+    /// Finds an allocation whose free has begun, by an address that was just handed out again: so it has happened. The
+    /// one who gets it must store its event's number; who freed it finds that done. Tells the freeing thread, too.
+    pub(crate) fn end_free_of(&self, address: u64, class: Class) -> Option<(Place, LiveEntry, u32)> {
+        let key = key_of(address, class);
+        let home = self.home(key);
+        for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
+            let (index, bucket) = self.bucket(home, step)?;
+            for slot in 0..BUCKET_ENTRIES {
+                if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
+                    continue;
+                }
+                let place = Place { bucket: index, slot };
+                let words = self.entry(place)?;
+                let begun = words[7].load(Ordering::Acquire);
+                if words[0].load(Ordering::Acquire) & 0xff != STATE_FREEING
+                    || words[1].load(Ordering::Relaxed) != address
+                {
+                    continue;
+                }
+                let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
+                if begun & (FREE_BEGUN | FREE_ENDING) == FREE_BEGUN
+                    && words[7]
+                        .compare_exchange(begun, begun | FREE_ENDING, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    return Some((place, LiveEntry::unpack_unchecked(&snapshot), bits(begun, 24) as u32));
+                }
+                self.await_number(place);
+            }
+            if bucket.first()?.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The free is done: may the caller store its event's number? Not if somebody who got the address has.
+    pub(crate) fn end_free(&self, place: Place, thread: u32) -> bool {
+        let begun = FREE_BEGUN | u64::from(thread);
+        self.entry(place).is_some_and(|words| {
+            off(Guard::Freeing)
+                || words[7].compare_exchange(begun, begun | FREE_ENDING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Waits until somebody else has stored the number of a free; not for ever, he may be gone.
+    pub(crate) fn await_number(&self, place: Place) {
+        for _ in 0..LOOKS {
+            if self.entry(place).is_none_or(|words| words[7].load(Ordering::Acquire) & FREE_BEGUN == 0) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// The free is done and is event number `seq`: from this store on, the allocation counts as gone.

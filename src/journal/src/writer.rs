@@ -11,7 +11,7 @@ use crate::arena::Arena;
 use crate::create::{named, store_text};
 use crate::event::{
     Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
-    short_from_long,
+    STREAM_UNKNOWN, short_from_long,
 };
 use crate::flight::{Flights, InFlight, Intent};
 use crate::layout::{
@@ -259,10 +259,44 @@ impl Journal {
         FreeTicket { journal: self, address, class, since, thread, found }
     }
 
-    /// A free that needs no driver call: recorded in one go.
+    /// A free that needs no driver call: recorded in one go, before anybody can get the address again. `None` and no
+    /// event when the live table does not know it.
     #[inline]
     pub fn free(&self, address: u64, class: Class, stream: u16) -> Option<LiveEntry> {
-        self.begin_free(address, class).freed(stream)
+        let (place, entry) = self.live.take(address, class)?;
+        let now = self.now();
+        self.write_free(place, &entry, now, 0, clock::thread_id(), stream);
+        self.live.remove(place);
+        Some(entry)
+    }
+
+    /// Writes a free down: from the number's store on, the allocation is gone.
+    #[inline]
+    fn write_free(&self, place: Place, entry: &LiveEntry, now: u64, latency: u64, thread: u32, stream: u16) {
+        let seq = self.claim();
+        self.live.commit_free(place, seq);
+        self.write(&Event {
+            seq,
+            time: now,
+            stream,
+            address: entry.address,
+            asked: entry.asked,
+            given: entry.given,
+            live_after: self.sub_live(entry.device, entry.class, entry.given),
+            latency,
+            thread,
+            by: entry.by,
+            aux: short_from_long(now.saturating_sub(entry.time)),
+            ..Event::new(Kind::Free, entry.class, entry.device)
+        });
+    }
+
+    /// An address was handed out whose free by another thread has happened and is not written down yet: that comes
+    /// first, or the order of events would say that the new memory was freed.
+    fn free_comes_first(&self, address: u64, class: Class, now: u64) {
+        if let Some((place, entry, thread)) = self.live.end_free_of(address, class) {
+            self.write_free(place, &entry, now, 0, thread, STREAM_UNKNOWN);
+        }
     }
 
     fn add_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
@@ -440,6 +474,7 @@ impl Ticket<'_> {
     pub fn granted(self, granted: Granted) -> u64 {
         let now = self.journal.now();
         let latency = now.saturating_sub(self.since);
+        self.journal.free_comes_first(granted.address, self.intent.class, now);
         self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, self.flags)
     }
 
@@ -505,31 +540,25 @@ impl FreeTicket<'_> {
     pub fn freed(mut self, stream: u16) -> Option<LiveEntry> {
         let journal = self.journal;
         let now = journal.now();
-        let found = self.found.take();
-        let seq = journal.claim();
-        let mut event = Event {
-            seq,
-            time: now,
-            stream,
-            address: self.address,
-            latency: now.saturating_sub(self.since),
-            thread: self.thread,
-            ..Event::new(Kind::Free, self.class, HOST_DEVICE)
-        };
-        let Some((place, entry)) = found else {
+        let latency = now.saturating_sub(self.since);
+        let Some((place, entry)) = self.found.take() else {
             journal.count(word::UNKNOWN_FREES);
-            event.flags = FLAG_UNKNOWN_ADDRESS;
-            journal.write(&event);
+            journal.record(Event {
+                time: now,
+                stream,
+                address: self.address,
+                latency,
+                thread: self.thread,
+                flags: FLAG_UNKNOWN_ADDRESS,
+                ..Event::new(Kind::Free, self.class, HOST_DEVICE)
+            });
             return None;
         };
-        journal.live.commit_free(place, seq);
-        event.device = entry.device;
-        event.asked = entry.asked;
-        event.given = entry.given;
-        event.by = entry.by;
-        event.aux = short_from_long(now.saturating_sub(entry.time));
-        event.live_after = journal.sub_live(entry.device, entry.class, entry.given);
-        journal.write(&event);
+        if journal.live.end_free(place, self.thread) {
+            journal.write_free(place, &entry, now, latency, self.thread, stream);
+        } else {
+            journal.live.await_number(place);
+        }
         journal.live.remove(place);
         Some(entry)
     }

@@ -131,9 +131,35 @@ fn in_flight_calls_are_reported_as_such() {
     free.failed(700);
     journal.free(4096, Class::Device, 3);
     assert_eq!(journal.free(4096, Class::Device, 3), None, "a double free must not be found");
+    assert_eq!(journal.begin_free(4096, Class::Device).freed(3), None, "nor this one, but it is counted");
     let reader = open(&journal);
     assert_eq!(addresses(&reader), [8192]);
     assert_eq!(reader.header().counters.unknown_frees, 1);
+}
+
+/// A driver hands an address out again while the thread that freed it has not come to say so: the free comes first.
+#[test]
+fn an_address_that_is_handed_out_again_was_freed_before() {
+    let scratch = Scratch::new("again");
+    let journal = scratch.journal(64);
+    alloc(&journal, 4096, 100);
+    let slow = journal.begin_free(4096, Class::Device);
+    alloc(&journal, 4096, 200);
+    assert_eq!(journal.live_bytes(0, Class::Device), 512);
+    assert_eq!(slow.freed(3).map(|entry| entry.asked), Some(100));
+    let reader = open(&journal);
+    assert_eq!(addresses(&reader), [4096]);
+    let kinds: Vec<_> = reader
+        .events()
+        .filter_map(|slot| match slot.unwrap() {
+            Slot::Event(event) => Some((event.kind, event.asked)),
+            Slot::Lost(_) => None,
+        })
+        .collect();
+    assert_eq!(kinds, [(Kind::Alloc, 100), (Kind::Free, 100), (Kind::Alloc, 200)]);
+    assert_eq!(journal.live_bytes(0, Class::Device), 512);
+    let again = journal.begin_free(4096, Class::Device);
+    assert_eq!(again.freed(0).map(|entry| entry.asked), Some(200));
 }
 
 #[test]
