@@ -223,6 +223,10 @@ fn main() {
     }
     let quick = std::env::var_os("WEIR_BENCH_QUICK").is_some();
     let rounds = if quick { 200_000 } else { 4_000_000 };
+    if args.iter().any(|word| word == "stacks") {
+        stacks(rounds / 20);
+        return;
+    }
     primitives(rounds);
     recording(rounds);
     stacks(rounds / 20);

@@ -3,6 +3,8 @@
 //! come to an end, and must not accept a damaged record whose checksum was not repaired.
 //!
 //! `WEIR_FUZZ=10000000 cargo test --release -p weir-journal --test fuzz` for a long run, `WEIR_SEED` for another one.
+//! Inputs that once looked unlike all before them are kept by their numbers in `fuzz.corpus` and come first in every run;
+//! `WEIR_FUZZ_SAVE=FILE` writes such a list.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +46,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Most memory for reading one of these files, which are below a megabyte.
 const MOST_MEMORY: usize = 8 << 20;
+/// Inputs kept at most.
+const MOST_KEPT: usize = 150;
 const MOST_TIME: Duration = Duration::from_secs(2);
 
 /// A good file with some bytes replaced, without copying it.
@@ -306,15 +310,22 @@ fn damage_recording(file: &mut Damaged, starts: &[usize], dice: &mut u64) {
     }
 }
 
-/// Reads everything there is. `strict` says that only true events and entries may come out.
-fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result<(), String> {
-    let Ok(reader) = Reader::of(Box::new(file.clone())) else {
-        return Ok(());
+/// Reads everything there is, and tells what it looked like. `strict` says that only true events and entries may come out.
+fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result<String, String> {
+    let reader = match Reader::of(Box::new(file.clone())) {
+        Ok(reader) => reader,
+        Err(error) => return Ok(format!("{error:?}").chars().take_while(char::is_ascii_alphabetic).collect()),
     };
+    let mut losses = [0_u32; 4];
     let mut ids = vec![Attribution { stack: 1, op: 1, python: 1 }];
     for slot in reader.events() {
-        let Ok(Slot::Event(event)) = slot else {
-            continue;
+        let event = match slot {
+            Ok(Slot::Event(event)) => event,
+            Ok(Slot::Lost(loss)) => {
+                losses[loss.why as usize] = 1;
+                continue;
+            }
+            Err(_) => continue,
         };
         if let Some(seeds) = strict
             && seeds.events.get(&event.seq) != Some(&event)
@@ -324,8 +335,18 @@ fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result
         ids.push(event.by);
     }
     let Ok(state) = reader.state() else {
-        return Ok(());
+        return Ok("read, without a state".into());
     };
+    let looks = format!(
+        "read, lost {losses:?}, {} live, in flight {}, rebuilt {}, damaged {}, cut {}, truncated {}, off {}",
+        state.live.len().min(3),
+        state.in_flight.len().min(2),
+        state.rebuilt.len().min(2),
+        state.damaged.min(2),
+        state.cut.min(1),
+        reader.header().truncated,
+        reader.header().turned_off.is_some()
+    );
     for entry in &state.live {
         if let Some(seeds) = strict
             && seeds.births.get(&entry.birth) != Some(entry)
@@ -337,7 +358,7 @@ fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result
         while let Ok(Some(_)) = replay.back() {}
     }
     if !whole {
-        return Ok(());
+        return Ok(looks);
     }
     for by in ids.iter().take(50) {
         let _ = (reader.stack(by.stack), reader.op(by.op), reader.python(by.python));
@@ -351,7 +372,19 @@ fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result
             let _ = follower.poll(1000, true);
         }
     }
-    Ok(())
+    Ok(looks)
+}
+
+/// The kept inputs: seed and number.
+fn corpus() -> Vec<(u64, u64)> {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok());
+    include_str!("fuzz.corpus")
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((number(words.next())?, number(words.next())?))
+        })
+        .collect()
 }
 
 fn main() -> ExitCode {
@@ -364,6 +397,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "sabotage")]
     sabotage::take_away(number("WEIR_FUZZ_GUARDS", 0) as u32);
     let (inputs, seed) = (number("WEIR_FUZZ", 100_000), number("WEIR_SEED", 1));
+    let save = std::env::var_os("WEIR_FUZZ_SAVE");
     let starts = frames(&seeds.recording);
     let bombs: Vec<Arc<Vec<u8>>> = [64, 4096, 1 << 18, 1 << 26]
         .iter()
@@ -380,7 +414,9 @@ fn main() -> ExitCode {
         .collect();
     std::panic::set_hook(Box::new(|what| println!("{what}")));
     let (begin, base, mut peak) = (Instant::now(), NOW.load(Ordering::Relaxed), 0);
-    for input in 0..inputs {
+    let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let kept = corpus();
+    for (seed, input) in kept.iter().copied().chain((0..inputs).map(|input| (seed, input))) {
         let mut dice = (seed << 32 | input).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let recording = input % 8 == 7;
         let good = if recording { &seeds.recording } else { &seeds.journal };
@@ -403,16 +439,30 @@ fn main() -> ExitCode {
         let wrong = match read {
             Err(_) => Some("a panic".to_owned()),
             Ok(Err(why)) => Some(why),
-            Ok(Ok(())) if used > MOST_MEMORY => Some(format!("{used} bytes of memory")),
-            Ok(Ok(())) if start.elapsed() > MOST_TIME => Some(format!("{:?}", start.elapsed())),
-            Ok(Ok(())) => None,
+            Ok(Ok(_)) if used > MOST_MEMORY => Some(format!("{used} bytes of memory")),
+            Ok(Ok(_)) if start.elapsed() > MOST_TIME => Some(format!("{:?}", start.elapsed())),
+            Ok(Ok(looks)) => {
+                if save.is_some() && seen.len() < MOST_KEPT {
+                    seen.entry(looks).or_insert((seed, input));
+                }
+                None
+            }
         };
         if let Some(wrong) = wrong {
             println!("FAILED: input {input} of seed {seed}: {wrong}");
             return ExitCode::FAILURE;
         }
     }
-    println!("ok: {inputs} hostile files in {:.0?}, at most {} KiB of memory", begin.elapsed(), peak >> 10);
+    if let Some(path) = save {
+        let lines = seen.iter().map(|(looks, (seed, input))| format!("{seed} {input} {looks}\n"));
+        std::fs::write(path, lines.collect::<String>()).unwrap();
+    }
+    println!(
+        "ok: {inputs} hostile files and {} kept ones in {:.0?}, at most {} KiB of memory",
+        kept.len(),
+        begin.elapsed(),
+        peak >> 10
+    );
     ExitCode::SUCCESS
 }
 
