@@ -183,7 +183,7 @@ impl Config {
 
     /// Every setting in effect, one `NAME=value` a line: what the journal keeps.
     pub(crate) fn text(&self) -> String {
-        self.settings.iter().map(|s| format!("{}={}\n", s.name, s.value)).collect()
+        self.settings.iter().map(|s| format!("{}={}", s.name, s.value)).collect::<Vec<_>>().join("\n")
     }
 
     fn refuse(&mut self, name: &str, value: &OsStr, why: &str) {

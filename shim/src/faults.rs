@@ -3,7 +3,8 @@
 //! - `panic:PLACE`: panic at an exported function (`panic:cuMemAlloc_v2`), inside a body
 //!   (`panic:body:cuInit`), or at the start (`panic:start`);
 //! - `resolve`: no real library is found;
-//! - `full`: the disk is full when a note is written.
+//! - `full`: the disk is full when a note is written;
+//! - `pending`, `freeing`: the journal is not told of a call before the driver is.
 //!
 //! Built only with the feature `faults`.
 

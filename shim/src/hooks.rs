@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
+pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod owner;

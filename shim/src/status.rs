@@ -48,6 +48,7 @@ fn status() -> Value {
         "nvml": library(&NVML, None),
         "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},
         "caps": crate::caps::view::status(),
+        "journal": crate::recorder::status(),
         "settings": settings(config),
         "problems": config.problems,
         "unhooked": UNHOOKED

@@ -74,8 +74,8 @@ hook_table! { $
         "cuMemPoolTrimTo" => { cuMemPoolTrimTo: hooks::pool::trim_to };
     }
     vmm {
-        "cuMemAddressReserve";
-        "cuMemAddressFree";
+        "cuMemAddressReserve" => { cuMemAddressReserve: hooks::vmm::reserve };
+        "cuMemAddressFree" => { cuMemAddressFree: hooks::vmm::unreserve };
         "cuMemCreate" => { cuMemCreate: hooks::share::create };
         "cuMemRelease" => { cuMemRelease: hooks::vmm::release };
         "cuMemMap" => { cuMemMap: hooks::vmm::map };
@@ -99,11 +99,14 @@ hook_table! { $
         "cuLogicalEndpointUnbind";
     }
     host {
-        "cuMemAllocHost";
-        "cuMemHostAlloc";
-        "cuMemFreeHost";
-        "cuMemHostRegister";
-        "cuMemHostUnregister";
+        "cuMemAllocHost" => { cuMemAllocHost_v2: hooks::host::alloc };
+        "cuMemHostAlloc" => { cuMemHostAlloc: hooks::host::alloc_with };
+        "cuMemFreeHost" => { cuMemFreeHost: hooks::host::free };
+        "cuMemHostRegister" => {
+            cuMemHostRegister: hooks::host::register,
+            cuMemHostRegister_v2: hooks::host::register,
+        };
+        "cuMemHostUnregister" => { cuMemHostUnregister: hooks::host::unregister };
         "cuMemHostGetDevicePointer";
         "cuMemHostGetFlags";
     }

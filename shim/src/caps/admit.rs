@@ -43,11 +43,14 @@ impl Caps {
             answer = ask();
         }
         if let (Err(Refusal::Full { .. }), OnCap::Wait(patience)) = (&answer, self.terms.on_cap) {
-            answer = self.ledger.reserve_waiting_unless(account, bytes, category, urgency, patience, &mut || {
-                // What the job frees meanwhile goes to the pool first.
-                self.make_room(device, false);
-                false
-            });
+            let wait = || {
+                self.ledger.reserve_waiting_unless(account, bytes, category, urgency, patience, &mut || {
+                    // What the job frees meanwhile goes to the pool first.
+                    self.make_room(device, false);
+                    false
+                })
+            };
+            answer = recorder::waiting(device.ordinal, bytes, wait, Result::is_ok);
         }
         self.granted(device, answer).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
@@ -162,6 +165,7 @@ impl Caps {
 
 /// Waits for all work of a device, as the job itself could at any time.
 fn synchronise(ordinal: i32) {
+    let sync = recorder::synchronising(ordinal, true);
     let _alive = contexts::ALIVE.read().unwrap_or_else(PoisonError::into_inner);
     let known: Vec<u64> = contexts::all().filter(|slot| slot.ordinal() == ordinal).map(contexts::Slot::ctx).collect();
     if known.is_empty() && super::current_device() == Some(ordinal) {
@@ -179,4 +183,5 @@ fn synchronise(ordinal: i32) {
             served.pool.sync_ended(proof, ok);
         }
     }
+    sync.ended();
 }

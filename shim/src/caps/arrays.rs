@@ -15,7 +15,7 @@ const SMALL: u64 = 1 << 20;
 /// The most that a small array can take.
 const SMALL_COST: u64 = 2 * PAGE;
 /// Memory comes later, by mappings of the job's own handles.
-const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+pub(crate) const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 
 #[derive(Clone, Copy)]
 struct Array {

@@ -1,6 +1,7 @@
 //! What a context takes for itself, and what goes with it when it ends.
 
 use super::{Caps, lock, machine, on};
+use crate::recorder;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::Category;
@@ -23,7 +24,9 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
         let grown = before.zip(machine::own_bytes(at.0.uuid)).map_or(0, |(before, now)| now.saturating_sub(before));
         if grown > 0 {
             caps.fact(at, Category::Context, grown);
-            let had = lock(&caps.contexts).own.insert(made(), (ordinal, grown));
+            let ctx = made();
+            recorder::passed::overhead(ctx, ordinal, grown);
+            let had = lock(&caps.contexts).own.insert(ctx, (ordinal, grown));
             if let Some((ordinal, bytes)) = had {
                 caps.release(ordinal, Category::Context, bytes);
             }

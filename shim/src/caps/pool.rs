@@ -3,6 +3,7 @@
 
 use super::admit::urgency;
 use super::{Caps, Device, PAGE, on};
+use crate::recorder;
 use crate::served::{Served, capture};
 use core::cell::Cell;
 use std::time::Instant;
@@ -81,7 +82,8 @@ impl Caps {
         if let (Err(AllocError::OverCap), OnCap::Wait(patience)) = (&answer, self.terms.on_cap)
             && !capture::under_way()
         {
-            answer = self.wait(served, request, (device, account), Instant::now() + patience);
+            let wait = || self.wait(served, request, (device, account), Instant::now() + patience);
+            answer = recorder::waiting(device.ordinal, request.bytes, wait, Result::is_ok);
         }
         TINY.set(false);
         answer

@@ -166,7 +166,7 @@ unsafe fn left_to_driver<F: Copy>(
     // SAFETY: the caller's own place.
     let run = || unsafe { measured::allocate(bytes as u64, pool, ordinal, place, forward) };
     let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
-    let wanted = Wanted { class: Class::Device, asked: bytes as u64, stream, ordinal };
+    let wanted = Wanted { class: Class::Device, asked: bytes as u64, stream, ordinal, owned: false };
     // SAFETY: after success the address is there.
     passed::allocate(call, wanted, run, || Granted { address: unsafe { *place }, given: bytes as u64 })
 }
@@ -233,7 +233,7 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
         return passed::free(dptr, &LINEAR, STREAM_UNKNOWN, run);
     };
     match blocks::free(dptr, None, || served.pool.free(&served.driver, dptr).map(|freed| freed.given)) {
-        Ok(_) => {
+        Ok(()) => {
             pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS
         }
@@ -247,6 +247,10 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own arguments.
         let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr, stream) }));
+        if recorder::open().is_some() && graph_memory::captured(stream, call.variant) {
+            // A node of a graph: nothing is freed now.
+            return run();
+        }
         let number = recorder::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
         return passed::free(dptr, &LINEAR, number, run);
     };
@@ -260,7 +264,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     served::may_reach(lane.ordinal, served.ordinal);
     let free = || served.pool.free_async(dptr, lane.id, lane.ctx).map(|freed| freed.given);
     match blocks::free(dptr, Some(lane.id), free) {
-        Ok(_) => {
+        Ok(()) => {
             pins::freed(served, dptr);
             CUresult::CUDA_SUCCESS
         }

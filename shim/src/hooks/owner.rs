@@ -2,7 +2,7 @@
 
 use crate::caps;
 use crate::guard::Call;
-use crate::recorder::passed;
+use crate::recorder::{self, passed};
 use crate::served::{self, Served, contexts, quiet, real};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::*;
@@ -196,9 +196,14 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
             served::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
         })
         .unwrap_or_default();
+    // Without a pool a wait proves nothing to anybody.
+    let sync = slot.map(|slot| recorder::synchronising(slot.ordinal(), false));
     move |result| {
         for (served, proof) in proofs {
             served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+        }
+        if let Some(sync) = sync.filter(|_| result == CUresult::CUDA_SUCCESS) {
+            sync.ended();
         }
     }
 }

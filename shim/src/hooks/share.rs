@@ -3,9 +3,12 @@
 
 use crate::caps::handles;
 use crate::guard::Call;
+use crate::recorder::{self, passed};
+use crate::served::real::{self, done};
 use crate::served::{self, ipc, pins};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use weir_cuda::*;
+use weir_journal::Granted;
 
 pub(crate) type CreatePhysical = unsafe extern "C-unwind" fn(
     *mut CUmemGenericAllocationHandle,
@@ -32,8 +35,12 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     unsafe {
-        let call = || served::with_room(|| call.forward(|real| real(handle, size, properties, flags)));
-        handles::create(handle, size, properties, call)
+        let forward = || served::with_room(|| call.forward(|real| real(handle, size, properties, flags)));
+        let run = || handles::create(handle, size, properties, forward);
+        let on_device = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        let location = properties.as_ref().map(|properties| properties.location);
+        let ordinal = location.filter(|location| location.type_ == on_device).map(|location| location.id());
+        recorder::handles::create(call, ordinal, size as u64, run, || *handle)
     }
 }
 
@@ -64,7 +71,9 @@ pub(crate) unsafe fn retain_handle(
     let result = call.forward(|real| unsafe { real(handle, addr) });
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
         // SAFETY: after success the handle is there.
-        handles::retained(unsafe { *handle });
+        let handle = unsafe { *handle };
+        handles::retained(handle);
+        recorder::handles::retained(handle);
     }
     result
 }
@@ -97,6 +106,26 @@ pub(crate) unsafe fn open_handle(
     handle: CUipcMemHandle,
     flags: c_uint,
 ) -> CUresult {
+    // SAFETY: the caller's own arguments; after success the address is there.
+    unsafe { passed::import(call, || open(call, ptr, handle, flags), || imported(*ptr)) }
+}
+
+/// What an opened address belongs to.
+fn imported(ptr: CUdeviceptr) -> Granted {
+    let (mut start, mut size) = (0, 0);
+    let given = ipc::opened(ptr).map(|(_, bytes)| bytes).or_else(|| {
+        // SAFETY: both places are live locals.
+        done(unsafe { real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, ptr) }).ok().map(|()| size as u64)
+    });
+    Granted { address: ptr, given: given.unwrap_or(0) }
+}
+
+unsafe fn open(
+    call: &Call<OpenHandle, CUresult>,
+    ptr: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
     if ptr.is_null() || !ipc::is_own(&handle) {
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(ptr, handle, flags) });
@@ -117,7 +146,7 @@ pub(crate) unsafe fn open_handle(
 /// `cuIpcCloseMemHandle`.
 pub(crate) unsafe fn close_handle(call: &Call<CloseHandle, CUresult>, ptr: CUdeviceptr) -> CUresult {
     // SAFETY: the caller's own argument.
-    ipc::close(ptr).unwrap_or_else(|| call.forward(|real| unsafe { real(ptr) }))
+    passed::close(ptr, || ipc::close(ptr).unwrap_or_else(|| call.forward(|real| unsafe { real(ptr) })))
 }
 
 /// `cuMemGetHandleForAddressRange`: what was handed to another device stays where it is.

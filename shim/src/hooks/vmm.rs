@@ -2,18 +2,24 @@
 
 use crate::caps::handles;
 use crate::guard::Call;
+use crate::recorder;
+use crate::recorder::passed::{self, Wanted};
 use core::ffi::c_ulonglong;
 use weir_cuda::*;
+use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 
 pub(crate) type Release = unsafe extern "C-unwind" fn(CUmemGenericAllocationHandle) -> CUresult;
 pub(crate) type Map =
     unsafe extern "C-unwind" fn(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong) -> CUresult;
+pub(crate) type Reserve =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong) -> CUresult;
 pub(crate) type Unmap = unsafe extern "C-unwind" fn(CUdeviceptr, usize) -> CUresult;
 
 /// `cuMemRelease`.
 pub(crate) unsafe fn release(call: &Call<Release, CUresult>, handle: CUmemGenericAllocationHandle) -> CUresult {
     // SAFETY: the caller's own argument.
-    handles::release(handle, || call.forward(|real| unsafe { real(handle) }))
+    let run = || handles::release(handle, || call.forward(|real| unsafe { real(handle) }));
+    recorder::handles::release(handle, run)
 }
 
 /// `cuMemMap`.
@@ -26,7 +32,8 @@ pub(crate) unsafe fn map(
     flags: c_ulonglong,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
+    let run = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
+    let result = recorder::handles::map(ptr, size as u64, handle, run);
     if result == CUresult::CUDA_SUCCESS {
         handles::mapped(ptr, size, handle);
     }
@@ -36,5 +43,29 @@ pub(crate) unsafe fn map(
 /// `cuMemUnmap`.
 pub(crate) unsafe fn unmap(call: &Call<Unmap, CUresult>, ptr: CUdeviceptr, size: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
-    handles::unmap(ptr, size, || call.forward(|real| unsafe { real(ptr, size) }))
+    let run = || handles::unmap(ptr, size, || call.forward(|real| unsafe { real(ptr, size) }));
+    recorder::handles::unmap(ptr, size as u64, run)
+}
+
+/// `cuMemAddressReserve`: addresses, no memory.
+pub(crate) unsafe fn reserve(
+    call: &Call<Reserve, CUresult>,
+    ptr: *mut CUdeviceptr,
+    size: usize,
+    alignment: usize,
+    addr: CUdeviceptr,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let run = || call.forward(|real| unsafe { real(ptr, size, alignment, addr, flags) });
+    let wanted = Wanted { owned: false, ..Wanted::here(Class::Reservation, size as u64) };
+    // SAFETY: after success the address is there.
+    passed::allocate(call, wanted, run, || Granted { address: unsafe { *ptr }, given: size as u64 })
+}
+
+/// `cuMemAddressFree`.
+pub(crate) unsafe fn unreserve(call: &Call<Unmap, CUresult>, ptr: CUdeviceptr, size: usize) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let run = || call.forward(|real| unsafe { real(ptr, size) });
+    passed::free(ptr, &[Class::Reservation], STREAM_UNKNOWN, run)
 }

@@ -30,7 +30,11 @@ fn granted(allocation: &Allocation) -> Granted {
 pub(crate) fn hit(ordinal: i32, request: &Request, allocation: &Allocation) {
     if let Some(recorder) = on() {
         let wanted = recorder.wanted(ordinal, request, What::Hit(request.bytes));
-        recorder.journal.pool_hit(&wanted, granted(allocation));
+        let number = recorder.journal.pool_hit(&wanted, granted(allocation));
+        // A job in its stride calls the driver no more; its host memory is looked at all the same.
+        if number.is_multiple_of(256) {
+            recorder.journal.sample_host(super::SAMPLE_MS);
+        }
     }
 }
 
@@ -70,21 +74,25 @@ impl Growth {
 #[inline]
 pub(crate) fn free<E>(addr: u64, stream: Option<u64>, free: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
     let Some(recorder) = open() else { return free().map(drop) };
-    let ticket = recorder.journal.begin_free(addr, Class::Block);
     let number = recorder.stream(stream);
-    if ticket.entry().is_some() {
-        let entry = ticket.freed(number);
-        let freed = free();
-        if let (Ok(given), None) = (&freed, stream) {
-            let device = entry.map_or(weir_journal::layout::HOST_DEVICE, |entry| entry.device);
-            let event = Event::new(Kind::FreeDeferred, Class::Block, device);
-            recorder.journal.record(Event { address: addr, given: *given, ..event });
-        }
-        return freed.map(drop);
+    let Some(entry) = recorder.journal.free(addr, Class::Block, number) else {
+        return unknown(recorder, addr, number, free);
+    };
+    let given = free()?;
+    if stream.is_none() {
+        let event = Event::new(Kind::FreeDeferred, Class::Block, entry.device);
+        recorder.journal.record(Event { address: addr, given, ..event });
     }
+    Ok(())
+}
+
+/// A free of what the live table does not know: it was full, or the pointer is wrong.
+#[cold]
+fn unknown<E>(recorder: &Recorder, addr: u64, stream: u16, free: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
+    let ticket = recorder.journal.begin_free(addr, Class::Block);
     let freed = free();
     match &freed {
-        Ok(_) => _ = ticket.freed(number),
+        Ok(_) => _ = ticket.freed(stream),
         Err(_) => ticket.failed(CUresult::CUDA_ERROR_INVALID_VALUE.0 as u16),
     }
     freed.map(drop)

@@ -9,11 +9,13 @@
 //! | `settings.rs` | what the environment asks for |
 //! | `blocks.rs` | what the pool hands out and takes back |
 //! | `passed.rs` | what the driver serves itself, and what goes with a context |
+//! | `handles.rs` | the job's own physical handles |
 //! | `physical.rs` | what lies behind the pool: handles, mappings, address space |
 //! | `streams.rs` | numbers for streams |
 //! | `shortage.rs` | requests that found no memory |
 
 pub(crate) mod blocks;
+pub(crate) mod handles;
 pub(crate) mod passed;
 pub(crate) mod physical;
 pub(crate) mod settings;
@@ -25,11 +27,13 @@ use crate::served::real::{self, done};
 use crate::{caps, job, surroundings};
 use core::cell::Cell;
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 use weir_cuda::CUuuid;
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Event, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
+#[cfg(feature = "faults")]
+use weir_journal::sabotage::Guard;
+use weir_journal::{Class, Event, FLAG_INTERNAL, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
 
 /// Host memory is sampled at most this often.
 const SAMPLE_MS: u64 = 100;
@@ -40,7 +44,9 @@ pub(crate) struct Recorder {
     pub(crate) journal: Journal,
     streams: streams::Streams,
     passed: Mutex<passed::Passed>,
+    handles: Mutex<handles::Handles>,
     physical: Mutex<physical::Mappings>,
+    syncs: AtomicU64,
     oom_text: bool,
 }
 
@@ -111,6 +117,12 @@ fn make(devices: i32) -> Option<()> {
         let _ = clear_up(dir, settings.keep);
     }
     wanted.geometry.events = wanted.geometry.ring_slots();
+    #[cfg(feature = "faults")]
+    for (fault, guard) in [("pending", Guard::Pending), ("freeing", Guard::Freeing)] {
+        if crate::faults::is_set(fault) {
+            weir_journal::sabotage::take_away(guard as u32);
+        }
+    }
     let journal = Journal::create(&wanted).ok()?;
     if let Some(reason) = journal.fallback_reason() {
         surroundings::say(&format!("no journal can be kept on disk: {reason}"));
@@ -124,7 +136,9 @@ fn make(devices: i32) -> Option<()> {
         journal,
         streams: streams::Streams::new(),
         passed: Mutex::default(),
+        handles: Mutex::default(),
         physical: Mutex::default(),
+        syncs: AtomicU64::new(0),
         oom_text: settings.oom_text,
     });
     if !WATCHED.swap(true, Ordering::AcqRel) {
@@ -248,6 +262,45 @@ pub(crate) fn stream_destroyed(handle: u64) {
             ..Event::new(Kind::StreamDestroy, Class::Other, HOST_DEVICE)
         });
     }
+}
+
+/// A wait for all work of a device, while it lasts.
+pub(crate) struct Sync(Option<(&'static Recorder, u64, u8, u8)>);
+
+/// The job, or weir itself, begins to wait for all work of a device.
+pub(crate) fn synchronising(ordinal: i32, own: bool) -> Sync {
+    let flags = if own { FLAG_INTERNAL } else { 0 };
+    Sync(open().map(|recorder| (recorder, recorder.journal.now(), device(ordinal), flags)))
+}
+
+impl Sync {
+    /// It is over, and a new epoch has begun: what was freed before is free to be used again.
+    pub(crate) fn ended(self) {
+        let Some((recorder, since, device, flags)) = self.0 else { return };
+        let now = recorder.journal.now();
+        recorder.journal.record(Event {
+            address: recorder.syncs.fetch_add(1, Ordering::Relaxed) + 1,
+            time: now,
+            latency: now.saturating_sub(since),
+            flags,
+            ..Event::new(Kind::Sync, Class::Other, device)
+        });
+    }
+}
+
+/// A request waits for room under the cap while `wait` lasts; `given`: whether it got it.
+pub(crate) fn waiting<R>(ordinal: i32, bytes: u64, wait: impl FnOnce() -> R, given: impl FnOnce(&R) -> bool) -> R {
+    let Some(recorder) = open() else { return wait() };
+    let ticket = recorder.begin(Kind::Wait, Class::Other, device(ordinal), STREAM_UNKNOWN, bytes, 0);
+    let answer = wait();
+    ticket.ended(Kind::Wait, if given(&answer) { bytes } else { 0 }, 0);
+    answer
+}
+
+/// What weir says of its journal, for `weir doctor` and for tests.
+pub(crate) fn status() -> Option<serde_json::Value> {
+    let journal = &open()?.journal;
+    Some(serde_json::json!({"file": journal.path(), "problem": journal.fallback_reason()}))
 }
 
 /// The cap of a device is known, or another than before.

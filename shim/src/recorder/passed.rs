@@ -15,6 +15,8 @@ use weir_journal::{Class, Event, Granted, Kind, STREAM_UNKNOWN};
 pub(crate) struct Passed {
     /// Address and class to the owning context, 0 for none.
     owner: HashMap<(u64, Class), u64>,
+    /// How often each imported block is open.
+    imports: HashMap<u64, u32>,
     /// Contexts with their devices; true: the device's primary one.
     contexts: Vec<(u64, i32, bool)>,
 }
@@ -30,12 +32,14 @@ pub(crate) struct Wanted {
     pub(crate) stream: u16,
     /// On which device; `None`: on that of the current context.
     pub(crate) ordinal: Option<i32>,
+    /// Whether it goes with the current context.
+    pub(crate) owned: bool,
 }
 
 impl Wanted {
     /// Memory of the current context's device, in no stream.
     pub(crate) fn here(class: Class, asked: u64) -> Self {
-        Self { class, asked, stream: STREAM_UNKNOWN, ordinal: None }
+        Self { class, asked, stream: STREAM_UNKNOWN, ordinal: None, owned: true }
     }
 }
 
@@ -57,15 +61,13 @@ pub(crate) fn allocate<F: Copy>(
     made: impl FnOnce() -> Granted,
 ) -> CUresult {
     let Some(recorder) = on() else { return run() };
-    let Wanted { class, asked, stream, ordinal } = wanted;
+    let Wanted { class, asked, stream, ordinal, owned } = wanted;
     let ordinal = ordinal.or_else(caps::current_device).unwrap_or(-1);
     let place = if is_host(class) { HOST_DEVICE } else { device(ordinal) };
     let ticket = recorder.begin(Kind::Alloc, class, place, stream, asked, 0);
     let result = run();
     if result == CUresult::CUDA_SUCCESS {
         let granted = made();
-        // A stream-ordered allocation and a physical handle outlive the context that asked for them.
-        let owned = stream == STREAM_UNKNOWN && class != Class::Handle;
         let ctx = if owned { served::quiet::current() } else { 0 };
         recorder.passed().owner.insert((granted.address, class), ctx);
         ticket.granted(granted);
@@ -86,7 +88,9 @@ pub(crate) fn free(addr: u64, classes: &[Class], stream: u16, run: impl FnOnce()
         let passed = recorder.passed();
         classes.iter().copied().find(|class| passed.owner.contains_key(&(addr, *class)))
     };
-    let Some(class) = known.or(classes.first().copied()) else { return run() };
+    // An array without memory of its own was never written down.
+    let unknown = classes.first().copied().filter(|class| *class != Class::Array);
+    let Some(class) = known.or(unknown) else { return run() };
     recorder.journal.sample_host(super::SAMPLE_MS);
     let ticket = recorder.journal.begin_free(addr, class);
     // Off the list before the driver frees it: another thread may get the same address at once.
@@ -103,6 +107,68 @@ pub(crate) fn free(addr: u64, classes: &[Class], stream: u16, run: impl FnOnce()
     }
     ticket.failed(result.0 as u16);
     result
+}
+
+/// Memory is gone by another road.
+pub(crate) fn forget(addr: u64, class: Class) {
+    if let Some(recorder) = open() {
+        recorder.passed().owner.remove(&(addr, class));
+    }
+}
+
+/// Memory of another process is opened here by `run`; a block that is open already is counted once.
+pub(crate) fn import<F: Copy>(
+    call: &Call<F, CUresult>,
+    run: impl FnOnce() -> CUresult,
+    made: impl FnOnce() -> Granted,
+) -> CUresult {
+    let Some(recorder) = on() else { return run() };
+    let device = caps::current_device().map_or(HOST_DEVICE, device);
+    let mut ticket = recorder.begin(Kind::Alloc, Class::Imported, device, STREAM_UNKNOWN, 0, 0);
+    let result = run();
+    if result != CUresult::CUDA_SUCCESS {
+        let kind = if call.result() == Some(result) { Kind::Failed } else { Kind::Refused };
+        ticket.ended(kind, 0, result.0 as u16);
+        return result;
+    }
+    let granted = made();
+    let mut passed = recorder.passed();
+    let users = passed.imports.entry(granted.address).or_insert(0);
+    *users += 1;
+    if *users == 1 {
+        passed.owner.insert((granted.address, Class::Imported), served::quiet::current());
+        drop(passed);
+        ticket.set_asked(granted.given);
+        ticket.granted(granted);
+    }
+    result
+}
+
+/// Memory of another process is closed by `run`.
+pub(crate) fn close(addr: u64, run: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(recorder) = open() else { return run() };
+    if recorder.passed().imports.get(&addr).is_none_or(|users| *users == 1) {
+        let result = free(addr, &[Class::Imported], STREAM_UNKNOWN, run);
+        if result == CUresult::CUDA_SUCCESS {
+            recorder.passed().imports.remove(&addr);
+        }
+        return result;
+    }
+    let result = run();
+    if result == CUresult::CUDA_SUCCESS
+        && let Some(users) = recorder.passed().imports.get_mut(&addr)
+    {
+        *users = users.saturating_sub(1);
+    }
+    result
+}
+
+/// What a context takes for itself.
+pub(crate) fn overhead(ctx: u64, ordinal: i32, bytes: u64) {
+    let Some(recorder) = on() else { return };
+    let ticket = recorder.begin(Kind::Alloc, Class::Overhead, device(ordinal), STREAM_UNKNOWN, bytes, ctx);
+    recorder.passed().owner.insert((ctx, Class::Overhead), ctx);
+    ticket.granted(Granted { address: ctx, given: bytes });
 }
 
 /// A context is there; `primary`: it is its device's primary one.

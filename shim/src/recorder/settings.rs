@@ -44,10 +44,10 @@ fn switch(text: &str) -> Result<bool, String> {
 /// A number of events or allocations: digits, and K or M for 1024 and 1024 * 1024.
 fn amount(text: &str, least: u64, most: u64) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M']);
-    let factor = match &text.get(digits.len()..)? {
-        &"" => 1,
-        &"K" => 1 << 10,
-        &"M" => 1 << 20,
+    let factor = match text.get(digits.len()..)? {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
         _ => return None,
     };
     let number = digits.parse::<u64>().ok()?.checked_mul(factor)?;

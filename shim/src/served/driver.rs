@@ -6,7 +6,7 @@ use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
 use super::{capture, device_attribute, reaches, stream, work};
 use crate::caps;
-use crate::recorder::physical;
+use crate::recorder::{self, physical};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
@@ -105,12 +105,14 @@ impl Driver {
     /// Waits for all work of every context that can reach this memory.
     pub(crate) fn wait_for_all(&self) -> Result<(), BackingError> {
         let _calm = capture::calm().ok_or(CAPTURING)?;
+        let sync = recorder::synchronising(self.ordinal, true);
         let _alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
         for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)) {
             let Ok(_within) = Within::context(slot.ctx()) else { continue };
             // SAFETY: waits for the current context's work.
             done(unsafe { real::cuCtxSynchronize() }).map_err(refused)?;
         }
+        sync.ended();
         Ok(())
     }
 }
