@@ -255,7 +255,7 @@ def test_rows_add_up_to_what_is_live(stage):
 def test_a_group_that_is_chosen_stands_out(stage):
     page = stage.open(stage.training())
     ink = """() => { const c = document.getElementById('timeline'), d = c.getContext('2d').getImageData(80, 40, c.width - 120, c.height - 80).data;
-      let strong = 0; for (let i = 0; i < d.length; i += 4) if (Math.max(d[i], d[i+1], d[i+2]) - Math.min(d[i], d[i+1], d[i+2]) > 60) strong++; return strong; }"""
+      let strong = 0; for (let i = 0; i < d.length; i += 4) if (Math.max(d[i], d[i+1], d[i+2]) - Math.min(d[i], d[i+1], d[i+2]) > 60 && d[i+3] > 200) strong++; return strong; }"""
     before = page.evaluate(ink)
     page.click("#legend li >> nth=1 >> button")
     settle(page)

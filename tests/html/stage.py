@@ -25,8 +25,11 @@ class Case:
             old.unlink()
         self.journal = output(JOURNALS, make[0], str(folder), *make[1:])
         self.page = WORK / f"{name}.html"
-        output(JOURNALS, "page", self.journal, str(self.page))
         self.truths = {}
+        self.write()
+
+    def write(self):
+        output(JOURNALS, "page", self.journal, str(self.page))
 
     def truth(self, *seqs):
         """What is true of the journal, counted without the page's code."""

@@ -11,7 +11,7 @@ use std::path::Path;
 use weir_forensics::Run;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_journal::reader::Slot;
-use weir_journal::{Attribution, Class, Kind, LiveEntry, Situation};
+use weir_journal::{Attribution, Class, Event, Kind, LiveEntry, Situation};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -45,7 +45,12 @@ struct Space {
     /// Start and end of what is taken.
     taken: BTreeMap<u64, u64>,
     bytes: u64,
+    /// Physical memory is mapped up to here.
+    mapped: u64,
 }
+
+/// Physical memory comes in pieces of this size.
+const GRANULE: u64 = 64 * MIB;
 
 const BASE: u64 = 0x7f20_0000_0000;
 
@@ -58,6 +63,13 @@ impl Space {
                 break;
             }
             at = *end;
+        }
+        while self.mapped < at + given {
+            let handle = self.mapped >> 20;
+            self.job.alloc_at(Class::Handle, 0, Attribution::default(), GRANULE, handle);
+            let map = Event { address: self.mapped, given: GRANULE, ..Event::new(Kind::Map, Class::Handle, 0) };
+            self.job.journal.record(map);
+            self.mapped += GRANULE;
         }
         self.taken.insert(at, at + given);
         self.bytes += given;
@@ -86,7 +98,7 @@ fn training(dir: &Path) -> Outcome {
         .collect();
     let overhead = job.by("", "", &[]);
     job.alloc_as(Class::Overhead, 0, overhead, 320 * MIB);
-    let mut space = Space { job, taken: BTreeMap::new(), bytes: 0 };
+    let mut space = Space { job, taken: BTreeMap::new(), bytes: 0, mapped: BASE };
     let mut resident = 2 * GIB;
     for (name, weights, _) in &layers {
         let variable = name.replace("Conv2D", "kernel");

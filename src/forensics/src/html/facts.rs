@@ -41,6 +41,37 @@ impl Texts {
     }
 }
 
+/// In which of the page's views a holder's bytes count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum HolderKind {
+    /// Blocks of the pool.
+    Pool,
+    /// Device memory straight from the driver.
+    Device,
+    /// Physical memory that the pool, or the job, took from the driver.
+    Physical,
+    /// Physical memory where it is mapped.
+    Mapped,
+    /// Tensors inside a region of TensorFlow's own allocator.
+    Tensor,
+    /// Anything else: host memory, address space.
+    Aside,
+}
+
+impl HolderKind {
+    fn of(class: Option<Class>) -> Self {
+        match class {
+            None => Self::Mapped,
+            Some(Class::Block) => Self::Pool,
+            Some(Class::Handle) => Self::Physical,
+            Some(Class::Tensor) => Self::Tensor,
+            Some(class) if is_held(class) => Self::Device,
+            Some(_) => Self::Aside,
+        }
+    }
+}
+
 /// Somebody who holds memory of one class on one device. Numbers are places among the texts and stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(super) struct Holder {
@@ -50,8 +81,7 @@ pub(super) struct Holder {
     line: u32,
     role: u32,
     stack: u32,
-    /// Whether its bytes count as device memory in the driver's view.
-    counts: bool,
+    kind: HolderKind,
 }
 
 /// Everybody who held memory.
@@ -156,7 +186,7 @@ impl<'run> Holders<'run> {
             line: self.texts.number(&who.place()),
             role: self.texts.number(class),
             stack,
-            counts: owner.class.is_some_and(is_held),
+            kind: HolderKind::of(owner.class),
         })
     }
 
@@ -212,6 +242,8 @@ pub(super) struct Facts<C> {
     missed: u64,
     older: u64,
     before: usize,
+    /// Whether all that was ever mapped is known.
+    mapped_known: bool,
     devices: Vec<DeviceFacts>,
     marks: Vec<MarkFacts>,
     verdict: Verdict,
@@ -261,6 +293,7 @@ impl<C: Serialize> Facts<C> {
             missed: lifetimes.missed,
             older: lifetimes.older,
             before: lifetimes.before,
+            mapped_known: header.counters.lapped == 0 && lifetimes.older == 0,
             devices,
             marks,
             verdict: Verdict::of(run),

@@ -1,7 +1,7 @@
 //! Turns a journal into lifetimes: every block with the entry that made it and the entry that ended it. From these the
 //! page derives what was live at any moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use weir_journal::reader::{Error, Reader, Slot};
 use weir_journal::{Attribution, Class, Event, FLAG_UNKNOWN_ADDRESS, Kind};
@@ -111,7 +111,7 @@ impl Lifetimes {
             && let Some(slot) = replay.back()?
         {
             if let Slot::Event(event) = slot
-                && (matches!(event.kind, Kind::Alloc | Kind::Free | Kind::Map | Kind::Unmap | Kind::Steal)
+                && (matches!(event.kind, Kind::Alloc | Kind::Free | Kind::Map | Kind::Unmap | Kind::Steal | Kind::Mesh)
                     || is_mark(event.kind)
                     || event.kind == Kind::HostSample)
             {
@@ -124,7 +124,8 @@ impl Lifetimes {
         before.sort_unstable_by_key(|entry| (entry.time, entry.address));
         for entry in before {
             let owner = Owner { class: Some(entry.class), device: entry.device, by: entry.by };
-            order.birth(entry.address, Block { address: entry.address, given: entry.given, asked: entry.asked, owner });
+            let block = Block { address: entry.address, given: entry.given, asked: entry.asked, owner };
+            order.birth(entry.class, block);
         }
         let first = replay.position();
         drop(replay);
@@ -176,41 +177,38 @@ impl Lifetimes {
 struct Forward {
     lifetimes: Lifetimes,
     /// Which block is live at an address, by class.
-    at: HashMap<(Option<Class>, u64), usize>,
+    at: HashMap<(Class, u64), usize>,
+    /// Which memory is mapped where.
+    mapped: BTreeMap<u64, usize>,
     time: u64,
 }
 
 impl Forward {
-    fn birth(&mut self, address: u64, block: Block) {
-        self.at.insert((block.owner.class, address), self.lifetimes.blocks.len());
-        self.lifetimes.blocks.push(block);
-    }
-
-    fn entry(&mut self, seq: u64, change: Change) {
-        self.lifetimes.entries.push(Entry { seq, time: self.time, change });
-    }
-
     fn take(&mut self, event: &Event, time: u64) {
         self.time = self.time.max(time);
-        let mapped = Owner { class: None, device: event.device, by: Attribution::default() };
         match event.kind {
             Kind::HostSample => {
-                self.lifetimes.host.push(HostSample { time: self.time, resident: event.given, pinned: event.asked });
+                let (resident, pinned) = (event.given, event.asked);
+                self.lifetimes.host.push(HostSample { time: self.time, resident, pinned });
             }
             Kind::Alloc => {
                 let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
-                self.replace(event.seq, event.address, Block { owner, ..block_of(event) });
+                let block = Block { address: event.address, given: event.given, asked: event.asked, owner };
+                // What is still there at the same address has ended unseen: its event is missing.
+                self.free(event);
+                self.entry(event.seq, Change::Birth);
+                self.birth(event.class, block);
             }
-            Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => {
-                self.end(event.seq, (Some(event.class), event.address));
+            Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.free(event),
+            Kind::Map | Kind::Steal | Kind::Mesh => {
+                self.unmap(event);
+                self.entry(event.seq, Change::Birth);
+                self.mapped.insert(event.address, self.lifetimes.blocks.len());
+                let owner = Owner { class: None, device: event.device, by: Attribution::default() };
+                let (address, given) = (event.address, event.given);
+                self.lifetimes.blocks.push(Block { address, given, asked: given, owner });
             }
-            Kind::Map => self.replace(event.seq, event.address, Block { owner: mapped, ..block_of(event) }),
-            Kind::Unmap => self.end(event.seq, (None, event.address)),
-            Kind::Steal => {
-                self.end(event.seq, (None, event.asked));
-                let block = Block { owner: mapped, asked: event.given, ..block_of(event) };
-                self.replace(event.seq, event.address, block);
-            }
+            Kind::Unmap => self.unmap(event),
             kind if is_mark(kind) && self.lifetimes.marks.len() < MOST_MARKS => {
                 self.lifetimes.marks.push(Mark { entry: self.lifetimes.entries.len(), event: *event });
                 self.entry(event.seq, Change::Mark);
@@ -219,21 +217,103 @@ impl Forward {
         }
     }
 
-    /// A block comes to life. One that is still there at the same address has ended unseen: its event is missing.
-    fn replace(&mut self, seq: u64, address: u64, block: Block) {
-        self.end(seq, (block.owner.class, address));
-        self.entry(seq, Change::Birth);
-        self.birth(address, block);
+    fn birth(&mut self, class: Class, block: Block) {
+        self.at.insert((class, block.address), self.lifetimes.blocks.len());
+        self.lifetimes.blocks.push(block);
     }
 
-    fn end(&mut self, seq: u64, key: (Option<Class>, u64)) {
-        if let Some(block) = self.at.remove(&key) {
-            self.entry(seq, Change::End(block));
+    fn entry(&mut self, seq: u64, change: Change) {
+        self.lifetimes.entries.push(Entry { seq, time: self.time, change });
+    }
+
+    fn free(&mut self, event: &Event) {
+        if let Some(block) = self.at.remove(&(event.class, event.address)) {
+            self.entry(event.seq, Change::End(block));
+        }
+    }
+
+    /// What was mapped anywhere in the event's range is no longer.
+    fn unmap(&mut self, event: &Event) {
+        let range = event.address..event.address.saturating_add(event.given.max(1));
+        let gone: Vec<(u64, usize)> = self.mapped.range(range).map(|(address, block)| (*address, *block)).collect();
+        for (address, block) in gone {
+            self.mapped.remove(&address);
+            self.entry(event.seq, Change::End(block));
         }
     }
 }
 
-fn block_of(event: &Event) -> Block {
-    let owner = Owner { class: None, device: event.device, by: Attribution::default() };
-    Block { address: event.address, given: event.given, asked: event.asked, owner }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{End, Job, MIB};
+    use std::path::PathBuf;
+
+    /// A job of some hundred blocks that come and go, and the folder of its journal.
+    fn journal(name: &str, ring: u64) -> (PathBuf, Reader) {
+        let dir = std::env::temp_dir().join(format!("weir-lifetimes-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        let mut job = Job::new(&dir, ring).unwrap();
+        let who = job.who("dense/MatMul", 7);
+        let mut live = Vec::new();
+        for n in 0..600_u64 {
+            if n % 3 != 2 {
+                live.push(job.alloc(who, (n % 50 + 1) * MIB));
+            } else {
+                let place = (n * 7919 % live.len() as u64) as usize;
+                job.free(live.swap_remove(place));
+            }
+            if n % 100 == 0 {
+                job.step();
+                job.host(n, n);
+            }
+            job.wait(0.001);
+        }
+        let path = job.end(End::Killed).unwrap();
+        (dir, Reader::open(&path).unwrap())
+    }
+
+    /// The live set after entry `entry`, from the lifetimes alone.
+    fn live_after(lifetimes: &Lifetimes, entry: usize) -> (u64, usize) {
+        let mut live: Vec<bool> = vec![true; lifetimes.before];
+        for entry in &lifetimes.entries[..=entry] {
+            match entry.change {
+                Change::Birth => live.push(true),
+                Change::End(block) => live[block] = false,
+                Change::Mark => {}
+            }
+        }
+        let there = lifetimes.blocks.iter().zip(live).filter(|(_, live)| *live);
+        there.fold((0, 0), |(bytes, blocks), (block, _)| (bytes + block.given, blocks + 1))
+    }
+
+    #[test]
+    fn every_moment_is_that_of_the_journal_however_much_is_kept() {
+        // Whole; cut by the page's limit; cut by the ring.
+        for (name, ring, most) in [("whole", 1024, usize::MAX), ("cut", 1024, 150), ("lapped", 128, usize::MAX)] {
+            let (dir, reader) = journal(name, ring);
+            let lifetimes = Lifetimes::of(&reader, most).unwrap();
+            assert_eq!(lifetimes.before == 0, name == "whole");
+            for place in [0, lifetimes.entries.len() / 2, lifetimes.entries.len() - 1] {
+                let true_live = reader.live_at(lifetimes.entries[place].seq).unwrap().unwrap();
+                let bytes = true_live.iter().map(|entry| entry.given).sum();
+                assert_eq!(live_after(&lifetimes, place), (bytes, true_live.len()), "{name}, entry {place}");
+            }
+            assert!(lifetimes.entries.is_sorted_by_key(|entry| (entry.time, entry.seq)));
+            std::fs::remove_dir_all(dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_the_entries_is_a_curve_that_meets_them() {
+        let (dir, reader) = journal("past", 1024);
+        let lifetimes = Lifetimes::of(&reader, 150).unwrap();
+        assert!(lifetimes.older > 400 && !lifetimes.past.is_empty());
+        let last = lifetimes.past.last().unwrap();
+        let before: u64 = lifetimes.blocks[..lifetimes.before].iter().map(|block| block.given).sum();
+        assert!(last.time <= lifetimes.entries[0].time && last.bytes >= before, "{last:?}, then {before}");
+        assert!(Lifetimes::of(&reader, usize::MAX).unwrap().past.is_empty());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

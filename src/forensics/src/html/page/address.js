@@ -7,6 +7,10 @@ function makeAddressMap(page) {
   const on = surface("address", 300);
   const { journal } = page;
   const self = { dirty: true };
+  const mapped = [];
+  for (let block = 0; block < journal.blocks; block++) {
+    if (journal.facts.mapped_known && journal.facts.holders[journal.holder[block]].kind === "mapped") mapped.push(block);
+  }
   let segments = [], starts = [], length = 1, from = 0, span = 1, holesTimer = 0;
   const rows = () => Math.floor(on.height / (ROW + ROW_GAP));
 
@@ -56,6 +60,14 @@ function makeAddressMap(page) {
     const full = new Float32Array(pixels), group = new Uint8Array(pixels).fill(HIDDEN), strongest = new Float32Array(pixels);
     const edge = new Uint8Array(pixels);
     const { list } = page.live;
+    // Where memory is mapped and free the ground is darker than where there is only address space.
+    const ground = new Uint8Array(pixels);
+    for (const block of mapped) {
+      if (journal.birth[block] > page.cursor || journal.death[block] <= page.cursor) continue;
+      const start = placeOf(journal.address[block]);
+      if (start < 0) continue;
+      ground.fill(1, Math.max(0, Math.round((start - from) / perPixel)), Math.max(0, Math.round((start + journal.given[block] - from) / perPixel)));
+    }
     for (let place = 0; place < list.length; place++) {
       const block = list[place];
       if (page.levels.groupOf[block] === HIDDEN) continue;
@@ -78,7 +90,7 @@ function makeAddressMap(page) {
       if (b - a > 4 * on.scale) edge[Math.min(pixels - 1, Math.ceil(b) - 1)] = 1;
     }
     const colours = page.colours.map(channels);
-    const empty = channels(page.ink.hole), card = channels(page.ink.card);
+    const empty = channels(page.ink.hole), behind = channels(page.ink.mapped), card = channels(page.ink.card);
     const tall = Math.round(ROW * on.scale), pitch = Math.round((ROW + ROW_GAP) * on.scale);
     const image = pen.createImageData(across, 1);
     const strip = document.createElement("canvas");
@@ -91,7 +103,7 @@ function makeAddressMap(page) {
       for (let x = 0; x < across; x++) {
         const pixel = row * across + x;
         const inside = from + pixel * perPixel < length;
-        let [r, g, b] = inside ? empty : card;
+        let [r, g, b] = !inside ? card : ground[pixel] ? behind : empty;
         if (group[pixel] !== HIDDEN) {
           const of = group[pixel];
           const faint = page.focus !== null && page.focus !== of ? 0.25 : 1;
@@ -118,6 +130,7 @@ function makeAddressMap(page) {
       const row = Math.floor(pixel / across);
       pen.fillRect((pixel - row * across) / on.scale - 0.75, row * (ROW + ROW_GAP) - 1, 1.5, ROW + 2);
     }
+    byId("address-key").hidden = !mapped.length;
     const shown = span < length ? `${bytesText(span)} of ${bytesText(length)}` : bytesText(length);
     const count = `${countText(list.length)} live block${list.length === 1 ? "" : "s"}`;
     byId("address-note").textContent = `${count} in ${shown} of addresses, ${segments.length} stretch${segments.length === 1 ? "" : "es"}`;

@@ -1,8 +1,8 @@
 // Levels of detail. A million events are looked at once, when the grouping changes; after that any window is drawn
 // from what was prepared here: the total at every moment, the highest moment of every stretch, and the sums of all
-// groups at every 256th moment.
+// groups at every 64th moment.
 
-const STRIDE = 256;
+const STRIDE = 64;
 /** Moments under one entry of a level of the pyramid. */
 const FAN = 16;
 const HIDDEN = 255;

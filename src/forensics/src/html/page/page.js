@@ -29,7 +29,7 @@ page.labelOf = (holder) => page.journal.text(holder[page.grouping]) || UNKNOWN[p
 function isShown(holder) {
   if (holder.device !== page.device) return false;
   if (page.device === HOST) return true;
-  return page.view === "tensor" ? page.journal.text(holder.class) === "TensorFlow tensor" : holder.counts;
+  return page.view === "tensor" ? holder.kind === "tensor" : holder.kind === "pool" || holder.kind === "device";
 }
 
 /** Forms the groups anew: the largest at the peak and at the end get a colour each, the rest shares one. */
@@ -57,6 +57,10 @@ function regroup() {
   const places = new Map(own.map(([key], place) => [key, place]));
   page.groupOf = Uint8Array.from(holders, (holder, number) =>
     page.shown[number] ? (places.get(holder[page.grouping]) ?? page.groups.length - 1) : HIDDEN);
+  // What was taken from the driver: more than what is live, where a pool keeps memory.
+  const physical = (holder) => holder.device === page.device && (holder.kind === "physical" || holder.kind === "device");
+  page.physical = page.device !== HOST && holders.some((holder) => holder.device === page.device && holder.kind === "physical")
+    ? new Levels(journal, Uint8Array.from(holders, (holder) => (physical(holder) ? 0 : HIDDEN)), 1) : null;
   page.levels = new Levels(journal, page.groupOf, Math.max(1, page.groups.length));
   page.groupingName = GROUPINGS.find(([key]) => key === page.grouping)[1];
   page.focus = null;
@@ -84,7 +88,7 @@ page.liveAtPeak = () => (peakLive ??= liveAt(page.journal, page.peak, page.shown
 function colour() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(name).trim();
-  const names = ["text", "soft", "grid", "card", "alarm", "limit", "cursor", "brush", "veil", "handle", "hole", "past", "step", "refused", "resident", "pinned"];
+  const names = ["text", "soft", "grid", "card", "alarm", "limit", "cursor", "brush", "veil", "handle", "hole", "past", "step", "refused", "resident", "pinned", "mapped", "physical"];
   page.ink = Object.fromEntries(names.map((name) => [name, get("--" + name)]));
   page.ink.flameText = get("--flame-text");
   page.ink.flame = [0, 1, 2, 3].map((kind) => get("--flame-" + kind).split(" ").map(Number));
@@ -94,13 +98,20 @@ function colour() {
 }
 
 function legend() {
+  const taken = page.physical ? [make("li", { class: "taken" }, make("i", { style: `background:${page.ink.physical}` }), "taken from the driver")] : [];
   byId("legend").replaceChildren(...page.groups.map((group, place) => {
     const size = make("b", {});
     const button = make("button", { type: "button", title: group.label, "aria-pressed": String(page.focus === place), onclick: () => page.toggleFocus(place) },
       make("i", { class: "swatch", style: `background:${page.colours[place]}` }), make("span", {}, group.label), size);
     group.size = size;
     return make("li", {}, button);
-  }));
+  }), ...taken);
+  sizes();
+}
+
+function sizes() {
+  const sums = page.levels.sumsAt(page.cursor);
+  page.groups.forEach((group, place) => { group.size.textContent = bytesText(sums[place]); });
 }
 
 page.toggleFocus = (group) => {
@@ -189,13 +200,13 @@ function moment() {
   const step = page.marks.steps.findLast((mark) => mark.entry < cursor);
   const oom = page.marks.ooms.find((mark) => mark.entry + 1 === cursor);
   const text = [page.momentText(cursor), `${bytesText(levels.total[cursor])} live`];
+  if (page.physical) text.push(`${bytesText(page.physical.total[cursor])} taken`);
   if (step) text.push(`step ${countText(step.number)}`);
   if (oom) text.push(`OUT OF MEMORY: asked ${bytesText(oom.asked)}`);
   byId("moment").textContent = text.join(" · ");
   byId("scrubber").setAttribute("aria-valuetext", text.join(", "));
   byId("timeline").setAttribute("aria-label", `Live memory over time. Cursor: ${text.join(", ")}`);
-  const sums = levels.sumsAt(cursor);
-  page.groups.forEach((group, place) => { group.size.textContent = bytesText(sums[place]); });
+  sizes();
 }
 
 function tiles() {
@@ -309,7 +320,7 @@ async function start() {
   });
 
   page.parts = { timeline: makeTimeline(page), address: makeAddressMap(page), flame: makeFlame(page), table: makeTable(page) };
-  const tensors = facts.holders.some((holder) => journal.text(holder.class) === "TensorFlow tensor");
+  const tensors = facts.holders.some((holder) => holder.kind === "tensor");
   const has = (key) => new Set(facts.holders.map((holder) => holder[key])).size > 1;
   const groupings = GROUPINGS.filter(([key]) => has(key));
   page.grouping = (groupings[0] ?? GROUPINGS[0])[0];

@@ -32,7 +32,7 @@ function makeTimeline(page) {
   const yOf = (bytes, on) => on.height - EDGE.bottom - (bytes / most) * (on.height - EDGE.top - EDGE.bottom);
 
   self.resize = () => {
-    EDGE.left = main.canvas.parentElement.clientWidth < 560 ? 54 : 64;
+    EDGE.left = main.canvas.parentElement.clientWidth < 560 ? 60 : 64;
     main.fit(innerWidth < 700 ? 220 : 280);
     host.fit();
     overview.fit();
@@ -120,7 +120,9 @@ function makeTimeline(page) {
     const limits = [];
     if (facts?.cap) limits.push([facts.cap, `cap ${bytesText(facts.cap)}`]);
     if (facts?.total) limits.push([facts.total, `device ${bytesText(facts.total)}`]);
-    const highest = highestOf(moments);
+    const taken = page.physical?.columns(page.from, page.to, width, page.momentAt);
+    let highest = highestOf(moments);
+    for (const moment of taken ?? []) highest = Math.max(highest, page.physical.total[moment]);
     most = Math.max(highest, 1) * 1.06;
     for (const [bytes] of limits) if (bytes > highest && bytes < highest * 1.7) most = Math.max(most, bytes * 1.06);
     pen.save();
@@ -128,7 +130,7 @@ function makeTimeline(page) {
     pen.lineWidth = 1;
     pen.textBaseline = "middle";
     pen.textAlign = "right";
-    for (const [bytes, text] of sizeTicks(most, height / 46)) {
+    for (const [bytes, text] of sizeTicks(most, height / 40)) {
       const y = Math.round(yOf(bytes, main)) + 0.5;
       pen.strokeStyle = ink.grid;
       line(pen, EDGE.left, y, main.width - EDGE.right, y);
@@ -137,6 +139,18 @@ function makeTimeline(page) {
     }
     stack(pen, moments, EDGE.left, bottom, height, most);
     paintPast(pen, xOf, (bytes) => yOf(bytes, main), EDGE.left, main.width - EDGE.right);
+    if (taken) {
+      pen.beginPath();
+      taken.forEach((moment, x) => {
+        const y = yOf(page.physical.total[moment], main);
+        pen.lineTo(EDGE.left + x, y);
+        pen.lineTo(EDGE.left + x + 1, y);
+      });
+      pen.strokeStyle = ink.physical;
+      pen.lineWidth = 1.5;
+      pen.stroke();
+      pen.lineWidth = 1;
+    }
     pen.textAlign = "left";
     for (const [bytes, text] of limits) {
       if (bytes > most) continue;
