@@ -8,7 +8,6 @@ from playwright.sync_api import sync_playwright
 
 WORK = pathlib.Path(os.environ["WEIR_HTML_WORK"])
 JOURNALS = os.environ["WEIR_JOURNALS"]
-WEIR = os.environ["WEIR_COMMAND"]
 
 
 def output(*command):
