@@ -1,0 +1,14 @@
+"""Numbers from numpy are float64, and everything made of them is twice as large as meant."""
+# gpu: 512MiB
+# verdict: too-large
+import numpy
+import tensorflow as tf
+
+table = numpy.random.default_rng(1).random((64, 1024))
+features = tf.constant(table)
+weights = tf.constant(numpy.zeros((1024, 16384)))
+layers = []
+for layer in range(12):
+    layers.append(tf.matmul(features, weights) + layer)  # <- culprit
+    features = tf.concat([features, features], 0) if layer < 4 else features
+print("twelve layers of", layers[0].dtype.name)

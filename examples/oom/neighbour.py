@@ -1,0 +1,10 @@
+"""A small job on a device that another job has nearly filled."""
+# gpu: 1GiB
+# beside: VGPU_SHARED, a job that holds 700 MiB
+# verdict: neighbour
+import tensorflow as tf
+
+parts = []
+for part in range(6):
+    parts.append(tf.zeros((64 << 18,)))  # <- culprit
+print("took", len(parts) * 64, "MiB")
