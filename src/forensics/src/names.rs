@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
+pub use weir_journal::is_users;
 
 use weir_journal::Attribution;
 use weir_journal::reader::{Line, OpName, Reader};
@@ -70,18 +71,6 @@ impl Who {
     pub fn is_nameless(&self) -> bool {
         self.op.name.is_empty() && self.python.lines.is_empty()
     }
-}
-
-/// Whether a file is the user's own: not of an installed package, not of Python itself, not made by TensorFlow.
-pub fn is_users(file: &str) -> bool {
-    let generated = file.starts_with("<frozen") || file.contains("__autograph_generated_file");
-    let packaged = file.contains("/site-packages/") || file.contains("/dist-packages/");
-    // Python's own: …/lib/python3.11/threading.py.
-    let library = file.split("/lib/python").skip(1).any(|rest| {
-        let version = rest.split('/').next().unwrap_or_default();
-        !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't')
-    });
-    !file.is_empty() && !generated && !packaged && !library
 }
 
 /// The last part of a path.

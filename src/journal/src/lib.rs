@@ -31,7 +31,7 @@ pub use event::{
 pub use flight::{InFlight, Intent};
 pub use layout::Geometry;
 pub use live::LiveEntry;
-pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH};
+pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
 pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
 #[cfg(feature = "synthetic")]

@@ -27,6 +27,18 @@ pub const STACK_DEPTH: usize = 64;
 /// Most Python lines kept.
 pub const PYTHON_DEPTH: usize = 16;
 
+/// Whether a file is the user's own: not of an installed package, not of Python itself, not made by TensorFlow.
+pub fn is_users(file: &str) -> bool {
+    let generated = file.starts_with("<frozen") || file.contains("__autograph_generated_file");
+    let packaged = file.contains("/site-packages/") || file.contains("/dist-packages/");
+    // Python's own: …/lib/python3.11/threading.py.
+    let library = file.split("/lib/python").skip(1).any(|rest| {
+        let version = rest.split('/').next().unwrap_or_default();
+        !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't')
+    });
+    !file.is_empty() && !generated && !packaged && !library
+}
+
 impl Journal {
     fn known(&self, id: u32) -> u32 {
         if id == 0 {
@@ -93,14 +105,25 @@ impl Journal {
         self.text_of(*words.first()? as u32)
     }
 
-    /// The innermost Python line of a sequence, as `file:line in function`. Allocates.
+    /// The user's line of a sequence of Python lines: the innermost one in a file of the user's own, else the
+    /// innermost of all, as `file:line in function`. Allocates.
     pub fn python_line(&self, id: u32) -> Option<String> {
         let (_, lines) = self.names.get(Item::Python, id)?;
-        let (_, words) = self.names.get(Item::Line, *lines.first()? as u32)?;
-        let (place, line) = (*words.first()?, *words.get(1)?);
-        let file = self.text_of(place as u32)?;
-        let function = self.text_of((place >> 32) as u32).unwrap_or_default();
-        Some(format!("{file}:{line} in {function}"))
+        let mut innermost = None;
+        for line in lines {
+            let (_, words) = self.names.get(Item::Line, line as u32)?;
+            let (place, line) = (*words.first()?, *words.get(1)?);
+            let file = self.text_of(place as u32)?;
+            let users = is_users(&file);
+            if users || innermost.is_none() {
+                let function = self.text_of((place >> 32) as u32).unwrap_or_default();
+                innermost = Some(format!("{file}:{line} in {function}"));
+            }
+            if users {
+                break;
+            }
+        }
+        innermost
     }
 
     /// Notes modules that were loaded since the last time. Allocates and takes the loader's lock: call it when a

@@ -69,6 +69,11 @@ pub struct Situation {
     pub resident: u64,
 }
 
+/// A pool takes memory from the device in handles: of less than the largest one's size it can make nothing.
+const LAST_HANDLE: u64 = 8 << 20;
+/// Owners whose names are looked up for a dump; the smaller ones are left out.
+const NAMED: usize = 64;
+
 /// Why a request could not be met, from the numbers alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,7 +99,7 @@ impl Situation {
             Cause::Deferred
         } else if self.cap > 0 && self.charged.saturating_add(asked) > self.cap {
             Cause::Cap
-        } else if self.device_total > 0 && self.device_free < asked {
+        } else if self.device_total > 0 && self.device_free < asked.saturating_add(LAST_HANDLE) {
             Cause::Device
         } else {
             Cause::Unknown
@@ -258,13 +263,21 @@ impl Journal {
         });
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(owner, (bytes, _))| (std::cmp::Reverse(*bytes), owner.0, owner.1));
-        let holders = groups.into_iter().take(HOLDERS).map(|((op, python, class), (bytes, blocks))| Holder {
-            op: self.op_name(op).unwrap_or_default(),
-            python: self.python_line(python).unwrap_or_default(),
-            class,
-            bytes,
-            blocks,
-        });
+        let mut holders: Vec<Holder> = Vec::new();
+        for ((op, python, class), (bytes, blocks)) in groups.into_iter().take(NAMED) {
+            let op = self.op_name(op).unwrap_or_default();
+            let python = self.python_line(python).unwrap_or_default();
+            // Shapes and outer lines differ, what is told of them does not.
+            match holders.iter_mut().find(|h| h.op == op && h.python == python && h.class == class) {
+                Some(same) => {
+                    same.bytes = same.bytes.saturating_add(bytes);
+                    same.blocks += blocks;
+                }
+                None => holders.push(Holder { op, python, class, bytes, blocks }),
+            }
+        }
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        holders.truncate(HOLDERS);
         let stack = self.stacks.get(crate::arena::Item::Stack, failure.by.stack).map_or(Vec::new(), |(_, words)| words);
         OomReport {
             schema: OOM_SCHEMA,
@@ -283,7 +296,7 @@ impl Journal {
             situation: *situation,
             live_bytes,
             live_blocks,
-            holders: holders.collect(),
+            holders,
             dumps: counts.0,
             failures: counts.1,
         }
@@ -349,7 +362,7 @@ impl Journal {
     fn write_text(&self, to: &mut String, report: &OomReport, json: Option<&str>) -> std::fmt::Result {
         let now = &report.situation;
         writeln!(to, "weir: GPU OUT OF MEMORY   pid {}   GPU {}", report.pid, report.device)?;
-        let who = [report.op.as_str(), report.python.as_str()];
+        let who = [report.op.as_str(), last_part(&report.python)];
         let who: Vec<_> = who.into_iter().filter(|text| !text.is_empty()).map(|text| shortened(text, 60)).collect();
         writeln!(to, "Asked   {:>10}   {}", human(report.asked), who.join("   "))?;
         let why = match report.cause {
@@ -362,6 +375,9 @@ impl Journal {
             Cause::Deferred => format!("{} freed memory may still be in use by the device", human(now.pool_deferred)),
             Cause::Device => {
                 format!("the device is full: {} of {} free", human(now.device_free), human(now.device_total))
+            }
+            Cause::Unknown if report.class == Class::Tensor => {
+                "TensorFlow's own allocator found no room in the regions that it holds".to_owned()
             }
             Cause::Unknown => "the driver refused; the numbers do not tell why".to_owned(),
         };
@@ -389,7 +405,7 @@ impl Journal {
         }
         for (place, holder) in report.holders.iter().enumerate() {
             let op = if holder.op.is_empty() { "(no operation known)" } else { &holder.op };
-            let (op, python) = (shortened(op, 40), shortened(&holder.python, 30));
+            let (op, python) = (shortened(op, 40), shortened(last_part(&holder.python), 30));
             writeln!(to, "{:>2} {op:<40} {python:<30} {:>10} {:>7}", place + 1, human(holder.bytes), holder.blocks)?;
         }
         if let Some(json) = json {
@@ -410,6 +426,11 @@ fn is_jobs_own(class: Class) -> bool {
 /// Checksum of an OOM slot.
 pub(crate) fn slot_crc(number: u64, text: &[u8]) -> u64 {
     u64::from(crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), text)) | 1 << 32
+}
+
+/// `file:line in function` without the folders.
+fn last_part(place: &str) -> &str {
+    place.rsplit('/').next().unwrap_or(place)
 }
 
 /// The end of a text, which says more than its beginning, in at most `most` characters.
