@@ -3,6 +3,7 @@
 mod cap;
 mod completions;
 mod doctor;
+mod export;
 mod library;
 mod list;
 mod man;
@@ -42,6 +43,8 @@ enum Command {
     Cap(cap::Arguments),
     /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
     Doctor(doctor::Arguments),
+    /// Write a run in the format of another tool: memviz, pprof, perfetto, heaptrack, parquet, …
+    Export(export::Arguments),
     /// Tell whether a recorded job would have fit into less, or with another allocator
     Replay(replay::Arguments),
     /// Watch the jobs live: caps, growth, who holds the memory
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),

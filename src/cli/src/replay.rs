@@ -1,19 +1,22 @@
 //! `weir replay`: would a recorded job have fit into less, or with another allocator? Reads journals and traces.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
 use weir_forensics::replay::{self, Outcome, Policy, Requests, Settings};
-use weir_journal::reader::Reader;
 use weir_ledger::size::{Amount, Human, parse_amount, parse_size};
 
 use crate::progress::Progress;
+use crate::screen::{self, Which};
 
 /// Arguments of `weir replay`.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
+RUN may also be a trace: `id bytes` a line for an allocation, `id -bytes` for a free, plain or gzipped, in a file that
+ends in .trace, .trace.gz, .txt or .txt.gz.
+
 Examples:
   weir replay RUN                            the smallest cap that the job would fit into
   weir replay RUN --cap 6GiB                 would it have fit into 6 GiB?
@@ -23,9 +26,8 @@ Examples:
 The pool is the one that runs in jobs; the device is simulated, and bfc and torch are models of the
 allocators of TensorFlow and PyTorch. The job is taken as recorded. Exit code 4: it does not fit.")]
 pub(crate) struct Arguments {
-    /// A journal, a recording, or a trace (`id bytes` a line, plain or gzipped)
-    #[arg(value_name = "RUN")]
-    run: PathBuf,
+    #[command(flatten)]
+    which: Which,
     /// The cap to try: a size like 6GiB or a share of the device like 50%
     #[arg(long, value_name = "SIZE")]
     cap: Option<String>,
@@ -55,22 +57,17 @@ struct Row {
 
 /// Runs `weir replay`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match answer(arguments) {
-        Ok((text, fits)) => {
-            print!("{text}");
-            ExitCode::from(if fits { 0 } else { 4 })
-        }
-        Err(problem) => {
-            eprintln!("weir replay: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    let result = answer(arguments).map(|(text, fits)| {
+        print!("{text}");
+        ExitCode::from(if fits { 0 } else { 4 })
+    });
+    screen::end("replay", result)
 }
 
 fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
     let requests = read(arguments)?;
     if requests.is_empty() {
-        return Err(format!("{}: no allocation is recorded", arguments.run.display()));
+        return Err(format!("{}: no allocation is recorded", requests.name));
     }
     let cap = match &arguments.cap {
         Some(text) => match parse_amount(text).map_err(|error| format!("--cap {text}: {error}"))? {
@@ -97,14 +94,14 @@ fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
 }
 
 fn read(arguments: &Arguments) -> Result<Requests, String> {
-    let path = &arguments.run;
-    let name = path.display().to_string();
-    let lower = name.to_lowercase();
-    if [".trace", ".trace.gz", ".txt", ".txt.gz"].iter().any(|end| lower.ends_with(end)) {
-        return Requests::from_trace(path);
+    if let Some(name) = &arguments.which.run
+        && [".trace", ".trace.gz", ".txt", ".txt.gz"].iter().any(|end| name.to_lowercase().ends_with(end))
+    {
+        return Requests::from_trace(Path::new(name));
     }
-    let reader = Reader::open(path).map_err(|error| format!("{name} {error}"))?;
-    Requests::from_journal(&name, &reader, arguments.device).map_err(|error| format!("{name} {error}"))
+    let run = arguments.which.open().map_err(|error| error.to_string())?;
+    let name = run.path().display().to_string();
+    Requests::from_journal(&name, run.reader(), arguments.device).map_err(|error| format!("{name} {error}"))
 }
 
 fn pool_settings(arguments: &Arguments) -> Result<weir_pool::Config, String> {

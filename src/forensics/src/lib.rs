@@ -9,6 +9,7 @@ pub mod names;
 pub mod replay;
 mod run;
 pub mod runs;
+pub mod symbols;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 pub mod words;

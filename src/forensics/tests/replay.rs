@@ -80,11 +80,14 @@ fn what_happened_before_the_oldest_event_is_there_too() {
     // One stays, one is freed late; both births are overwritten.
     alloc(&journal, Class::Block, 1 << 30, 100 * MIB);
     alloc(&journal, Class::Block, 2 << 30, 50 * MIB);
+    alloc(&journal, Class::Handle, 77, 512 * MIB);
     for _ in 0..100 {
         alloc(&journal, Class::Block, 3 << 30, 10 * MIB);
         journal.free(3 << 30, Class::Block, 1);
     }
     journal.free(2 << 30, Class::Block, 1);
+    // Trimmed by the pool; its birth, which says whose it is, is overwritten too.
+    journal.free(77, Class::Handle, 1);
     let requests = requests(&journal);
     assert_eq!(requests.peak_live, 160 * MIB);
     assert!(fits(&requests, &Settings::new(Policy::Weir, 176 * MIB)));

@@ -1,3 +1,204 @@
-//! Recordings in the formats of other tools.
+//! Recordings in the formats of other tools. Every writer streams: events are read once or twice and never kept; what
+//! is kept is bounded by what is live and by the different names there are.
 
+mod folded;
+mod heaptrack;
+pub mod holdings;
+mod memviz;
+pub(crate) mod names;
+mod parquet;
+mod perfetto;
+mod pickle;
+mod pprof;
+mod proto;
+pub mod rows;
+mod tables;
+mod thrift;
 pub mod timeline;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use weir_journal::reader::{Error, Reader};
+
+use names::Names;
+use timeline::Timeline;
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A pickle for PyTorch's memory viewer.
+    Memviz,
+    /// A profile for `go tool pprof` and its kin.
+    Pprof,
+    /// A trace for ui.perfetto.dev.
+    Perfetto,
+    /// A data file for heaptrack.
+    Heaptrack,
+    /// Folded stacks of what is live, for flame graphs.
+    Folded,
+    /// One row an event, for DuckDB, pandas, Spark.
+    Parquet,
+    /// The same as text.
+    Csv,
+    /// The same as JSON lines.
+    Jsonl,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 8] = [
+        Self::Memviz,
+        Self::Pprof,
+        Self::Perfetto,
+        Self::Heaptrack,
+        Self::Folded,
+        Self::Parquet,
+        Self::Csv,
+        Self::Jsonl,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memviz => "memviz",
+            Self::Pprof => "pprof",
+            Self::Perfetto => "perfetto",
+            Self::Heaptrack => "heaptrack",
+            Self::Folded => "folded",
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+        }
+    }
+
+    /// What a file of it is usually called.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Memviz => "pickle",
+            Self::Pprof => "pb.gz",
+            Self::Perfetto => "perfetto-trace",
+            Self::Heaptrack => "heaptrack.gz",
+            Self::Folded => "folded",
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+        }
+    }
+
+    /// Whether it is meant to be read on a terminal too.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Folded | Self::Csv | Self::Jsonl)
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|format| format.name()).collect();
+            format!("{text:?} is not one of {}", names.join(", "))
+        })
+    }
+}
+
+/// Why an export failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The recording cannot be read.
+    Journal(Error),
+    /// The file cannot be written.
+    Write(io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(error) => write!(to, "the recording {error}"),
+            Self::Write(error) => write!(to, "cannot be written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// What is wanted beside the format.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whole stacks in CSV and JSON lines too, where they are long; the other formats always have them.
+    pub stacks: bool,
+    /// For memviz: at most so many of the newest events; 0 is all. Its viewer takes all of a file into memory.
+    pub newest: u64,
+}
+
+/// What is left to be told about an export.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Events that are not in the file because only newer ones were wanted.
+    pub left_out: u64,
+    /// Modules without names, and why.
+    pub unnamed: Vec<(String, crate::symbols::Missing)>,
+}
+
+/// An export under way.
+struct Export<'a, 'reader> {
+    timeline: Timeline<'reader>,
+    names: Names<'reader>,
+    progress: &'a mut dyn FnMut(u64, u64),
+    stacks: bool,
+    newest: u64,
+    left_out: u64,
+}
+
+/// Progress is told once in so many events.
+const TOLD_EVERY: u64 = 8192;
+
+/// Writes a recording in a format. `progress` is told now and then how many events are done, and of how many.
+pub fn write(
+    reader: &Reader,
+    format: Format,
+    options: Options,
+    to: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Summary, Failure> {
+    let mut told = |done: u64, all: u64| {
+        if done.is_multiple_of(TOLD_EVERY) {
+            progress(done, all);
+        }
+    };
+    let mut export = Export {
+        timeline: Timeline::of(reader)?,
+        names: Names::new(reader)?,
+        progress: &mut told,
+        stacks: options.stacks || format == Format::Parquet,
+        newest: options.newest,
+        left_out: 0,
+    };
+    match format {
+        Format::Memviz => memviz::write(&mut export, to),
+        Format::Pprof => pprof::write(&mut export, to),
+        Format::Perfetto => perfetto::write(&mut export, to),
+        Format::Heaptrack => heaptrack::write(&mut export, to),
+        Format::Folded => folded::write(&mut export, to),
+        Format::Parquet => parquet::write(&mut export, to),
+        Format::Csv => tables::csv(&mut export, to),
+        Format::Jsonl => tables::jsonl(&mut export, to),
+    }?;
+    to.flush()?;
+    Ok(Summary { left_out: export.left_out, unnamed: export.names.symbols.missing() })
+}

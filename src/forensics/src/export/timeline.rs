@@ -4,13 +4,7 @@
 use std::collections::BTreeMap;
 
 use weir_journal::reader::{Error, Loss, Reader, Slot, State};
-use weir_journal::{Class, Event, FLAG_REBUILT, Kind, LiveEntry};
-
-/// Whether memory of this class is device memory that nobody else on the list holds already: a physical handle lies
-/// behind blocks, a tensor lies inside a region, a reservation is no memory.
-pub fn counts(class: Class) -> bool {
-    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor)
-}
+use weir_journal::{Event, FLAG_REBUILT, Kind, LiveEntry};
 
 /// See the file's first comment.
 #[derive(Debug)]

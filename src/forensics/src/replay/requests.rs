@@ -10,6 +10,7 @@ use std::path::Path;
 use weir_journal::reader::{Error, Reader, Slot};
 use weir_journal::{Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
+use crate::export::holdings::regions;
 use crate::export::timeline::Timeline;
 
 /// Steps kept at most: 384 MB.
@@ -208,14 +209,17 @@ impl Requests {
         let most = devices.iter().max_by_key(|device| device.usage.iter().map(|(_, _, peak)| peak).max());
         let number = device.or(most.map(|device| device.number)).unwrap_or(0);
         let mut requests = Self { name: name.to_owned(), device: number, ..Self::default() };
-        let mut tensors = false;
-        if let Some(device) = devices.iter().find(|device| device.number == number) {
+        let found = devices.iter().find(|device| device.number == number);
+        if let Some(device) = found {
             (requests.device_bytes, requests.cap) = (device.total, device.cap);
-            tensors = device.usage.iter().any(|(class, _, peak)| *class == Class::Tensor && *peak > 0);
         }
+        let has = |wanted: Class| {
+            found.is_some_and(|device| device.usage.iter().any(|(class, _, peak)| *class == wanted && *peak > 0))
+        };
         let timeline = Timeline::of(reader)?;
-        let regions = if tensors { regions(&timeline, number)? } else { HashSet::new() };
-        Intake { requests, regions, live: HashMap::new(), failed: None }.read(&timeline)
+        let regions = if has(Class::Tensor) { regions(&timeline, number)? } else { HashSet::new() };
+        let pooled = has(Class::Block);
+        Intake { requests, regions, pooled, live: HashMap::new(), failed: None }.read(&timeline)
     }
 
     /// Reads a trace: lines of `id bytes` for an allocation and `id -bytes` for a free, plain or gzipped.
@@ -268,30 +272,6 @@ impl Requests {
     }
 }
 
-/// Addresses of allocations that TensorFlow's own allocator cuts up: what lies inside is asked for instead.
-fn regions(timeline: &Timeline<'_>, device: u8) -> Result<HashSet<u64>, Error> {
-    let (mut wholes, mut found) = (BTreeMap::new(), HashSet::new());
-    let mut note = |class, address: u64, given: u64| match class {
-        Class::Device | Class::Block => drop(wholes.insert(address, given)),
-        Class::Tensor => {
-            let whole = wholes.range(..=address).next_back();
-            found.extend(whole.filter(|(start, given)| address - *start < **given).map(|(start, _)| *start));
-        }
-        _ => {}
-    };
-    let mut opening = timeline.opening()?;
-    opening.sort_by_key(|entry| entry.class);
-    opening.iter().filter(|entry| entry.device == device).for_each(|e| note(e.class, e.address, e.given));
-    for slot in timeline.events() {
-        if let Slot::Event(event) = slot?
-            && (event.kind, event.device) == (Kind::Alloc, device)
-        {
-            note(event.class, event.address, event.given);
-        }
-    }
-    Ok(found)
-}
-
 /// What to do with an allocation of this class.
 fn role(class: Class, internal: bool, region: bool) -> Option<What> {
     match class {
@@ -310,6 +290,8 @@ fn role(class: Class, internal: bool, region: bool) -> Option<What> {
 struct Intake {
     requests: Requests,
     regions: HashSet<u64>,
+    /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
+    pooled: bool,
     live: HashMap<(Class, u64), u32>,
     /// Step of the last failed request, its size, and the allocations since.
     failed: Option<(u64, u64, u64)>,
@@ -318,14 +300,14 @@ struct Intake {
 impl Intake {
     fn read(mut self, timeline: &Timeline<'_>) -> Result<Requests, Error> {
         let first = timeline.reader().range().0;
-        let pooled = timeline.live().iter().any(|entry| entry.class == Class::Block);
         for entry in timeline.live().iter().filter(|entry| entry.birth < first) {
-            // An entry does not say whose it is; under the pool, handles are nearly always the pool's.
-            self.opened(entry, pooled && entry.class == Class::Handle);
+            self.opened(entry);
         }
         for slot in timeline.events() {
             match slot? {
                 Slot::Event(event) if event.device == self.requests.device => self.event(&event),
+                // A step fetches its loss, and so waits for the device.
+                Slot::Event(event) if event.kind == Kind::Step => drop(self.requests.push(What::Sync, 0, 0, 0)),
                 Slot::Event(_) => {}
                 Slot::Lost(loss) => self.requests.lost += loss.count,
             }
@@ -334,7 +316,8 @@ impl Intake {
         Ok(self.requests.finish())
     }
 
-    fn opened(&mut self, entry: &LiveEntry, internal: bool) {
+    fn opened(&mut self, entry: &LiveEntry) {
+        let internal = self.pooled && entry.class == Class::Handle;
         if entry.device == self.requests.device
             && let Some(what) = role(entry.class, internal, self.regions.contains(&entry.address))
         {
@@ -371,6 +354,8 @@ impl Intake {
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => {
                 match (self.live.remove(&(event.class, event.address)), what) {
                     (Some(block), _) => self.requests.free(event.stream, block),
+                    // A free does not say whose it was.
+                    (None, Some(_)) if self.pooled && event.class == Class::Handle => {}
                     (None, Some(what)) => self.requests.free_early(what, event.stream, bytes),
                     (None, None) => {}
                 }

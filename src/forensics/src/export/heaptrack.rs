@@ -1,0 +1,137 @@
+//! Heaptrack's data file, format 2: text, every number in hexadecimal, gzipped. Its GUI and `heaptrack_print` read it.
+//!
+//! Lines define texts (`s`), instruction pointers (`i`), traces (`t`, each with its parent) and pairs of size and trace
+//! (`a`) before they are used; `+` and `-` are an allocation and a free of such a pair. Only memory that counts once is
+//! written, so what is leaked in the end is what was live.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::rc::Rc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use weir_journal::reader::Slot;
+use weir_journal::{Attribution, Class, Kind};
+
+use super::names::{Frame, Names};
+use super::{Export, Failure};
+use crate::is_held;
+
+pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(), Failure> {
+    let header = export.timeline.reader().header();
+    let mut file = Track {
+        to: GzEncoder::new(to, Compression::default()),
+        texts: HashMap::new(),
+        pointers: HashMap::new(),
+        traces: HashMap::new(),
+        by: HashMap::new(),
+        pairs: HashMap::new(),
+    };
+    writeln!(file.to, "v 10100 2")?;
+    writeln!(file.to, "X {}", one_line(&header.command.join(" ")))?;
+    writeln!(file.to, "I 1000 {:x}", header.resident / 4096)?;
+    let mut stamp = 0;
+    for entry in export.timeline.opening()?.iter().filter(|entry| is_held(entry.class)) {
+        file.allocation('+', entry.given, entry.by, entry.class, &mut export.names)?;
+    }
+    for (done, slot) in export.timeline.events().enumerate() {
+        (export.progress)(done as u64, export.timeline.length());
+        let Slot::Event(event) = slot? else { continue };
+        if !is_held(event.class) {
+            continue;
+        }
+        let sign = match event.kind {
+            Kind::Alloc => '+',
+            // Frees of unknown addresses have no size.
+            Kind::Free if event.given > 0 => '-',
+            _ => continue,
+        };
+        let millis = header.elapsed_ns(header.started.ticks, event.time).max(0) as u64 / 1_000_000;
+        if millis > stamp {
+            stamp = millis;
+            writeln!(file.to, "c {stamp:x}")?;
+        }
+        file.allocation(sign, event.given, event.by, event.class, &mut export.names)?;
+    }
+    writeln!(file.to, "c {:x}", stamp + 1)?;
+    file.to.finish()?;
+    Ok(())
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// The file as far as it is written. Numbers of texts, pointers and traces begin with 1, those of pairs with 0.
+struct Track<W: Write> {
+    to: GzEncoder<W>,
+    texts: HashMap<Rc<str>, u64>,
+    pointers: HashMap<u32, u64>,
+    traces: HashMap<(u64, u64), u64>,
+    by: HashMap<(Attribution, Class), u64>,
+    pairs: HashMap<(u64, u64), u64>,
+}
+
+impl<W: Write> Track<W> {
+    fn allocation(
+        &mut self,
+        sign: char,
+        bytes: u64,
+        by: Attribution,
+        class: Class,
+        names: &mut Names<'_>,
+    ) -> Result<(), Failure> {
+        let trace = self.trace(by, class, names)?;
+        let next = self.pairs.len() as u64;
+        let pair = *self.pairs.entry((bytes, trace)).or_insert(next);
+        if pair == next {
+            writeln!(self.to, "a {bytes:x} {trace:x}")?;
+        }
+        Ok(writeln!(self.to, "{sign} {pair:x}")?)
+    }
+
+    fn trace(&mut self, by: Attribution, class: Class, names: &mut Names<'_>) -> Result<u64, Failure> {
+        if let Some(trace) = self.by.get(&(by, class)) {
+            return Ok(*trace);
+        }
+        let mut parent = 0;
+        for number in names.stack(by, class)?.iter().rev() {
+            let pointer = self.pointer(*number, &names.frame(*number))?;
+            let next = self.traces.len() as u64 + 1;
+            let trace = *self.traces.entry((pointer, parent)).or_insert(next);
+            if trace == next {
+                writeln!(self.to, "t {pointer:x} {parent:x}")?;
+            }
+            parent = trace;
+        }
+        self.by.insert((by, class), parent);
+        Ok(parent)
+    }
+
+    fn pointer(&mut self, number: u32, frame: &Frame) -> Result<u64, Failure> {
+        if let Some(pointer) = self.pointers.get(&number) {
+            return Ok(*pointer);
+        }
+        let module = self.text(&frame.module)?;
+        let (name, file) = (self.text(&frame.name)?, self.text(&frame.file)?);
+        // Heaptrack wants different addresses for different places; frames that have none get one of their own.
+        let address = if frame.offset == 0 { 1 + u64::from(number) } else { frame.offset };
+        writeln!(self.to, "i {address:x} {module:x} {name:x} {file:x} {:x}", frame.line)?;
+        let next = self.pointers.len() as u64 + 1;
+        self.pointers.insert(number, next);
+        Ok(next)
+    }
+
+    fn text(&mut self, text: &str) -> Result<u64, Failure> {
+        if text.is_empty() {
+            return Ok(0);
+        }
+        if let Some(number) = self.texts.get(text) {
+            return Ok(*number);
+        }
+        writeln!(self.to, "s {}", one_line(text))?;
+        let next = self.texts.len() as u64 + 1;
+        self.texts.insert(text.into(), next);
+        Ok(next)
+    }
+}
