@@ -2,6 +2,7 @@
 
 mod cap;
 mod completions;
+mod diff;
 mod doctor;
 mod export;
 mod library;
@@ -43,6 +44,8 @@ enum Command {
     Cap(cap::Arguments),
     /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
     Doctor(doctor::Arguments),
+    /// Compare two runs: what grew, by role, operation and line
+    Diff(diff::Arguments),
     /// Write a run in the format of another tool: memviz, pprof, perfetto, heaptrack, parquet, …
     Export(export::Arguments),
     /// Tell whether a recorded job would have fit into less, or with another allocator
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -2,6 +2,7 @@
 //! the file's bytes is `weir-journal`'s work.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 pub mod export;
 pub mod growth;
 pub mod html;
