@@ -258,11 +258,11 @@ mod tests {
         let who = job.who("dense/MatMul", 7);
         let mut live = Vec::new();
         for n in 0..600_u64 {
-            if n % 3 != 2 {
-                live.push(job.alloc(who, (n % 50 + 1) * MIB));
-            } else {
+            if n % 3 == 2 {
                 let place = (n * 7919 % live.len() as u64) as usize;
                 job.free(live.swap_remove(place));
+            } else {
+                live.push(job.alloc(who, (n % 50 + 1) * MIB));
             }
             if n % 100 == 0 {
                 job.step();
