@@ -165,7 +165,7 @@ hook_table! { $
         };
         "cuCtxSetLimit";
         "cuCtxEnablePeerAccess" => { cuCtxEnablePeerAccess: hooks::owner::enable_peer };
-        "cuCtxDisablePeerAccess";
+        "cuCtxDisablePeerAccess" => { cuCtxDisablePeerAccess: hooks::owner::disable_peer };
         "cuDevicePrimaryCtxRetain" => { cuDevicePrimaryCtxRetain: hooks::owner::retain };
         "cuDevicePrimaryCtxRelease" => {
             cuDevicePrimaryCtxRelease: hooks::owner::release,

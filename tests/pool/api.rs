@@ -36,6 +36,7 @@ api! {
     cuCtxSetCurrent(CUcontext);
     cuCtxSynchronize();
     cuCtxEnablePeerAccess(CUcontext, c_uint);
+    cuCtxDisablePeerAccess(CUcontext);
     cuModuleLoadData(*mut CUmodule, *const c_void);
     cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
     cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);

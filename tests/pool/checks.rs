@@ -151,6 +151,12 @@ fn mempools(api: &'static Api) {
         ok((api.cuStreamSynchronize)(stream));
     }
     assert_eq!((told(own, used), told(own, high)), (0, 10 << 20));
+    let held = told(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+    let mut nothing = 0u64;
+    // SAFETY: the attribute is a 64-bit number, and 0 the only one it takes.
+    ok(unsafe { (api.cuMemPoolSetAttribute)(own, high, (&raw mut nothing).cast()) });
+    assert_eq!(told(own, high), 0, "reset");
+    assert_eq!(told(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), held, "the other mark stays");
     assert!(told(own, reserved) >= 10 << 20, "the threshold keeps it");
     assert_eq!(told(default, reserved), 0, "no threshold keeps nothing");
     // SAFETY: our own pool.
@@ -258,6 +264,51 @@ fn two_devices(api: &'static Api) {
     }
 }
 
+/// Access that is disabled again is gone: a kernel that touches the other device's memory all the same is a crime.
+fn peer_disabled(api: &'static Api) {
+    let other = context_on(api, 1);
+    let there = alloc(api, 3 * MIB);
+    context_on(api, 0);
+    let kernels = Kernels::load(api);
+    let stream = stream(api);
+    // SAFETY: a context of ours.
+    ok(unsafe { (api.cuCtxEnablePeerAccess)(other, 0) });
+    kernels.fill(stream, there, 1024, 9);
+    // SAFETY: takes nothing; a context of ours.
+    unsafe {
+        ok((api.cuCtxSynchronize)());
+        ok((api.cuCtxDisablePeerAccess)(other));
+    }
+    println!("disabled");
+    kernels.fill(stream, there, 1024, 8);
+    // SAFETY: takes nothing.
+    ok(unsafe { (api.cuCtxSynchronize)() });
+}
+
+/// `cuMemFree` of a block of the pool's under a capture in the global mode is refused, and the block lives on.
+fn free_under_capture(api: &'static Api) {
+    context_on(api, 0);
+    let stream = stream(api);
+    let ptr = alloc(api, MIB);
+    let mut graph = null_mut();
+    // SAFETY: our own stream and block; the place is a live local.
+    unsafe {
+        ok((api.cuStreamBeginCapture_v2)(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL));
+        assert_eq!((api.cuMemFree_v2)(ptr), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        let ended = (api.cuStreamEndCapture)(stream, &raw mut graph);
+        assert_eq!(ended, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        ok((api.cuMemsetD32Async)(ptr, 4, 1024, stream));
+        ok((api.cuCtxSynchronize)());
+        ok((api.cuMemFree_v2)(ptr));
+        // In the relaxed mode it is allowed.
+        let ptr = alloc(api, MIB);
+        ok((api.cuStreamBeginCapture_v2)(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED));
+        ok((api.cuMemFree_v2)(ptr));
+        ok((api.cuStreamEndCapture)(stream, &raw mut graph));
+        ok((api.cuGraphDestroy)(graph));
+    }
+}
+
 /// Memory that the pool keeps is given back when somebody else needs it.
 fn gives_way(api: &'static Api) {
     context_on(api, 0);
@@ -291,6 +342,8 @@ fn main() {
         "plain-device" => plain_device,
         "two-devices" => two_devices,
         "gives-way" => gives_way,
+        "peer-disabled" => peer_disabled,
+        "free-under-capture" => free_under_capture,
         "mesh" => behind::mesh,
         "shelf-of-another" => behind::shelf_of_another,
         "shelf-in-granule" => behind::shelf_in_granule,

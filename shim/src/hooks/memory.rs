@@ -232,6 +232,15 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
         let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr) }));
         return passed::free(dptr, &LINEAR, STREAM_UNKNOWN, run);
     };
+    // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
+    // allocation that starts there, so that it frees nothing.
+    if capture::forbids() && served.mapped() {
+        // SAFETY: an address of weir's own mappings.
+        let judged = unsafe { (call.real())(dptr) };
+        if judged == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
+            return judged;
+        }
+    }
     match blocks::free(dptr, None, || served.pool.free(&served.driver, dptr).map(|freed| freed.given)) {
         Ok(()) => {
             pins::freed(served, dptr);

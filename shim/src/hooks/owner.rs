@@ -226,8 +226,20 @@ pub(crate) unsafe fn enable_peer(call: &Call<EnablePeer, CUresult>, peer: CUcont
         && served::on()
         && let (Some(mine), Some(theirs)) = (served::context(quiet::current()), served::context(peer as u64))
     {
-        // What can't be granted now is an error at the first touch, as without access.
-        let _ = served::grant(mine.ordinal(), theirs.ordinal(), true);
+        served::peers::enabled(mine, theirs);
+    }
+    result
+}
+
+/// `cuCtxDisablePeerAccess`.
+pub(crate) unsafe fn disable_peer(call: &Call<OfContext, CUresult>, peer: CUcontext) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(peer) });
+    if result == CUresult::CUDA_SUCCESS
+        && served::on()
+        && let (Some(mine), Some(theirs)) = (served::context(quiet::current()), served::context(peer as u64))
+    {
+        served::peers::disabled(mine, theirs);
     }
     result
 }

@@ -127,9 +127,8 @@ pub(crate) unsafe fn set_attribute(
         && let Some((served, mempool)) = pooled.known()
     {
         match attribute {
-            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH | A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => {
-                served.pool.reset_high_marks(mempool);
-            }
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => served.pool.reset_used_high(mempool),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => served.pool.reset_reserved_high(mempool),
             _ => pooled.copy_settings(served, mempool),
         }
     }
@@ -153,7 +152,7 @@ pub(crate) unsafe fn set_access(
         let none = wanted.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if !none && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             // Other mempools of the device share the memory, so nothing is ever narrowed again.
-            let _ = served::grant(wanted.location.id(), pooled.ordinal(), true);
+            served::peers::granted_by_mempool(wanted.location.id(), pooled.ordinal());
         }
     }
     result

@@ -190,6 +190,16 @@ impl Backing for Driver {
         done(unsafe { real::cuMemSetAccess(addr, bytes as usize, list.as_ptr(), list.len()) }).map_err(refused)
     }
 
+    fn end_access(&self, addr: u64, bytes: u64, device: i32) -> Result<(), BackingError> {
+        let _relaxed = Relaxed::enter();
+        let none = CUmemAccessDesc {
+            location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        };
+        // SAFETY: the pool's own mappings; the description lives through the call.
+        done(unsafe { real::cuMemSetAccess(addr, bytes as usize, &raw const none, 1) }).map_err(refused)
+    }
+
     fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
         let addr = physical::take(Class::Handle, self.ordinal, bytes, || {

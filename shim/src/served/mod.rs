@@ -11,6 +11,7 @@ mod driver;
 pub(crate) mod events;
 pub(crate) mod ipc;
 pub(crate) mod mempools;
+pub(crate) mod peers;
 pub(crate) mod pins;
 pub(crate) mod quiet;
 pub(crate) mod real;
@@ -392,6 +393,7 @@ pub(crate) fn context_leaves(ctx: u64) -> Option<i32> {
 /// It is gone, and its work with it: its blocks come back.
 pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     capture::gone(|lane| lane.ctx == ctx);
+    peers::context_left(ctx);
     for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
         // The context's memory went with it, so the pool does too.
         own.driver.forget_segments();

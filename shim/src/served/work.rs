@@ -75,7 +75,7 @@ pub(crate) fn stop(driver: &Driver) -> Result<bool, BackingError> {
     let until = Instant::now() + PATIENCE;
     let stopped = patiently(until, || SHARD.iter().all(|shard| shard.0.load(Ordering::SeqCst) == 0))
         && !capture::under_way()
-        && patiently(until, || idle(driver));
+        && patiently(until, || idle(driver.ordinal));
     // What is known is idle; this also covers the default streams of other threads.
     let result = if stopped { driver.wait_for_all().map(|()| true) } else { Ok(false) };
     if result != Ok(true) {
@@ -94,10 +94,10 @@ fn patiently(until: Instant, done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Whether every stream that can be asked has finished.
-fn idle(driver: &Driver) -> bool {
+/// Whether every stream that can be asked and that may reach memory of the device `ordinal` has finished.
+pub(crate) fn idle(ordinal: i32) -> bool {
     let reached: Vec<u64> =
-        contexts::all().filter(|slot| reaches(slot.ordinal(), driver.ordinal)).map(contexts::Slot::ctx).collect();
+        contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)).map(contexts::Slot::ctx).collect();
     stream::created_in(&reached).into_iter().chain(reached.iter().map(|ctx| ctx | 1)).all(|id| {
         stream::with(id, |ctx, handle| {
             let Ok(_within) = Within::context(ctx) else { return true };

@@ -44,6 +44,11 @@ pub trait Backing {
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError>;
     /// Make a run accessible to its own device and to `grants`.
     fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError>;
+    /// Make a run inaccessible to another device. Nothing to do where access is not kept account of.
+    fn end_access(&self, addr: u64, bytes: u64, device: i32) -> Result<(), BackingError> {
+        let _ = (addr, bytes, device);
+        Ok(())
+    }
     /// A plain allocation, for a device without virtual memory management. The cap is asked here too.
     fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError>;
     /// Give a plain allocation back.

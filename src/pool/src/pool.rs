@@ -385,9 +385,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Another device may no longer reach memory that is mapped from now on.
-    pub fn revoke(&self, device: i32) {
-        self.lock().grants.retain(|known| known.device != device);
+    /// Another device may no longer reach this memory: what will be mapped, and where `idle`, which says that no
+    /// work of that device is under way, what is mapped too.
+    pub fn revoke(&self, backing: &impl Backing, device: i32, idle: bool) -> Result<(), BackingError> {
+        let (_turn, mut core) = self.take_turn(self.lock());
+        core.grants.retain(|known| known.device != device);
+        let runs = if idle { core.mapped_runs() } else { Vec::new() };
+        drop(core);
+        for (addr, bytes) in runs {
+            let result = backing.end_access(addr, bytes, device);
+            self.lock().counters.calls.set_access += 1;
+            result?;
+        }
+        Ok(())
     }
 
     /// A mempool of the job's own. `None`: there are too many.
@@ -431,10 +441,16 @@ impl Pool {
         self.lock().owners.get(mempool).map_or(MempoolBytes::default(), |owner| owner.bytes)
     }
 
-    /// Start the high marks of a mempool anew.
-    pub fn reset_high_marks(&self, mempool: Mempool) {
+    /// Start the high mark of what a mempool has handed out anew.
+    pub fn reset_used_high(&self, mempool: Mempool) {
         if let Some(owner) = self.lock().owners.at(mempool) {
             owner.bytes.used_high = owner.bytes.used;
+        }
+    }
+
+    /// Start the high mark of what a mempool holds anew.
+    pub fn reset_reserved_high(&self, mempool: Mempool) {
+        if let Some(owner) = self.lock().owners.at(mempool) {
             owner.bytes.reserved_high = owner.bytes.reserved;
         }
     }
