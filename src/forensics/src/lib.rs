@@ -5,14 +5,23 @@
 pub mod diff;
 pub mod export;
 pub mod growth;
+pub mod holders;
 pub mod html;
+pub mod leaks;
 pub mod names;
+pub mod remedies;
 pub mod replay;
+pub mod report;
+pub mod roles;
 mod run;
 pub mod runs;
+pub mod survey;
 pub mod symbols;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
+pub mod text;
+pub mod verdict;
+pub mod views;
 pub mod words;
 
 pub use run::{Error, Fate, Run};

@@ -1,0 +1,451 @@
+//! The report of a run: everything that the one screen, the JSON and the page show, gathered in one pass over the
+//! events. docs/REPORT.md describes the JSON.
+
+use weir_journal::layout::HOST_DEVICE;
+use weir_journal::{Class, Kind, OomReport, Situation};
+
+use crate::growth::Trend;
+use crate::holders::{self, Holder, Share};
+use crate::leaks::{self, Leak};
+use crate::remedies::{self, Bench, Remedy};
+use crate::survey::{Losses, Mark, Survey};
+use crate::verdict::{self, Facts, Finding};
+use crate::views::{self, DriverView, Part, TensorView};
+use crate::{Error, Fate, Run};
+
+/// Version of the report's JSON.
+pub const SCHEMA: u32 = 1;
+/// Events beyond which requests are not replayed for a report: `weir replay` does it, with a progress bar.
+const MOST_REPLAYED: u64 = 400_000;
+/// TensorFlow's number of float64.
+const DOUBLE: u32 = 2;
+
+/// What a report shall be about.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which OOM dump, from 1; none is the last.
+    pub oom: Option<usize>,
+    /// Which device; none is the OOM's, else the fullest.
+    pub device: Option<u8>,
+    /// Holders shown at most; 0 is ten.
+    pub holders: usize,
+    /// Other processes on the device, in words.
+    pub neighbours: Vec<String>,
+    /// Never replay requests.
+    pub no_replay: bool,
+}
+
+/// The request that was refused.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Asked {
+    /// Bytes.
+    pub bytes: u64,
+    /// What sort of memory.
+    pub class: Class,
+    /// Operation, or empty.
+    pub op: String,
+    /// `file:line` of the user, or empty.
+    pub python: String,
+    /// The function that line is in.
+    pub function: String,
+    /// Where nothing else is known: the native library that asked.
+    pub library: String,
+    /// How often such a request was refused.
+    pub times: u64,
+}
+
+/// Something that grows.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Growing {
+    /// Where and how fast, in words.
+    pub text: String,
+    /// Bytes a step, or a second.
+    pub slope: f64,
+    /// `step` or `second`.
+    pub unit: &'static str,
+    /// Share of the samples' variation that a straight line explains.
+    pub fit: f64,
+    /// Bytes that came since the job was built up.
+    pub grown: u64,
+    /// Steps or seconds until the limit is reached, from the moment on.
+    pub until_full: Option<f64>,
+}
+
+/// Host memory at the moment.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Host {
+    /// Resident.
+    pub resident: u64,
+    /// Pinned.
+    pub pinned: u64,
+    /// Bytes a step, or a second, if it grows.
+    pub slope: Option<f64>,
+}
+
+/// How good the evidence is.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Evidence {
+    /// Events read.
+    pub events: u64,
+    /// Events that the journal had already overwritten.
+    pub overwritten: u64,
+    /// Events that should be there and are not.
+    pub losses: Losses,
+    /// Events that the job could not write.
+    pub dropped: u64,
+    /// Allocations that found no place in the live table.
+    pub untracked: u64,
+    /// Damaged entries.
+    pub damaged: u64,
+    /// Share of the live bytes whose operation or line is known.
+    pub named: f64,
+    /// Whether the holders are those of the moment; else of the dump that the library wrote then.
+    pub exact: bool,
+    /// The process lives: the picture was taken while things moved.
+    pub moving: bool,
+    /// Calls that had begun and not ended.
+    pub in_flight: usize,
+    /// The file is shorter than it should be.
+    pub truncated: bool,
+}
+
+/// The report.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The run's name.
+    pub run: String,
+    /// Its file.
+    pub path: String,
+    /// Process id.
+    pub pid: u32,
+    /// Command.
+    pub command: String,
+    /// How the process is, or ended.
+    pub state: Fate,
+    /// Out-of-memory failures.
+    pub oom: u64,
+    /// Why weir turned itself off in the job.
+    pub turned_off: Option<String>,
+    /// Device number.
+    pub device: u8,
+    /// Device name.
+    pub device_name: String,
+    /// The moment, nanoseconds since 1970.
+    pub realtime_ns: u64,
+    /// The moment, seconds since the journal was begun.
+    pub seconds: f64,
+    /// The training step; 0 is unknown.
+    pub step: u64,
+    /// The refused request.
+    pub asked: Option<Asked>,
+    /// Causes, the strongest first; the first is the verdict.
+    pub findings: Vec<Finding>,
+    /// What the device's bytes are taken by.
+    pub driver: DriverView,
+    /// What TensorFlow reserved and uses.
+    pub tensors: Option<TensorView>,
+    /// Cap; 0 is none.
+    pub cap: u64,
+    /// Most bytes live at once.
+    pub peak: u64,
+    /// When, nanoseconds since 1970.
+    pub peak_ns: u64,
+    /// Free bytes in the pool, largest hole, holes.
+    pub pool: (u64, u64, u64),
+    /// Live blocks.
+    pub blocks: u64,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Bytes of the holders not listed.
+    pub rest: u64,
+    /// By role.
+    pub roles: Vec<Share>,
+    /// What grows.
+    pub growth: Vec<Growing>,
+    /// Host memory.
+    pub host: Host,
+    /// Other processes, in words.
+    pub neighbours: Vec<String>,
+    /// What to do.
+    pub remedies: Vec<Remedy>,
+    /// How good the evidence is.
+    pub evidence: Evidence,
+}
+
+impl Report {
+    /// Makes the report of a run. `progress` is told how many of how many events were read.
+    pub fn of(run: &Run, options: &Options, progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
+        let dump = match options.oom {
+            Some(number) => Some(number.checked_sub(1).and_then(|place| run.ooms().get(place)).ok_or_else(|| {
+                let there = run.ooms().len();
+                Error::at(run.path(), format!("has no out-of-memory dump {number}; it has {there}"))
+            })?),
+            None => run.ooms().last(),
+        };
+        let survey = Survey::of(run, dump.map(|dump| dump.event), progress)?;
+        Ok(Gathered::new(run, &survey, dump, options)?.report(options))
+    }
+
+    /// Whether the job ran out of memory.
+    pub fn is_oom(&self) -> bool {
+        self.oom > 0
+    }
+
+    /// The verdict: the strongest cause.
+    pub fn verdict(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+}
+
+/// What is known before the report is written.
+struct Gathered<'run> {
+    run: &'run Run,
+    survey: &'run Survey,
+    dump: Option<&'run OomReport>,
+    device: u8,
+    exact: bool,
+    situation: Situation,
+    driver: DriverView,
+    tensors: Option<TensorView>,
+    leaks: Vec<Leak>,
+    facts: Facts,
+    in_flight: usize,
+    damaged: u64,
+}
+
+impl<'run> Gathered<'run> {
+    fn new(
+        run: &'run Run,
+        survey: &'run Survey,
+        dump: Option<&'run OomReport>,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let fullest =
+            || run.devices().max_by_key(|device| survey.held(device.number)).map_or(0, |device| device.number);
+        let on_gpu = dump.map(|dump| dump.device).filter(|device| *device != HOST_DEVICE);
+        let device = options.device.or(on_gpu).unwrap_or_else(fullest);
+        // The dump is written right after its event; if that is gone, the events tell of another moment.
+        let exact = dump.is_none_or(|dump| survey.at == dump.event);
+        let situation = dump.map_or(Situation::default(), |dump| dump.situation);
+        let total = run.device(device).map_or(0, |device| device.total);
+        let driver = views::driver_view(survey, device, total, &situation);
+        let tensors = views::tensor_view(survey, device);
+        let cap = if situation.cap > 0 { situation.cap } else { run.device(device).map_or(0, |device| device.cap) };
+        let limit = if cap > 0 { cap.min(total.max(1)) } else { total };
+        let leaks = leaks::leaks(survey, device, limit);
+        let state = run.state()?;
+        let mut gathered = Self {
+            run,
+            survey,
+            dump,
+            device,
+            exact,
+            situation,
+            driver,
+            tensors,
+            leaks,
+            facts: Facts::default(),
+            in_flight: state.in_flight.len(),
+            damaged: state.damaged,
+        };
+        gathered.facts = gathered.facts(cap, total);
+        Ok(gathered)
+    }
+
+    fn facts(&self, cap: u64, total: u64) -> Facts {
+        let now = &self.situation;
+        let last = self.last_mark();
+        let own = self.tensors.filter(|view| view.own_allocator);
+        Facts {
+            refused: self.dump.is_some() || self.run.oom_count() > 0,
+            asked: self.asked().map_or(0, |asked| asked.bytes),
+            class: self.dump.map(|dump| dump.class),
+            by_op: self.dump.is_some_and(|dump| !dump.op.is_empty()),
+            total: if now.device_total > 0 { now.device_total } else { total },
+            free: (now.device_total > 0).then_some(now.device_free),
+            cap,
+            charged: now.charged,
+            charged_by_others: now.charged_by_others,
+            pool_free: now.pool_free,
+            pool_largest: now.pool_largest,
+            pool_deferred: now.pool_deferred,
+            live: self.driver.of(Part::Live),
+            others: self.driver.of(Part::Others),
+            grown: self.leaks.iter().map(|leak| leak.grown).sum(),
+            growing: self.leaks.first().map(|leak| remedies::growing(self.survey, leak)).unwrap_or_default(),
+            tf_reserved: own.map_or(0, |view| view.reserved),
+            tf_used: own.map_or(0, |view| view.used),
+            resident: now.resident.max(last.resident),
+            host_total: host_total(self.run),
+            host_grows: self.host_trend().is_some_and(|trend| trend.grows()),
+            fate: Some(self.run.fate()),
+            spills: self.survey.kinds[Kind::Spill as usize],
+        }
+    }
+
+    fn last_mark(&self) -> Mark {
+        self.survey.marks.last().copied().unwrap_or_default()
+    }
+
+    fn host_trend(&self) -> Option<Trend> {
+        let resident: Vec<i64> = self.survey.marks.iter().map(|mark| mark.resident as i64).collect();
+        let resident: [i64; crate::survey::BUCKETS] = resident.try_into().ok()?;
+        Trend::through(&self.survey.samples(&resident))
+    }
+
+    fn asked(&self) -> Option<Asked> {
+        let dump = self.dump?;
+        let causes = self.run.reader().causes().unwrap_or_default();
+        let event = self.survey.event.filter(|_| self.exact);
+        let cause = event.and_then(|event| causes.get(usize::from(event.aux))).copied();
+        // An allocator that probes asks for less each time: the last is what it could not do without.
+        let probing = cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.asked);
+        let who = event.map(|event| self.run.who(event.by));
+        let line = who.as_ref().and_then(|who| who.line());
+        let told = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
+        let modules = self.run.reader().modules().unwrap_or_default();
+        Some(Asked {
+            bytes: probing.map_or(dump.asked, |cause| cause.latest),
+            class: dump.class,
+            op: crate::names::short_op(&dump.op).to_owned(),
+            python: line.map_or(told.0.to_owned(), |line| format!("{}:{}", line.file, line.line)),
+            function: line.map_or(told.1.to_owned(), |line| line.function.clone()),
+            library: who
+                .filter(|who| who.is_nameless())
+                .map(|who| holders::library(self.run, &who, &modules))
+                .unwrap_or_default(),
+            times: cause.map_or(1, |cause| cause.times),
+        })
+    }
+
+    fn report(&self, options: &Options) -> Report {
+        let (run, survey, device) = (self.run, self.survey, self.device);
+        let most = if options.holders == 0 { 10 } else { options.holders };
+        let (mut list, mut rest) = holders::holders(run, survey, device, &self.leaks, most);
+        let shares = holders::shares(survey, device);
+        if let Some(dump) = self.dump.filter(|_| !self.exact) {
+            list = dump.holders.iter().map(from_dump).collect();
+            rest = dump.live_bytes.saturating_sub(list.iter().map(|holder| holder.bytes).sum());
+        }
+        let findings = verdict::findings(&self.facts);
+        let bench = Bench::new(run, survey, device, !options.no_replay && survey.events <= MOST_REPLAYED);
+        let doubles = holders::of_dtype(survey, device, DOUBLE);
+        let remedies =
+            remedies::remedies(&bench, &findings, &self.facts, &self.leaks, &shares, doubles, &options.neighbours);
+        let course = survey.course(device);
+        let counters = &run.header().counters;
+        let last = self.last_mark();
+        Report {
+            schema: SCHEMA,
+            run: run.name(),
+            path: run.path().display().to_string(),
+            pid: run.pid(),
+            command: run.command(),
+            state: run.fate(),
+            oom: run.oom_count(),
+            turned_off: run.header().turned_off.as_ref().map(|(_, reason)| reason.clone()),
+            device,
+            device_name: run.device(device).map(|device| device.name.clone()).unwrap_or_default(),
+            realtime_ns: self.dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
+            seconds: run.seconds(survey.time),
+            step: survey.steps.last,
+            asked: self.asked(),
+            findings,
+            driver: self.driver.clone(),
+            tensors: self.tensors,
+            cap: self.facts.cap,
+            peak: course.map_or(0, |course| course.peak),
+            peak_ns: course.map_or(0, |course| run.realtime_ns(course.peak_time)),
+            pool: (self.situation.pool_free, self.situation.pool_largest, self.situation.pool_holes),
+            blocks: survey.held_blocks(device),
+            holders: list,
+            rest,
+            roles: shares,
+            growth: self.growth(),
+            host: Host {
+                resident: self.facts.resident,
+                pinned: self.situation.pinned.max(last.pinned),
+                slope: self.host_trend().filter(Trend::grows).map(|trend| trend.slope),
+            },
+            neighbours: options.neighbours.clone(),
+            remedies,
+            evidence: Evidence {
+                events: survey.events,
+                overwritten: if run.reader().is_recording() { 0 } else { counters.lapped },
+                losses: survey.losses,
+                dropped: counters.dropped,
+                untracked: counters.live_overflow,
+                damaged: self.damaged,
+                named: self.named(),
+                exact: self.exact,
+                moving: run.fate() == Fate::Alive,
+                in_flight: self.in_flight,
+                truncated: run.header().truncated,
+            },
+        }
+    }
+
+    fn growth(&self) -> Vec<Growing> {
+        let limit = self.facts.limit() as f64;
+        // The others stay as they are: what is free now is what all that grows will share.
+        let room = limit - self.facts.live as f64;
+        let speed: f64 = self.leaks.iter().map(|leak| leak.trend.slope).sum();
+        let until = (limit > 0.0 && speed > 0.0).then(|| (room / speed).max(0.0));
+        self.leaks
+            .iter()
+            .take(5)
+            .map(|leak| Growing {
+                text: remedies::growing(self.survey, leak),
+                slope: leak.trend.slope,
+                unit: if leak.by_step { "step" } else { "second" },
+                fit: leak.trend.fit,
+                grown: leak.grown,
+                until_full: until,
+            })
+            .collect()
+    }
+
+    fn named(&self) -> f64 {
+        let (mut all, mut named) = (0, 0);
+        for owner in self.survey.owners.iter().filter(|o| o.device == self.device && crate::is_held(o.class)) {
+            all += owner.bytes;
+            named += if owner.who.is_nameless() { 0 } else { owner.bytes };
+        }
+        if all == 0 { 1.0 } else { named as f64 / all as f64 }
+    }
+}
+
+/// A holder as the library itself wrote it down at the moment.
+fn from_dump(holder: &weir_journal::Holder) -> Holder {
+    let (python, function) = holder.python.split_once(" in ").unwrap_or((&holder.python, ""));
+    Holder {
+        op: crate::names::short_op(&holder.op).to_owned(),
+        python: python.to_owned(),
+        function: function.to_owned(),
+        library: String::new(),
+        class: holder.class,
+        role: crate::roles::Role::Other,
+        rule: "only the dump of that moment is left",
+        bytes: holder.bytes,
+        blocks: holder.blocks,
+        recent: 0,
+        course: [0; holders::POINTS],
+        grows: false,
+        dtype: 0,
+    }
+}
+
+/// Host memory of this machine, if the run was made on it since it was booted; else 0.
+fn host_total(run: &Run) -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).take(32).collect();
+    let here = u128::from_str_radix(&hex, 16).unwrap_or(0).to_be_bytes();
+    if run.header().identity.boot != here {
+        return 0;
+    }
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
+    line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}

@@ -1,0 +1,145 @@
+//! Two views of one device that add up: the driver's (what the device's bytes are taken by) and TensorFlow's (what its
+//! allocator reserved against what its tensors use).
+
+use weir_journal::{Class, Situation};
+
+use crate::survey::Survey;
+
+/// What a part of a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Memory that the job has asked for and not given back.
+    Live,
+    /// Free inside the job's own pool: the next request can have it.
+    PoolFree,
+    /// Given back by the job, still waiting for device work to end.
+    Deferred,
+    /// This job's, but none of its allocations: its contexts, loaded code, mappings of its own.
+    Overhead,
+    /// Memory of other processes, and of the driver where that could not be told apart.
+    Others,
+    /// Free.
+    Free,
+}
+
+impl Part {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Live => "live in this job",
+            Self::PoolFree => "pool free",
+            Self::Deferred => "freed, not reusable yet",
+            Self::Overhead => "not ours, this job",
+            Self::Others => "other processes",
+            Self::Free => "driver free",
+        }
+    }
+
+    /// The letter of the bar.
+    pub fn mark(self) -> char {
+        match self {
+            Self::Live => '█',
+            Self::PoolFree => '░',
+            Self::Deferred => '▒',
+            Self::Overhead => '▓',
+            Self::Others => '▞',
+            Self::Free => '·',
+        }
+    }
+}
+
+/// The bytes of a device, in parts that add up to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct DriverView {
+    /// The whole; 0 is unknown.
+    pub total: u64,
+    /// The parts; their sum is the whole.
+    pub parts: Vec<(Part, u64)>,
+    /// Whether the driver was asked how much is free: else others' memory counts as free.
+    pub measured: bool,
+}
+
+impl DriverView {
+    /// The bytes of a part.
+    pub fn of(&self, part: Part) -> u64 {
+        self.parts.iter().find(|(name, _)| *name == part).map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
+/// What the driver sees, at the survey's moment.
+pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situation) -> DriverView {
+    let of = |class| survey.of_class(device, class);
+    let (blocks, handles) = (of(Class::Block), of(Class::Handle));
+    let straight = of(Class::Device) + of(Class::Managed) + of(Class::Array) + of(Class::Other);
+    let total = if situation.device_total > 0 { situation.device_total } else { total };
+    let measured = situation.device_total > 0;
+    // Blocks lie inside the pool's handles; without a word of handles, blocks are all that is known.
+    let backed = handles.max(blocks);
+    let inside = backed - blocks;
+    // The pool's own word counts as far as there is memory for it to speak of.
+    let told = situation.pool_free > 0 || situation.pool_deferred > 0;
+    let unheld = if handles == 0 { u64::MAX } else { inside };
+    let pool_free = if told {
+        situation.pool_free.min(unheld)
+    } else if blocks > 0 {
+        inside
+    } else {
+        0
+    };
+    let deferred = situation.pool_deferred.min(unheld - pool_free);
+    // Handles that the job made itself are its live memory.
+    let own_handles = if handles == 0 { 0 } else { inside - pool_free - deferred };
+    let (own_live, mapped) = if blocks == 0 { (own_handles, 0) } else { (0, own_handles) };
+    let live = blocks + straight + own_live;
+    let charged = situation.charged.saturating_sub(situation.charged_by_others);
+    let known = live + pool_free + deferred + mapped;
+    let overhead = mapped + of(Class::Overhead).max(charged.saturating_sub(known));
+    let ours = known - mapped + overhead;
+    let used = if measured { total.saturating_sub(situation.device_free) } else { ours };
+    // What we count and the driver does not see yet, or no more, is taken from what is called free.
+    let others = used.saturating_sub(ours);
+    let free = total.saturating_sub(ours + others);
+    let mut parts = vec![
+        (Part::Live, live),
+        (Part::PoolFree, pool_free),
+        (Part::Deferred, deferred),
+        (Part::Overhead, overhead),
+        (Part::Others, others),
+        (Part::Free, free),
+    ];
+    let sum: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    parts.retain(|(part, bytes)| *bytes > 0 || matches!(part, Part::Live | Part::Free));
+    DriverView { total: total.max(sum), parts, measured }
+}
+
+/// What TensorFlow's own allocator reserved against what its tensors use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct TensorView {
+    /// Regions that TensorFlow's allocator took from the driver, or all tensors where every one comes to weir's pool.
+    pub reserved: u64,
+    /// Tensors inside.
+    pub used: u64,
+    /// Reserved and unused.
+    pub idle: u64,
+    /// Tensors.
+    pub tensors: u64,
+    /// Whether TensorFlow's own allocator is in charge.
+    pub own_allocator: bool,
+}
+
+/// What TensorFlow sees, at the survey's moment; `None` where no operation asked for anything.
+pub fn tensor_view(survey: &Survey, device: u8) -> Option<TensorView> {
+    let on_device = || survey.owners.iter().filter(|owner| owner.device == device);
+    let used = survey.of_class(device, Class::Tensor);
+    if used > 0 {
+        let reserved = survey.of_class(device, Class::Device) + survey.of_class(device, Class::Managed);
+        let reserved = (reserved + survey.of_class(device, Class::Block)).max(used);
+        let tensors = on_device().filter(|owner| owner.class == Class::Tensor).map(|owner| owner.blocks).sum();
+        return Some(TensorView { reserved, used, idle: reserved - used, tensors, own_allocator: true });
+    }
+    let named = || on_device().filter(|owner| owner.class == Class::Block && !owner.who.op.name.is_empty());
+    let used: u64 = named().map(|owner| owner.bytes).sum();
+    let tensors = named().map(|owner| owner.blocks).sum();
+    (used > 0).then_some(TensorView { reserved: used, used, idle: 0, tensors, own_allocator: false })
+}

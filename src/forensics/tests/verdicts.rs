@@ -1,0 +1,386 @@
+//! The verdict on journals written for the purpose, each of a job that runs out of memory in its own way; in several of
+//! them two causes compete. All go through files, the real reader and the whole report.
+
+mod scratch;
+
+use scratch::Scratch;
+use weir_forensics::report::{Options, Report};
+use weir_forensics::roles::Role;
+use weir_forensics::synthetic::{End, GIB, Job, MIB};
+use weir_forensics::text::{Look, screen};
+use weir_forensics::verdict::Cause;
+use weir_forensics::views::Part;
+use weir_forensics::{Fate, Run};
+use weir_journal::{Attribution, Class, Situation};
+
+fn job(scratch: &Scratch) -> Job {
+    Job::new(&scratch.0, 1 << 14).unwrap()
+}
+
+fn report(job: Job, end: End) -> Report {
+    let run = Run::open(&job.end(end).unwrap()).unwrap();
+    let report = Report::of(&run, &Options::default(), |_, _| {}).unwrap();
+    let text = screen(&report, &Look { width: 80, colour: false, offset: 0 });
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 || line.starts_with("More"), "{} columns: {line}", line.chars().count());
+    }
+    let parts: u64 = report.driver.parts.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(parts, report.driver.total, "the parts add up to the device\n{text}");
+    let listed: u64 = report.holders.iter().map(|holder| holder.bytes).sum();
+    let by_role: u64 = report.roles.iter().map(|share| share.bytes).sum();
+    assert!(!report.evidence.exact || listed + report.rest == by_role, "holders and roles add up\n{text}");
+    report
+}
+
+fn causes(report: &Report) -> Vec<Cause> {
+    report.findings.iter().map(|finding| finding.cause).collect()
+}
+
+/// A model, its optimizer's state, and `steps` steps that leave nothing behind.
+fn train(job: &mut Job, steps: u64, model: u64, mut each: impl FnMut(&mut Job, u64)) {
+    let weights = job.by("StatelessRandomUniformV2", "output", &[("/v/site-packages/keras/layer.py", "add_weight", 9)]);
+    for _ in 0..8 {
+        job.alloc(weights, model / 8);
+    }
+    let forward = job.who("model/conv/Conv2D", 20);
+    let backward = job.who("gradient_tape/model/conv/Conv2DBackpropInput", 22);
+    for _ in 0..steps {
+        let step = job.step();
+        let made: Vec<u64> = (0..4).map(|_| job.alloc(forward, 64 * MIB)).collect();
+        job.wait(0.05);
+        let derived = job.alloc(backward, 128 * MIB);
+        each(job, step);
+        for address in made.into_iter().chain([derived]) {
+            job.free(address);
+        }
+        job.wait(0.05);
+    }
+}
+
+fn device(free: u64) -> Situation {
+    Situation { device_total: 40 * GIB, device_free: free, ..Situation::default() }
+}
+
+fn capped(cap: u64, charged: u64, free: u64) -> Situation {
+    Situation { cap, charged, ..device(free) }
+}
+
+#[test]
+fn a_cap_that_is_reached_with_room_on_the_device() {
+    let scratch = Scratch::new("cap");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    train(&mut job, 20, 7 * GIB, |_, _| {});
+    let by = job.who("model/dense/MatMul", 30);
+    job.refused(by, 2 * GIB, &capped(8 * GIB, 7 * GIB + 256 * MIB, 32 * GIB));
+    let report = report(job, End::Exit);
+    assert_eq!(causes(&report), [Cause::Cap]);
+    assert!(report.findings[0].evidence.contains("the device had room"));
+    assert!(report.remedies[0].text.contains("raise the cap"), "{:?}", report.remedies);
+}
+
+#[test]
+fn fragmentation_of_the_pool() {
+    let scratch = Scratch::new("fragments");
+    let mut job = job(&scratch);
+    train(&mut job, 20, 4 * GIB, |_, _| {});
+    let now = Situation { pool_free: 4 * GIB, pool_largest: GIB, pool_holes: 212, ..device(100 * MIB) };
+    let by = job.who("model/dense/MatMul", 30);
+    job.refused(by, 2 * GIB, &now);
+    let report = report(job, End::Exit);
+    assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
+    assert!(report.findings[0].evidence.contains("largest hole 1.00 GiB"));
+}
+
+#[test]
+fn a_leak_is_the_cause_though_the_cap_decides_when() {
+    let scratch = Scratch::new("leak-cap");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    train(&mut job, 200, GIB, |job, _| {
+        job.alloc(job.who("model/head/Softmax", 131), 22 * MIB);
+    });
+    job.refused(job.who("model/conv/Conv2D", 20), GIB, &capped(8 * GIB, 7 * GIB + 900 * MIB, 30 * GIB));
+    let report = report(job, End::Killed);
+    assert_eq!(causes(&report)[..2], [Cause::Leak, Cause::Cap]);
+    assert!(report.growth[0].text.contains("train.py:131"), "{:?}", report.growth);
+    assert!((report.growth[0].slope / (22.0 * MIB as f64) - 1.0).abs() < 0.05, "{:?}", report.growth);
+    assert!(report.holders[0].grows && report.holders[0].blocks == 200, "{:?}", report.holders[0]);
+    assert!(report.remedies[0].text.contains("train.py:131"));
+    assert_eq!((report.step, report.state), (200, Fate::Killed));
+}
+
+#[test]
+fn a_small_leak_does_not_hide_fragmentation() {
+    let scratch = Scratch::new("leak-fragments");
+    let mut job = job(&scratch);
+    train(&mut job, 200, 33 * GIB, |job, _| {
+        job.alloc(job.who("metrics/Mean", 140), 2 * MIB);
+    });
+    let now = Situation { pool_free: 6 * GIB, pool_largest: GIB, ..device(0) };
+    job.refused(job.who("model/conv/Conv2D", 20), 3 * GIB, &now);
+    let report = report(job, End::Exit);
+    assert_eq!(causes(&report)[..2], [Cause::Fragmentation, Cause::Leak]);
+}
+
+#[test]
+fn a_leak_of_most_of_the_device_beats_fragmentation() {
+    let scratch = Scratch::new("leak-most");
+    let mut job = job(&scratch);
+    train(&mut job, 200, 2 * GIB, |job, _| {
+        job.alloc(job.who("concat", 77), 160 * MIB);
+    });
+    let now = Situation { pool_free: 2 * GIB, pool_largest: GIB / 2, ..device(0) };
+    job.refused(job.who("model/conv/Conv2D", 20), GIB, &now);
+    let report = report(job, End::Exit);
+    assert_eq!(causes(&report)[..2], [Cause::Leak, Cause::Fragmentation]);
+}
+
+#[test]
+fn one_request_larger_than_the_device() {
+    let scratch = Scratch::new("large");
+    let mut job = job(&scratch);
+    let by = job.by("_EagerConst", "output", &[("/home/me/train.py", "load", 12)]);
+    job.refused(by, 64 * GIB, &device(39 * GIB));
+    let report = report(job, End::Exit);
+    assert_eq!(report.verdict().unwrap().cause, Cause::RequestTooLarge);
+    assert_eq!(report.asked.as_ref().unwrap().python, "/home/me/train.py:12");
+}
+
+#[test]
+fn one_request_of_most_of_the_cap_beats_the_cap() {
+    let scratch = Scratch::new("large-cap");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    job.alloc(job.who("a", 3), GIB);
+    job.refused(job.who("_EagerConst", 12), 7 * GIB + GIB / 2, &capped(8 * GIB, GIB, 38 * GIB));
+    assert_eq!(causes(&report(job, End::Exit)), [Cause::RequestTooLarge, Cause::Cap]);
+}
+
+#[test]
+fn a_neighbour_holds_what_is_missing() {
+    let scratch = Scratch::new("neighbour");
+    let mut job = job(&scratch);
+    train(&mut job, 20, 12 * GIB, |_, _| {});
+    job.refused(job.who("model/conv/Conv2D", 20), 4 * GIB, &device(2 * GIB));
+    let report = report(job, End::Exit);
+    assert_eq!(causes(&report)[..2], [Cause::Neighbour, Cause::Demand]);
+    assert_eq!(report.driver.of(Part::Others), 26 * GIB);
+}
+
+#[test]
+fn the_others_of_a_group_hold_its_cap() {
+    let scratch = Scratch::new("group");
+    let mut job = job(&scratch);
+    job.alloc(job.who("a", 3), GIB);
+    let now = Situation { charged_by_others: 6 * GIB, ..capped(8 * GIB, 7 * GIB, 33 * GIB) };
+    job.refused(job.who("b", 4), 2 * GIB, &now);
+    assert_eq!(causes(&report(job, End::Exit)), [Cause::Neighbour, Cause::Cap]);
+}
+
+#[test]
+fn a_cap_stands_before_a_neighbour() {
+    let scratch = Scratch::new("cap-neighbour");
+    let mut job = job(&scratch);
+    train(&mut job, 20, 7 * GIB, |_, _| {});
+    // The device is full too, but this job would have been refused on an empty one.
+    job.refused(job.who("b", 4), 2 * GIB, &capped(8 * GIB, 7 * GIB, GIB));
+    let report = report(job, End::Exit);
+    assert!(!causes(&report).contains(&Cause::Neighbour), "{:?}", report.findings);
+    assert!(causes(&report).contains(&Cause::Cap));
+}
+
+#[test]
+fn pinned_host_memory_is_refused() {
+    let scratch = Scratch::new("pinned");
+    let mut job = job(&scratch);
+    for step in 0..50 {
+        job.step();
+        job.host(GIB + step * 200 * MIB, step * 100 * MIB);
+        job.wait(0.1);
+    }
+    job.refused_as(
+        Class::Pinned,
+        Attribution::default(),
+        4 * GIB,
+        &Situation { resident: 11 * GIB, ..device(39 * GIB) },
+    );
+    assert_eq!(report(job, End::Exit).verdict().unwrap().cause, Cause::HostMemory);
+}
+
+#[test]
+fn a_process_that_is_killed_with_the_hosts_memory_full() {
+    let scratch = Scratch::new("host");
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total: u64 = memory.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10;
+    let mut job = job(&scratch);
+    for step in 1..=60 {
+        job.step();
+        job.host(total / 64 * step, 0);
+        job.wait(0.5);
+    }
+    let report = report(job, End::Killed);
+    assert_eq!(causes(&report), [Cause::HostMemory]);
+    assert!(report.host.slope.is_some());
+}
+
+#[test]
+fn tensorflow_holds_what_a_library_lacks() {
+    let scratch = Scratch::new("hoard");
+    let mut job = job(&scratch);
+    let region = job.alloc_as(Class::Device, 0, Attribution::default(), 37 * GIB);
+    for n in 0..40 {
+        let by = job.who("model/conv/Conv2D", 20);
+        job.alloc_at(Class::Tensor, 0, by, 100 * MIB, region + n * 100 * MIB);
+    }
+    job.refused_as(Class::Device, Attribution::default(), 512 * MIB, &device(200 * MIB));
+    let report = report(job, End::Exit);
+    assert_eq!(report.verdict().unwrap().cause, Cause::Hoarding);
+    let view = report.tensors.unwrap();
+    assert!(view.own_allocator && view.used == 4000 * MIB && view.reserved == view.used + view.idle);
+    assert_eq!(report.driver.of(Part::Live), 37 * GIB, "the driver's view has the region");
+    assert_eq!(report.holders[0].bytes, 4000 * MIB, "the holders are tensors");
+}
+
+#[test]
+fn tensorflows_own_regions_are_in_pieces() {
+    let scratch = Scratch::new("bfc-fragments");
+    let mut job = job(&scratch);
+    let region = job.alloc_as(Class::Device, 0, Attribution::default(), 37 * GIB);
+    for n in 0..36 {
+        let by = job.who("model/conv/Conv2D", 20);
+        job.alloc_at(Class::Tensor, 0, by, 512 * MIB, region + n * GIB);
+    }
+    job.refused_as(Class::Device, job.who("model/big/MatMul", 44), 2 * GIB, &device(200 * MIB));
+    let report = report(job, End::Exit);
+    assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
+    assert!(!causes(&report).contains(&Cause::Hoarding));
+}
+
+#[test]
+fn freed_memory_that_the_device_may_still_touch() {
+    let scratch = Scratch::new("deferred");
+    let mut job = job(&scratch);
+    train(&mut job, 20, 4 * GIB, |_, _| {});
+    let now =
+        Situation { pool_free: GIB, pool_largest: GIB, pool_deferred: 3 * GIB, ..capped(9 * GIB, 8 * GIB, 30 * GIB) };
+    job.refused(job.who("b", 4), 2 * GIB, &now);
+    assert_eq!(causes(&report(job, End::Exit))[..2], [Cause::Deferred, Cause::Cap]);
+}
+
+#[test]
+fn a_model_that_is_too_large_for_the_device() {
+    let scratch = Scratch::new("demand");
+    let mut job = job(&scratch);
+    let weights = job.by("Fill", "output", &[("/v/site-packages/keras/layer.py", "add_weight", 9)]);
+    job.alloc(weights, 10 * GIB);
+    job.step();
+    // One long first step: it builds up and is no leak.
+    for layer in 0..280 {
+        job.alloc(job.who(&format!("model/conv{layer}/Conv2D"), 20), 100 * MIB);
+        job.wait(0.01);
+    }
+    job.refused(job.who("model/conv280/Conv2D", 20), 3 * GIB, &device(2 * GIB));
+    let report = report(job, End::Exit);
+    assert_eq!(causes(&report), [Cause::Demand]);
+    assert_eq!(report.roles[0].role, Role::Activations);
+    assert_eq!(report.roles[1].role, Role::Parameters);
+    assert!(report.remedies[0].text.contains("half the batch"), "{:?}", report.remedies);
+}
+
+#[test]
+fn building_up_without_steps_is_no_leak() {
+    let scratch = Scratch::new("build");
+    let mut job = job(&scratch);
+    for _ in 0..300 {
+        let by = job.who("Conv2D", 20);
+        job.alloc(by, 100 * MIB);
+        job.wait(0.1);
+    }
+    job.refused(job.who("Conv2D", 20), 12 * GIB, &device(10 * GIB));
+    assert_eq!(causes(&report(job, End::Exit)), [Cause::Demand]);
+}
+
+#[test]
+fn what_was_held_at_the_moment_is_told_though_all_was_freed_later() {
+    let scratch = Scratch::new("later");
+    let mut job = job(&scratch);
+    let held: Vec<u64> = (0..30).map(|_| job.alloc(job.who("model/conv/Conv2D", 20), GIB)).collect();
+    job.refused(job.who("model/dense/MatMul", 21), 12 * GIB, &device(10 * GIB));
+    for address in held {
+        job.free(address);
+    }
+    let report = report(job, End::Exit);
+    assert_eq!((report.holders[0].bytes, report.holders[0].blocks), (30 * GIB, 30));
+    assert_eq!(report.driver.of(Part::Live), 30 * GIB);
+    assert!(report.evidence.exact);
+}
+
+#[test]
+fn holders_come_from_the_dump_when_the_moment_is_overwritten() {
+    let scratch = Scratch::new("overwritten");
+    let mut job = Job::new(&scratch.0, 256).unwrap();
+    let held = job.alloc(job.who("model/conv/Conv2D", 20), 30 * GIB);
+    job.refused(job.who("model/dense/MatMul", 21), 12 * GIB, &device(10 * GIB));
+    job.free(held);
+    for _ in 0..500 {
+        let address = job.alloc(job.who("x", 1), MIB);
+        job.free(address);
+    }
+    let report = report(job, End::Exit);
+    assert!(!report.evidence.exact && report.evidence.overwritten > 0);
+    assert_eq!((report.holders[0].bytes, report.holders[0].place()), (30 * GIB, "train.py:20"));
+}
+
+#[test]
+fn probing_is_one_failure_of_the_least_size() {
+    let scratch = Scratch::new("probing");
+    let mut job = job(&scratch);
+    let by = job.who("model/conv/Conv2D", 20);
+    let mut asked = 8 * GIB;
+    for _ in 0..10 {
+        job.refused_as(Class::Device, by, asked, &device(100 * MIB));
+        asked = asked / 10 * 9;
+    }
+    let report = report(job, End::Exit);
+    let wanted = report.asked.as_ref().unwrap();
+    assert_eq!(wanted.times, 10);
+    assert!(wanted.bytes < 4 * GIB, "{wanted:?}");
+}
+
+#[test]
+fn a_job_that_ended_well_has_no_verdict() {
+    let scratch = Scratch::new("well");
+    let mut job = job(&scratch);
+    train(&mut job, 50, GIB, |_, _| {});
+    let report = report(job, End::Exit);
+    assert!(report.findings.is_empty() && report.remedies.is_empty() && !report.is_oom());
+    assert_eq!(report.state, Fate::Ended);
+    // 1 GiB of weights, four results and one derivative.
+    assert_eq!(report.peak, GIB + 4 * 64 * MIB + 128 * MIB);
+}
+
+#[test]
+fn a_living_job_that_grows_has_a_forecast() {
+    let scratch = Scratch::new("alive");
+    let mut job = job(&scratch);
+    train(&mut job, 100, GIB, |job, _| {
+        job.alloc(job.who("history", 131), 100 * MIB);
+    });
+    let report = report(job, End::Alive);
+    assert_eq!((report.state, causes(&report)), (Fate::Alive, vec![Cause::Leak]));
+    // 40 GiB, less 1 GiB of weights and 100 times 100 MiB, by 100 MiB a step.
+    let left = report.growth[0].until_full.unwrap();
+    assert!((left - 299.0).abs() < 6.0, "{left}");
+}
+
+#[test]
+fn float64_by_accident_is_noticed() {
+    let scratch = Scratch::new("double");
+    let mut job = job(&scratch);
+    let op = job.journal.op(&weir_journal::Op { name: "Cast", region: "output", shape: "", dtype: 2 });
+    job.alloc(Attribution { op, ..Attribution::default() }, 20 * GIB);
+    job.refused(job.who("model/dense/MatMul", 21), 22 * GIB, &device(20 * GIB));
+    let report = report(job, End::Exit);
+    assert!(report.remedies.iter().any(|remedy| remedy.text.contains("float64")), "{:?}", report.remedies);
+}
