@@ -14,6 +14,8 @@ mod probe;
 mod progress;
 mod record;
 mod replay;
+mod report;
+mod run;
 mod screen;
 mod signals;
 mod tail;
@@ -34,6 +36,10 @@ struct Arguments {
 /// In the order in which one needs them.
 #[derive(Subcommand)]
 enum Command {
+    /// Run a job under weir: capped, pooled, recorded
+    Run(run::Arguments),
+    /// Tell why a job ran out of memory, and who holds it
+    Report(report::Arguments),
     /// List the recorded runs: command, process, state, peak, cap
     List(list::Arguments),
     /// Follow the events of a run as they happen
@@ -67,10 +73,18 @@ enum Command {
 
 fn main() -> ExitCode {
     screen::end_quietly_when_the_reader_has_gone();
-    match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        let _ = error.print();
+        // Under `weir run`, exit codes up to 124 are the job's.
+        let running = std::env::args_os().nth(1).is_some_and(|first| first == "run");
+        std::process::exit(if running && error.use_stderr() { run::OWN_FAILURE.into() } else { error.exit_code() })
+    });
+    match arguments.command {
         Command::Cap(arguments) => cap::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

@@ -1,0 +1,124 @@
+//! `weir report`: why a job ran out of memory, and who holds it.
+
+use crate::screen::{self, Progress, Which};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weir_forensics::report::{Options, Report};
+use weir_forensics::text::{self, Look};
+use weir_forensics::{Fate, Run, html, runs};
+
+/// Exit code of `--check` when the job ran out of memory.
+const FOUND: u8 = 3;
+/// Other runs that are looked at for neighbours.
+const MOST_NEIGHBOURS: usize = 64;
+
+/// Arguments of `weir report`.
+#[derive(clap::Args)]
+#[command(after_long_help = "It works on the runs of jobs that run, ended, crashed or were killed.
+
+Examples:
+  weir report                         the newest run that ran out of memory
+  weir report 4711                    the job with this process id, also while it runs
+  weir report --html report.html      a page to look into
+  weir report --json | jq -r '.findings[0].cause'
+  weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON instead of text; docs/REPORT.md describes it
+    #[arg(long)]
+    json: bool,
+    /// Write a page for a browser, all in one file, instead of text
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
+    /// Exit with code 3 if the job ran out of memory
+    #[arg(long)]
+    check: bool,
+    /// Which out-of-memory failure, counted from 1; without it, the last
+    #[arg(long, value_name = "N")]
+    oom: Option<usize>,
+    /// Which device, by its number; without it, the one that ran out, else the fullest
+    #[arg(long, value_name = "N")]
+    device: Option<u8>,
+    /// How many holders are listed
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Do not replay the requests to check remedies
+    #[arg(long)]
+    no_replay: bool,
+}
+
+/// Runs `weir report`.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    screen::end("report", answer(arguments))
+}
+
+fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
+    let run = arguments.which.open().map_err(|error| error.to_string())?;
+    if let Some(file) = &arguments.html {
+        return page(&run, file, arguments.check);
+    }
+    let options = Options {
+        oom: arguments.oom,
+        device: arguments.device,
+        holders: arguments.top,
+        neighbours: neighbours(&run, arguments),
+        no_replay: arguments.no_replay,
+    };
+    let mut progress = Progress::new("reading events");
+    let report = Report::of(&run, &options, |done, all| progress.tell(done, all)).map_err(|error| error.to_string())?;
+    drop(progress);
+    let text = if arguments.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        json + "\n"
+    } else {
+        let offset = screen::local_offset(report.realtime_ns);
+        text::screen(&report, &Look { width: screen::width(), colour: screen::colour(), offset })
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+}
+
+/// Writes the page, whole or not at all.
+fn page(run: &Run, file: &Path, check: bool) -> Result<ExitCode, String> {
+    let problem = |error: std::io::Error| format!("{}: {error}", file.display());
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(".draft");
+    let draft = PathBuf::from(draft);
+    let mut to = BufWriter::new(File::create(&draft).map_err(problem)?);
+    let written = html::write(run, &mut to).map_err(|error| error.to_string());
+    let written = written.and_then(|()| to.flush().map_err(problem));
+    if let Err(problem) = written {
+        let _ = std::fs::remove_file(&draft);
+        return Err(problem);
+    }
+    std::fs::rename(&draft, file).map_err(problem)?;
+    println!("{}: open it in a browser", file.display());
+    Ok(if check && run.oom_count() > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+}
+
+/// Other recorded jobs that were on the same device at the time.
+fn neighbours(run: &Run, arguments: &Arguments) -> Vec<String> {
+    let Some(dir) = arguments.which.place.dir.clone().or_else(runs::directory) else { return Vec::new() };
+    let moment = run.ooms().last().map(|oom| oom.realtime_ns);
+    let shared =
+        |other: &Run| other.devices().any(|d| d.uuid != [0; 16] && run.devices().any(|own| own.uuid == d.uuid));
+    let was_there = |other: &Run| {
+        let header = other.header();
+        let end = header.later.map_or(header.started.realtime, |anchor| anchor.realtime);
+        match moment {
+            Some(moment) => header.started.realtime <= moment && (other.fate() == Fate::Alive || end >= moment),
+            None => other.fate() == Fate::Alive,
+        }
+    };
+    let files = runs::files(&dir).unwrap_or_default();
+    let others = files.iter().take(MOST_NEIGHBOURS).filter(|path| path.as_path() != run.path());
+    let others = others.filter_map(|path| Run::open(path).ok()).filter(|other| other.pid() != run.pid());
+    others
+        .filter(|other| shared(other) && was_there(other))
+        .take(3)
+        .map(|other| format!("pid {} {}", other.pid(), other.command().chars().take(20).collect::<String>()))
+        .collect()
+}
