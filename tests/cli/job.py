@@ -1,0 +1,48 @@
+"""A small CUDA job, by ctypes: it runs out of memory, ends well, holds what it has, or works in steps."""
+import ctypes
+import sys
+import time
+
+MIB = 1 << 20
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    return getattr(cuda, name)(*arguments)
+
+
+def allocate(size):
+    pointer = ctypes.c_uint64()
+    code = call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+    return pointer.value if code == 0 else None
+
+
+def free(pointer):
+    assert call("cuMemFree_v2", ctypes.c_uint64(pointer)) == 0
+
+
+def main(kind):
+    context, device = ctypes.c_void_p(), ctypes.c_int()
+    assert call("cuInit", 0) == 0 and call("cuDeviceGet", ctypes.byref(device), 0) == 0
+    assert call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device) == 0
+    assert call("cuCtxSetCurrent", context) == 0
+    if kind == "oom":
+        while allocate(32 * MIB) is not None:
+            pass
+        sys.exit(1)
+    held = [allocate(8 * MIB) for _ in range(12)]
+    if kind == "hold":
+        print("ready", flush=True)
+        time.sleep(60)
+    if kind == "steps":
+        print("ready", flush=True)
+        for _ in range(150):
+            some = [allocate(MIB) for _ in range(3)]
+            time.sleep(0.02)
+            for pointer in some:
+                free(pointer)
+    for pointer in held:
+        free(pointer)
+
+
+main(sys.argv[1])
