@@ -1,6 +1,7 @@
 //! `weir report`: why a job ran out of memory, and who holds it.
 
-use crate::screen::{self, Progress, Which};
+use crate::progress::Progress;
+use crate::screen::{self, Which};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         no_replay: arguments.no_replay,
     };
     let mut progress = Progress::new("reading events");
-    let report = Report::of(&run, &options, |done, all| progress.tell(done, all)).map_err(|error| error.to_string())?;
+    let report = Report::of(&run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;

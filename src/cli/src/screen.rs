@@ -102,38 +102,3 @@ pub(crate) fn local_time(realtime_ns: u64) -> String {
         weir_forensics::words::calendar(realtime_ns, local_offset(realtime_ns));
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
-
-/// Tells a terminal how far something is, from a second on; a pipe or a file is not told.
-pub(crate) struct Progress {
-    what: &'static str,
-    started: std::time::Instant,
-    told: Option<std::time::Instant>,
-}
-
-impl Progress {
-    /// Begins.
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, started: std::time::Instant::now(), told: None }
-    }
-
-    /// So many of so many are done.
-    pub(crate) fn tell(&mut self, done: u64, all: u64) {
-        let quiet = self.told.unwrap_or(self.started).elapsed();
-        let pause = if self.told.is_some() { 200 } else { 1000 };
-        if quiet.as_millis() < pause || !std::io::stderr().is_terminal() {
-            return;
-        }
-        self.told = Some(std::time::Instant::now());
-        let share = done as f64 / all.max(1) as f64;
-        let cells = (share * 30.0) as usize;
-        eprint!("\r{} {}{} {:.0} % ", self.what, "█".repeat(cells), "·".repeat(30 - cells.min(30)), share * 100.0);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.told.is_some() {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
