@@ -69,4 +69,14 @@ pub trait Backing {
     fn resume(&self);
     /// Copy device memory; finished when it returns. Only called between `quiesce` and `resume`.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError>;
+    /// The same as `quiesce`, but only if the device is idle as it is.
+    fn quiesce_if_idle(&self) -> Result<bool, BackingError> {
+        self.quiesce()
+    }
+    /// A new handle of better memory than `handle`, to take its place. `None`: it is good as it is; an
+    /// error: there is no better memory left. Only called between `quiesce_if_idle` and `resume`.
+    fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
+        let _ = (handle, bytes);
+        Ok(None)
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) spare: [Vec<Handle>; 2],
     pub(crate) grants: Vec<Grant>,
     pub(crate) meshes: Vec<Mesh>,
+    /// Address space for one handle that is about to take another's place; 0 before it is needed.
+    pub(crate) window: u64,
     /// A growth is under way.
     pub(crate) turn: bool,
 }
@@ -82,6 +84,7 @@ impl Core {
             spare: [Vec::new(), Vec::new()],
             grants: Vec::new(),
             meshes: Vec::new(),
+            window: 0,
             turn: false,
             config,
         };
@@ -434,7 +437,10 @@ impl Core {
                 granule.pins = if pinned { granule.pins + 1 } else { granule.pins.saturating_sub(1) };
             }
         }
-        if block.state == State::Limbo && pins == Some(0) {
+        let lost = zone.touched(block.start, block.end()).any(|index| zone.granule(index).handle == LOST);
+        if block.state == State::Limbo && pins == Some(0) && lost {
+            self.blocks.at(id).state = State::Lost;
+        } else if block.state == State::Limbo && pins == Some(0) {
             let stamp = self.order.tick();
             let index = usize::from(block.zone).min(LARGE);
             self.zones[index].touch(block.start, block.end(), stamp);

@@ -27,6 +27,11 @@ pub(crate) struct Ladder {
 }
 
 impl Ladder {
+    /// Without the rungs that wait for the device.
+    pub(crate) fn at_once() -> Self {
+        Self { synced: true, meshed: true, ..Self::default() }
+    }
+
     /// Memory came free: what was tried in vain may work now.
     pub(crate) fn retry(&mut self) {
         (self.refused, self.converted, self.exact_segment) = (None, false, false);

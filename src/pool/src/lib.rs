@@ -16,6 +16,7 @@
 //!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
 //! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
+//! That holds as well when the memory behind it is exchanged for better memory ([`Pool::rehouse`]).
 //!
 //! Nothing in this crate is shared between threads without the lock, nothing panics on any input, and
 //! no cost of a hit grows with the number of live blocks.
@@ -36,6 +37,7 @@ mod order;
 mod owners;
 mod plan;
 mod pool;
+mod rehouse;
 mod search;
 mod shelves;
 pub mod sim;

@@ -37,11 +37,15 @@ pub enum Mutation {
     ShelvesShared,
     /// Granules are not told when the shelved bytes in them were freed.
     ShelfStampForgotten,
+    /// Memory is exchanged without stopping the device.
+    RehouseWithoutQuiesce,
+    /// Memory is exchanged without its content.
+    RehouseWithoutCopy,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::EpochsIgnored,
         Self::EpochTakenAtTheEnd,
         Self::EventsIgnored,
@@ -57,6 +61,8 @@ impl Mutation {
         Self::WaitNotInserted,
         Self::ShelvesShared,
         Self::ShelfStampForgotten,
+        Self::RehouseWithoutQuiesce,
+        Self::RehouseWithoutCopy,
     ];
 }
 

@@ -83,6 +83,17 @@ impl Owners {
         Some(Mempool(at))
     }
 
+    /// Let a mempool of another pool's numbering be known here under the same number.
+    pub(crate) fn mirror(&mut self, mempool: Mempool, reuse: Reuse) {
+        let at = usize::from(mempool.0);
+        while self.list.len() <= at {
+            self.list.push(Owner { alive: false, ..Owner::new(self.portion) });
+        }
+        if let Some(owner) = self.list.get_mut(at) {
+            (owner.alive, owner.reuse) = (true, reuse);
+        }
+    }
+
     #[inline]
     pub(crate) fn get(&self, mempool: Mempool) -> Option<&Owner> {
         self.list.get(usize::from(mempool.0))

@@ -9,6 +9,7 @@ use crate::mesh::{Leave, Moved};
 use crate::mutation::on;
 use crate::order::Proof;
 use crate::owners::{Mempool, MempoolBytes, Reuse};
+use crate::rehouse::{Exchange, Exchanged};
 use crate::stats::{DriverCalls, Hole, Stats};
 use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -89,7 +90,17 @@ impl Pool {
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
-        self.grow(backing, core, &want)
+        self.grow(backing, core, &want, Ladder::default())
+    }
+
+    /// Serve a request without waiting for the device: no synchronisation, no mesh.
+    pub fn allocate_at_once(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        if let Some(allocation) = core.hit(&want) {
+            return Ok(allocation);
+        }
+        self.grow(backing, core, &want, Ladder::at_once())
     }
 
     /// Serve a request from what is there, or not at all.
@@ -101,9 +112,14 @@ impl Pool {
     }
 
     #[cold]
-    fn grow(&self, backing: &impl Backing, core: MutexGuard<'_, Core>, want: &Want) -> Result<Allocation, AllocError> {
+    fn grow(
+        &self,
+        backing: &impl Backing,
+        core: MutexGuard<'_, Core>,
+        want: &Want,
+        mut ladder: Ladder,
+    ) -> Result<Allocation, AllocError> {
         let (_turn, mut core) = self.take_turn(core);
-        let mut ladder = Ladder::default();
         loop {
             let step = core.step(want, &mut ladder);
             drop(core);
@@ -214,6 +230,80 @@ impl Pool {
         }
     }
 
+    /// If the device is idle, exchange the memory behind live blocks for better memory, at most `limit`
+    /// handles of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
+    /// stay, and what is exported stays where it is. Returns the bytes that were exchanged.
+    pub fn rehouse(&self, backing: &impl Backing, limit: usize) -> Result<u64, BackingError> {
+        let (_turn, mut core) = self.take_turn(self.lock());
+        if !core.config.vmm || core.order.captures > 0 {
+            return Ok(0);
+        }
+        let (began, mut window) = (core.order.now, core.window);
+        let portion = core.config.large_handle.max(core.config.small_handle);
+        drop(core);
+        if window == 0 {
+            window = backing.reserve(portion, portion)?;
+            self.lock().window = window;
+        }
+        if !on(Mutation::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
+            return Ok(0);
+        }
+        core = self.lock();
+        if core.order.captures > 0 {
+            drop(core);
+            backing.resume();
+            return Ok(0);
+        }
+        core.counters.calls.sync += 1;
+        if !on(Mutation::RehouseWithoutQuiesce) {
+            core.order.all_done(began);
+            core.settle();
+        }
+        let plans = core.plan_exchanges();
+        drop(core);
+        let answer = self.exchange(backing, &plans, window, limit);
+        backing.resume();
+        answer
+    }
+
+    fn exchange(
+        &self,
+        backing: &impl Backing,
+        plans: &[Exchange],
+        window: u64,
+        limit: usize,
+    ) -> Result<u64, BackingError> {
+        let (mut bytes, mut left, mut calls) = (0, limit, DriverCalls::default());
+        let mut problem = None;
+        for plan in plans {
+            if left == 0 || problem.is_some() {
+                break;
+            }
+            let new = match backing.better(plan.old, plan.bytes) {
+                Ok(Some(new)) => new,
+                Ok(None) => continue,
+                Err(_) => break,
+            };
+            calls.create += 1;
+            left -= 1;
+            let exchanged = plan.run(backing, window, new, &mut calls);
+            match &exchanged {
+                Exchanged::Yes => bytes += plan.bytes,
+                Exchanged::No => {}
+                Exchanged::Stuck => left = 0,
+                Exchanged::Lost(error) => problem = Some(*error),
+            }
+            let gone = self.lock().finish_exchange(plan, new, &exchanged);
+            if let Some(handle) = gone {
+                calls.release += 1;
+                let released = backing.release(handle, plan.bytes).is_ok();
+                self.lock().finish_exchanged(plan, handle, released);
+            }
+        }
+        self.lock().counters.calls.add(&calls);
+        problem.map_or(Ok(bytes), Err)
+    }
+
     /// Take back a block synchronously (`cuMemFree`): lazily, its bytes wait for a synchronisation.
     #[inline]
     pub fn free(&self, backing: &impl Backing, addr: u64) -> Result<Freed, FreeError> {
@@ -261,7 +351,9 @@ impl Pool {
     /// The block that starts at `addr` is exported: it stays where it is, and its bytes are not reused,
     /// until it is unpinned as often as it was pinned.
     pub fn pin(&self, addr: u64) -> Result<(), FreeError> {
-        self.lock().pin(addr, true)
+        // Nothing moves while it is being pinned.
+        let (_turn, mut core) = self.take_turn(self.lock());
+        core.pin(addr, true)
     }
 
     /// Undo one `pin`.
@@ -403,6 +495,11 @@ impl Pool {
     /// A mempool of the job's own. `None`: there are too many.
     pub fn mempool_created(&self) -> Option<Mempool> {
         self.lock().owners.create()
+    }
+
+    /// A mempool of another pool is known here under the same name, so that blocks of both can have it.
+    pub fn mempool_mirrored(&self, mempool: Mempool, reuse: Reuse) {
+        self.lock().owners.mirror(mempool, reuse);
     }
 
     /// The job destroyed a mempool; its blocks live on until they are freed.

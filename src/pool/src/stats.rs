@@ -21,7 +21,7 @@ pub struct DriverCalls {
     pub fence: u64,
     /// Device synchronisations by the pool itself.
     pub sync: u64,
-    /// Copies for meshing.
+    /// Copies for meshing and rehousing.
     pub copy: u64,
 }
 
@@ -90,6 +90,8 @@ pub struct Stats {
     pub trims: u64,
     /// Granules freed by sharing.
     pub meshes: u64,
+    /// Granules whose memory was exchanged for better.
+    pub rehoused: u64,
     /// Synchronisations that the pool made by itself.
     pub self_syncs: u64,
     /// Requests refused.
@@ -115,6 +117,7 @@ pub(crate) struct Counters {
     pub(crate) steals: u64,
     pub(crate) trims: u64,
     pub(crate) meshes: u64,
+    pub(crate) rehoused: u64,
     pub(crate) self_syncs: u64,
     pub(crate) refusals: u64,
     pub(crate) calls: DriverCalls,
@@ -208,6 +211,7 @@ impl crate::core::Core {
             steals: counters.steals,
             trims: counters.trims,
             meshes: counters.meshes,
+            rehoused: counters.rehoused,
             self_syncs: counters.self_syncs,
             refusals: counters.refusals,
             calls: counters.calls,

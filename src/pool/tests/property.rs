@@ -22,6 +22,7 @@ fn random_programs_keep_every_rule() {
             let stats = program.stats();
             seen.steals += stats.steals;
             seen.meshes += stats.meshes;
+            seen.rehoused += stats.rehoused;
             seen.trims += stats.trims;
             seen.self_syncs += stats.self_syncs;
             seen.ordered_reuses += stats.ordered_reuses;
@@ -34,6 +35,7 @@ fn random_programs_keep_every_rule() {
     for (what, count) in [
         ("steals", seen.steals),
         ("meshes", seen.meshes),
+        ("rehoused granules", seen.rehoused),
         ("trims", seen.trims),
         ("self syncs", seen.self_syncs),
         ("ordered reuses", seen.ordered_reuses),

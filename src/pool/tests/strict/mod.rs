@@ -55,6 +55,10 @@ impl Work {
 pub(crate) struct Inner {
     pub(crate) capacity: u64,
     pub(crate) used: u64,
+    /// Room for better memory, and what of it is used by which handles.
+    pub(crate) near_capacity: u64,
+    near: HashSet<Handle>,
+    near_used: u64,
     next: u64,
     space: u64,
     /// Contents, one word per unit.
@@ -319,7 +323,7 @@ impl Backing for Strict {
     fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if inner.used + bytes > inner.capacity {
+        if inner.used - inner.near_used + bytes > inner.capacity {
             return Err(BackingError::OverCap);
         }
         inner.used += bytes;
@@ -335,6 +339,9 @@ impl Backing for Strict {
         }
         if inner.handles.remove(&handle).is_none() {
             inner.crime(format!("handle {handle} released twice"));
+        }
+        if inner.near.remove(&handle) {
+            inner.near_used -= bytes;
         }
         inner.used -= bytes;
         Ok(())
@@ -464,6 +471,28 @@ impl Backing for Strict {
     }
     fn resume(&self) {
         self.lock().quiesced = false;
+    }
+    fn quiesce_if_idle(&self) -> Result<bool, BackingError> {
+        let mut inner = self.lock();
+        inner.fault()?;
+        inner.quiesced = inner.idle();
+        Ok(inner.quiesced)
+    }
+    fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
+        let mut inner = self.lock();
+        inner.fault()?;
+        if inner.near.contains(&handle) {
+            return Ok(None);
+        }
+        if inner.near_used + bytes > inner.near_capacity {
+            return Err(BackingError::OverCap);
+        }
+        inner.near_used += bytes;
+        inner.used += bytes;
+        let new = inner.number();
+        inner.near.insert(new);
+        inner.handles.insert(new, vec![0; (bytes / UNIT) as usize]);
+        Ok(Some(new))
     }
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();

@@ -87,6 +87,7 @@ fn context_of(stream: u64) -> u64 {
 impl<'a> Program<'a> {
     pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
         let device = Strict::new(kind.capacity);
+        device.lock().near_capacity = kind.capacity / 4;
         let pool = Pool::new(kind.config(), &device).expect("no fault yet");
         pool.context_created(1);
         pool.context_created(2);
@@ -178,6 +179,7 @@ impl<'a> Program<'a> {
             98 if self.rng.chance(4) => {
                 let _ = self.pool.grant(&self.device, Grant { device: self.rng.below(3) as i32, write: true });
             }
+            99 => self.rehouse()?,
             _ => {}
         }
         let steps = self.rng.below(4);
@@ -576,6 +578,17 @@ impl<'a> Program<'a> {
         }
         self.pool.context_created(context);
         Ok(())
+    }
+
+    /// Live blocks get better memory where the device is idle; mostly it has just become so.
+    fn rehouse(&mut self) -> Result<(), String> {
+        if self.capture.is_none() && !self.rng.chance(4) {
+            self.device.drain();
+        }
+        match self.pool.rehouse(&self.device, 1 + self.rng.below(8) as usize) {
+            Err(error) if self.kind.faults == 0 => Err(format!("nothing was rehoused: {error:?}")),
+            _ => Ok(()),
+        }
     }
 
     fn trim(&mut self) {

@@ -1,0 +1,172 @@
+//! Rehousing: the memory behind live bytes is exchanged for better memory, as the backing judges it: a
+//! spill's host memory for device memory once there is room. Pointers and contents stay. Only with the
+//! device stopped. Plans under the lock, copies and remaps without it.
+
+use crate::Mutation;
+use crate::backing::{Backing, BackingError, Grant, Handle};
+use crate::block::State;
+use crate::core::{Core, LOST};
+use crate::mutation::on;
+use crate::stats::DriverCalls;
+
+/// How often a granule's old memory is put back where the new one could not be put.
+const TRIES: usize = 8;
+
+/// A granule whose memory may be exchanged.
+pub(crate) struct Exchange {
+    zone: usize,
+    index: u32,
+    addr: u64,
+    pub(crate) old: Handle,
+    pub(crate) bytes: u64,
+    grants: Vec<Grant>,
+}
+
+/// What became of an exchange.
+pub(crate) enum Exchanged {
+    /// The new memory is in place; the old is mapped nowhere.
+    Yes,
+    /// As it was; the new memory is mapped nowhere.
+    No,
+    /// As it was, but the new memory could not be taken out of the window again.
+    Stuck,
+    /// Neither: the granule's memory is gone. The new one is mapped nowhere.
+    Lost(BackingError),
+}
+
+impl Exchange {
+    /// Fill `new` at `window`, where nothing else is mapped, and put it in the old one's place.
+    pub(crate) fn run(&self, backing: &impl Backing, window: u64, new: Handle, calls: &mut DriverCalls) -> Exchanged {
+        calls.map += 1;
+        if backing.map(window, self.bytes, new).is_err() {
+            return Exchanged::No;
+        }
+        let filled = self.fill(backing, window, calls);
+        // Once more, for what can't be taken out of the window is lost.
+        calls.unmap += 1;
+        if backing.unmap(window, self.bytes).is_err() && backing.unmap(window, self.bytes).is_err() {
+            return Exchanged::Stuck;
+        }
+        calls.unmap += 1;
+        if filled.is_err() || backing.unmap(self.addr, self.bytes).is_err() {
+            return Exchanged::No;
+        }
+        match self.place(backing, new, calls) {
+            Ok(()) => Exchanged::Yes,
+            // The old handle still has the bytes. Without a place they are lost, so it is worth some tries.
+            Err(error) => match (0..TRIES).find_map(|_| self.place(backing, self.old, calls).ok()) {
+                Some(()) => Exchanged::No,
+                None => Exchanged::Lost(error),
+            },
+        }
+    }
+
+    fn fill(&self, backing: &impl Backing, window: u64, calls: &mut DriverCalls) -> Result<(), BackingError> {
+        calls.set_access += 1;
+        backing.set_access(window, self.bytes, &[])?;
+        if on(Mutation::RehouseWithoutCopy) {
+            return Ok(());
+        }
+        calls.copy += 1;
+        backing.copy(window, self.addr, self.bytes)
+    }
+
+    fn place(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
+        calls.map += 1;
+        backing.map(self.addr, self.bytes, handle)?;
+        calls.set_access += 1;
+        let result = backing.set_access(self.addr, self.bytes, &self.grants);
+        if result.is_err() {
+            calls.unmap += 1;
+            let _ = backing.unmap(self.addr, self.bytes);
+        }
+        result
+    }
+}
+
+impl Core {
+    /// Every granule with live bytes that may be exchanged: nobody else knows its memory.
+    pub(crate) fn plan_exchanges(&mut self) -> Vec<Exchange> {
+        self.clear_shelves(0);
+        self.clear_shelves(1);
+        let mut plans = Vec::new();
+        for (number, zone) in self.zones.iter().enumerate() {
+            for index in 0..zone.granule_count() {
+                let granule = zone.granule(index);
+                let pinned = granule.pins > 0 && !on(Mutation::PinIgnored);
+                if matches!(granule.handle, 0 | LOST) || granule.mesh != 0 || pinned {
+                    continue;
+                }
+                let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
+                let live = zone.live_over(&self.blocks, start).is_some()
+                    || zone.live_within(&self.blocks, start, end).is_some();
+                if live {
+                    plans.push(Exchange {
+                        zone: number,
+                        index,
+                        addr: zone.addr_of(start),
+                        old: granule.handle,
+                        bytes: zone.granule_bytes(),
+                        grants: self.grants.clone(),
+                    });
+                }
+            }
+        }
+        plans
+    }
+
+    /// Commit one exchange. Returns the handle that is to be released now.
+    pub(crate) fn finish_exchange(&mut self, plan: &Exchange, new: Handle, exchanged: &Exchanged) -> Option<Handle> {
+        // Until one of the two is released both are held.
+        self.counters.mapped(plan.bytes);
+        let granule = self.zones.get_mut(plan.zone).and_then(|zone| zone.granule_at(plan.index));
+        match (exchanged, granule) {
+            (Exchanged::Yes, Some(granule)) => {
+                granule.handle = new;
+                self.counters.rehoused += 1;
+                Some(plan.old)
+            }
+            (Exchanged::Lost(_), Some(granule)) => {
+                granule.handle = LOST;
+                self.counters.lost_bytes += plan.bytes;
+                self.abandon(plan.zone, plan.index);
+                Some(new)
+            }
+            (Exchanged::Stuck, _) => {
+                self.window = 0;
+                self.counters.lost_bytes += plan.bytes;
+                None
+            }
+            _ => Some(new),
+        }
+    }
+
+    /// A granule's memory is lost: its free bytes are never used again, nor are its live ones once freed.
+    fn abandon(&mut self, zone: usize, index: u32) {
+        let shift = self.zones.get(zone).map_or(0, |zone| zone.granule_shift);
+        let (start, end) = (index << shift, (index + 1) << shift);
+        for id in 1..self.blocks.len() {
+            let block = *self.blocks.get(id);
+            if usize::from(block.zone) != zone || block.start >= end || block.end() <= start {
+                continue;
+            }
+            match block.state {
+                State::Live => self.blocks.at(id).pins = block.pins.saturating_add(1),
+                State::Free => {
+                    let piece = self.cut_out(id, start, end);
+                    self.blocks.at(piece).state = State::Lost;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The handle was released, or is kept for later.
+    pub(crate) fn finish_exchanged(&mut self, plan: &Exchange, handle: Handle, released: bool) {
+        if released {
+            self.counters.unmapped(plan.bytes);
+        } else if let Some(zone) = self.zones.get(plan.zone) {
+            self.spare[zone.size_class.min(1)].push(handle);
+        }
+    }
+}
