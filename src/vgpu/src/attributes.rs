@@ -172,8 +172,10 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => if major >= 9 { 4 } else { 1 },
         A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => vmm,
+        | A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED => vmm,
+        A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => {
+            i32::from(config.vmm && config.maps_host_memory())
+        }
         // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
         A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => 1,
         // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST; CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER.
@@ -417,6 +419,12 @@ mod tests {
         assert_eq!(attribute(&config, 0, 75), Some(9));
         assert_eq!(attribute(&config, 0, 76), Some(0));
         assert_eq!(attribute(&config, 0, 120), Some(1), "clusters came with 9.0");
+        let older = Config { driver_version: 12010, ..Config::default() };
+        assert_eq!(
+            (attribute(&older, 0, 102), attribute(&older, 0, 141)),
+            (Some(1), Some(0)),
+            "host nodes came with 12.2"
+        );
         for number in [102, 103, 110, 141] {
             assert_eq!(attribute(&config, 0, number), Some(0), "no VMM: {number}");
             assert_eq!(attribute(&Config::default(), 0, number), Some(1), "{number}");

@@ -145,6 +145,11 @@ pub(crate) const fn lenient(_name: &str) -> bool {
 }
 
 impl Config {
+    /// Whether memory of host nodes can be created and mapped: drivers before 12.2 cannot.
+    pub(crate) fn maps_host_memory(&self) -> bool {
+        self.driver_version >= 12020
+    }
+
     /// Bytes of memory on a device.
     pub(crate) fn memory_of(&self, ordinal: u32) -> u64 {
         let own = self.memory.get(ordinal as usize);

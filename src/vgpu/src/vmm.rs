@@ -85,7 +85,9 @@ impl State {
                 }
                 self.device(id).map(Location::Device)
             }
-            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => Ok(Location::HostNuma(id)),
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 && config::get().maps_host_memory() => {
+                Ok(Location::HostNuma(id))
+            }
             _ => Err(INVALID_VALUE),
         }
     }
