@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use weir_ledger::Place;
+use weir_ledger::settings::OnCap;
 
 /// Where a setting's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,7 @@ static KNOWN: &[Known] = &[
     Known { name: "WEIR_CAP", default: "", values: Values::Cap(Terms::read_cap) },
     Known { name: "WEIR_GROUP", default: "", values: Values::Cap(Terms::read_group) },
     Known { name: "WEIR_ON_CAP", default: "fail", values: Values::Cap(Terms::read_on_cap) },
+    Known { name: "WEIR_SPILL", default: "", values: Values::Cap(Terms::read_spill) },
     Known { name: "WEIR_WARN", default: "", values: Values::Cap(Terms::read_warn) },
     Known { name: "WEIR_JOURNAL", default: "on", values: Values::Journal(Settings::read_journal) },
     Known { name: "WEIR_KEEP", default: "20,4GiB", values: Values::Journal(Settings::read_keep) },
@@ -127,6 +129,9 @@ impl Config {
         let own = given.iter().find(|(name, _)| name == "WEIR_DIR").and_then(|(_, value)| value.to_str());
         if config.caps.any() {
             config.caps.place = Place::from_variables(own, runtime.as_deref());
+        }
+        if config.caps.on_cap == OnCap::Spill && !config.pool.on {
+            config.refuse("WEIR_ON_CAP", OsStr::new("spill"), "needs the pool, and WEIR_POOL=off");
         }
         for (name, value) in &given {
             let name = name.to_string_lossy();
@@ -233,6 +238,7 @@ mod tests {
             ("WEIR_ON_CAP", "wait", "how long"),
             ("WEIR_WARN", "200%", "more than 100%"),
             ("WEIR_TF_ALLOCATOR", "bfc", "must be pool or keep"),
+            ("WEIR_SPILL", "lots", "expected"),
             ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
             ("WEIR_JOURNAL", "yes", "must be on or off"),
             ("WEIR_KEEP", "many", "not a number of journals"),
@@ -245,5 +251,8 @@ mod tests {
             assert!(!problems.contains('\n'), "{problems}");
         }
         assert!(read(&[("WEIR_STRICT", "1"), ("WEIR_CAP", "1")]).strict);
+        let spill = ("WEIR_ON_CAP", "spill");
+        assert!(read(&[spill, ("WEIR_SPILL", "50%")]).problems.is_empty());
+        assert!(read(&[spill, ("WEIR_POOL", "off")]).problems.join("\n").contains("needs the pool"));
     }
 }

@@ -48,7 +48,7 @@ macro_rules! export {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, $id::$symbol as usize) {
                 Ok(real) => {
-                    let _queueing = crate::served::work::enter();
+                    let _queueing = crate::served::work::enter_as(const { $id::$symbol.variant() });
                     // SAFETY: as for any plain export.
                     unsafe { transmute::<usize, Real>(real)($($arg),*) }
                 }

@@ -16,15 +16,18 @@
 //! | `contexts.rs` | what contexts take for themselves, and what goes with them |
 //! | `pool.rs` | the pool's handles |
 //! | `view.rs` | the one truth behind every query |
+//! | `spill.rs`, `host.rs` | host memory in place of device memory, and what the host has |
 
 pub(crate) mod admit;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 pub(crate) mod handles;
+mod host;
 pub(crate) mod linear;
 mod machine;
 pub(crate) mod measured;
 pub(crate) mod pool;
+pub(crate) mod spill;
 pub(crate) mod terms;
 pub(crate) mod view;
 

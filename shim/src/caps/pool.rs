@@ -4,7 +4,7 @@
 use super::admit::urgency;
 use super::{Caps, Device, PAGE, on};
 use crate::recorder;
-use crate::served::{Served, capture};
+use crate::served::{Served, capture, spill};
 use core::cell::Cell;
 use std::time::Instant;
 use weir_ledger::settings::OnCap;
@@ -65,6 +65,11 @@ pub(crate) fn released(ordinal: i32, bytes: u64) {
     }
 }
 
+/// Whether an answer means that there is no memory.
+fn full(answer: &Result<Allocation, AllocError>) -> bool {
+    matches!(answer, Err(AllocError::OverCap | AllocError::OutOfMemory))
+}
+
 impl Caps {
     /// A request to the pool of a device with an account.
     pub(crate) fn serve(
@@ -75,6 +80,15 @@ impl Caps {
     ) -> Result<Allocation, AllocError> {
         TINY.set(urgency(request.bytes) == Urgency::Tiny);
         let ask = || served.pool.allocate(&served.driver, request);
+        if self.terms.on_cap == OnCap::Spill {
+            // Host memory that is there already comes before waiting for the device, new host memory after everything.
+            let answer = served.pool.allocate_at_once(&served.driver, request);
+            let found = if full(&answer) { spill::again(served, request) } else { None };
+            if found.is_some() || !full(&answer) {
+                TINY.set(false);
+                return found.map_or(answer, Ok);
+            }
+        }
         let mut answer = ask();
         if answer == Err(AllocError::OverCap) && super::measured::trim(self, device, true) > 0 {
             answer = ask();

@@ -1,8 +1,8 @@
-//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP and WEIR_WARN ask for. The grammar is the ledger's; nothing is touched here.
+//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN ask for. The grammar is the ledger's; nothing is touched here.
 
 use weir_ledger::Place;
 use weir_ledger::settings::{CapSetting, OnCap, parse_group, parse_warn};
-use weir_ledger::size::{Amount, BadValue};
+use weir_ledger::size::{Amount, BadValue, parse_amount};
 
 /// What a job may take.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Terms {
     pub(crate) group: Option<String>,
     /// What happens at the cap.
     pub(crate) on_cap: OnCap,
+    /// The most host memory that may be taken in place of device memory.
+    pub(crate) spill: Option<Amount>,
     /// The soft mark.
     pub(crate) warn: Option<Amount>,
     /// Where ledger files are.
@@ -21,7 +23,7 @@ pub(crate) struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { cap: None, group: None, on_cap: OnCap::Fail, warn: None, place: Place::at("/nonexistent") }
+        Self { cap: None, group: None, on_cap: OnCap::Fail, spill: None, warn: None, place: Place::at("/nonexistent") }
     }
 }
 
@@ -52,9 +54,12 @@ impl Terms {
     /// Reads WEIR_ON_CAP.
     pub(crate) fn read_on_cap(&mut self, text: &str) -> Result<(), String> {
         self.on_cap = OnCap::parse(text).map_err(why)?;
-        if self.on_cap == OnCap::Spill {
-            return Err("spilling to host memory is not available in this build".into());
-        }
+        Ok(())
+    }
+
+    /// Reads WEIR_SPILL.
+    pub(crate) fn read_spill(&mut self, text: &str) -> Result<(), String> {
+        self.spill = Some(parse_amount(text).map_err(why)?);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, Served, capture, events, stream};
+use crate::served::{self, Served, capture, events, spill, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream, Variant};
 use weir_pool::Proof;
@@ -115,7 +115,13 @@ fn settling(event: CUevent) -> impl FnOnce(CUresult) {
 
 /// `cuEventSynchronize`.
 pub(crate) unsafe fn synchronize(_: Variant, event: CUevent) -> impl FnOnce(CUresult) {
-    settling(event)
+    let after = settling(event);
+    move |result| {
+        after(result);
+        if result == CUresult::CUDA_SUCCESS {
+            spill::come_back(false);
+        }
+    }
 }
 
 /// `cuEventQuery`.

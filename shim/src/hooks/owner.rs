@@ -3,7 +3,7 @@
 use crate::caps;
 use crate::guard::Call;
 use crate::recorder::{self, passed};
-use crate::served::{self, Served, contexts, quiet, real};
+use crate::served::{self, Served, contexts, quiet, real, spill};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::*;
 use weir_pool::Proof;
@@ -204,6 +204,9 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
         }
         if let Some(sync) = sync.filter(|_| result == CUresult::CUDA_SUCCESS) {
             sync.ended();
+        }
+        if result == CUresult::CUDA_SUCCESS {
+            spill::come_back(true);
         }
     }
 }

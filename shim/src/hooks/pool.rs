@@ -3,7 +3,7 @@
 use crate::caps::measured;
 use crate::guard::Call;
 use crate::recorder;
-use crate::served::{self, mempools};
+use crate::served::{self, Served, mempools, spill};
 use CUmemPool_attribute as A;
 use core::ffi::c_void;
 use weir_cuda::*;
@@ -97,14 +97,18 @@ pub(crate) unsafe fn get_attribute(
     let Some((served, mempool)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
         return result;
     };
-    let bytes = served.pool.mempool_bytes(mempool);
-    let own = match attribute {
-        A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => bytes.used,
-        A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => bytes.used_high,
-        A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => bytes.reserved,
-        A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => bytes.reserved_high,
-        _ => return result,
+    let told = |served: &Served| {
+        let bytes = served.pool.mempool_bytes(mempool);
+        match attribute {
+            A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => Some(bytes.used),
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Some(bytes.used_high),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => Some(bytes.reserved),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => Some(bytes.reserved_high),
+            _ => None,
+        }
     };
+    let Some(own) = told(served) else { return result };
+    let own = own + spill::beside(served, 0).and_then(told).unwrap_or(0);
     // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
     // holds itself are allocations that weir had to leave to it.
     unsafe { *value.cast::<u64>() += own };

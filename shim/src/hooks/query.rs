@@ -6,7 +6,7 @@ use crate::served::contexts::Slot;
 use crate::served::{self, Served, ipc, mempools, real};
 use CUpointer_attribute as A;
 use core::ffi::{c_uint, c_void};
-use weir_cuda::{CUdevice, CUdeviceptr, CUpointer_attribute, CUresult};
+use weir_cuda::{CUdevice, CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
 use weir_pool::BlockInfo;
 
 pub(crate) type Total = unsafe extern "C-unwind" fn(*mut usize, CUdevice) -> CUresult;
@@ -35,7 +35,7 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
     if result == CUresult::CUDA_SUCCESS && !free.is_null() && served::any() {
         let device = served::context(served::quiet::current()).map_or(-1, Slot::ordinal);
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
-        for served in served::pools().filter(|served| served.ordinal == device) {
+        for served in served::pools().filter(|served| served.ordinal == device && !served.host) {
             held += served.reusable() as usize;
             live += served.pool.stats().given_bytes as usize;
             // SAFETY: the place is a live local.
@@ -112,14 +112,34 @@ pub(crate) unsafe fn address_range(
 enum Answer {
     /// This 64-bit number.
     Number(u64),
+    /// This 32-bit number.
+    Short(i32),
     /// True or false, in whatever width the driver writes truth.
     Truth(bool),
+    /// There is no such thing.
+    Nothing,
     /// What the driver says of the memory behind it.
     Drivers,
 }
 
-fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute) -> Answer {
+/// A block of host memory is told of as the device memory that it stands for.
+fn answer_of_spilled(served: &Served, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Option<Answer> {
+    let device = CUmemorytype::CU_MEMORYTYPE_DEVICE.0 as i32;
+    Some(match attribute {
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Short(device),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Short(served.ordinal),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Answer::Number(ptr),
+        A::CU_POINTER_ATTRIBUTE_HOST_POINTER => Answer::Nothing,
+        A::CU_POINTER_ATTRIBUTE_IS_MANAGED | A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Answer::Truth(false),
+        _ => return None,
+    })
+}
+
+fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Answer {
     let ordered = block.mempool != served.plain;
+    if let Some(told) = served.host.then(|| answer_of_spilled(served, attribute, ptr)).flatten() {
+        return told;
+    }
     match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT if ordered => Answer::Number(0),
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Answer::Number(block.context),
@@ -131,7 +151,9 @@ fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute) ->
         }
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE | A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Answer::Number(block.bytes),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Answer::Number(0),
-        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => Answer::Truth(true),
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => {
+            Answer::Truth(served.mapped() || !served.host)
+        }
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Answer::Truth(block.tag & SYNC_MEMOPS != 0),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if ordered => {
             mempools::handle_of(served, block.mempool).map_or(Answer::Drivers, Answer::Number)
@@ -158,9 +180,11 @@ unsafe fn write(answer: &Answer, data: *mut c_void) {
     match answer {
         // SAFETY: the caller vouches for the place; these attributes are 64-bit numbers or pointers.
         Answer::Number(value) => unsafe { data.cast::<u64>().write_unaligned(*value) },
+        // SAFETY: as above; these attributes are integers or enumerations.
+        Answer::Short(value) => unsafe { data.cast::<i32>().write_unaligned(*value) },
         // SAFETY: as above; the lowest byte of a boolean or an integer.
         Answer::Truth(value) => unsafe { data.cast::<u8>().write(u8::from(*value)) },
-        Answer::Drivers => {}
+        Answer::Nothing | Answer::Drivers => {}
     }
 }
 
@@ -184,8 +208,11 @@ pub(crate) unsafe fn attribute(
         // SAFETY: the caller's own place; the driver refuses the pointer.
         return call.forward(|real| unsafe { real(data, attribute, NOWHERE) });
     };
-    let answer = answer(served, &block, attribute);
-    if let (Answer::Number(_), false) = (&answer, data.is_null()) {
+    let answer = answer(served, &block, attribute, ptr);
+    if let Answer::Nothing = answer {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    if let (Answer::Number(_) | Answer::Short(_), false) = (&answer, data.is_null()) {
         // SAFETY: the caller's place for this attribute.
         unsafe { write(&answer, data) };
         return CUresult::CUDA_SUCCESS;
@@ -216,7 +243,14 @@ pub(crate) unsafe fn attributes(
     };
     for nth in 0..count as usize {
         // SAFETY: the driver has read `count` attributes and written to as many places.
-        unsafe { write(&answer(served, &block, *attributes.add(nth)), *data.add(nth)) };
+        unsafe {
+            let answer = match answer(served, &block, *attributes.add(nth), ptr) {
+                // This query answers 0 where the other one refuses.
+                Answer::Nothing => Answer::Number(0),
+                answer => answer,
+            };
+            write(&answer, *data.add(nth));
+        }
     }
     result
 }

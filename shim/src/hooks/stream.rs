@@ -2,7 +2,7 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, Served, capture, quiet, stream};
+use crate::served::{self, Served, capture, quiet, spill, stream};
 use crate::{caps, recorder};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
@@ -62,7 +62,13 @@ fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
 
 /// `cuStreamSynchronize`.
 pub(crate) unsafe fn synchronize(variant: Variant, stream: CUstream) -> impl FnOnce(CUresult) {
-    settling(stream, per_thread(variant, stream))
+    let after = settling(stream, per_thread(variant, stream));
+    move |result| {
+        after(result);
+        if result == CUresult::CUDA_SUCCESS {
+            spill::come_back(false);
+        }
+    }
 }
 
 /// `cuStreamQuery`.

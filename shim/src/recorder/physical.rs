@@ -145,6 +145,22 @@ pub(crate) fn unmap(
     result
 }
 
+/// A block got host memory, for there was no room on its device.
+pub(crate) fn spilled(ordinal: i32, address: u64, asked: u64, given: u64) {
+    if let Some(recorder) = open() {
+        let event = Event::new(Kind::Spill, Class::Block, device(ordinal));
+        recorder.journal.record(Event { address, asked, given, flags: FLAG_INTERNAL, ..event });
+    }
+}
+
+/// So much of what was spilled has device memory now.
+pub(crate) fn came_back(ordinal: i32, bytes: u64) {
+    if let Some(recorder) = open().filter(|_| bytes > 0) {
+        let event = Event::new(Kind::Unspill, Class::Handle, device(ordinal));
+        recorder.journal.record(Event { given: bytes, flags: FLAG_INTERNAL, ..event });
+    }
+}
+
 /// So much went back to the driver at once.
 pub(crate) fn trimmed(ordinal: i32, bytes: u64) {
     if let Some(recorder) = open().filter(|_| bytes > 0) {

@@ -4,10 +4,10 @@
 use super::contexts::{self, ALIVE};
 use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
-use super::{capture, device_attribute, reaches, stream, work};
+use super::{capture, device_attribute, reaches, spill, stream, work};
 use crate::caps;
 use crate::recorder::{self, physical};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_journal::Class;
@@ -20,10 +20,20 @@ pub(crate) struct Driver {
     /// The context that owns plain segments, on a device without virtual memory management; else 0.
     pub(crate) owner: u64,
     properties: CUmemAllocationProp,
+    /// Where the pool is a spill, so that the memory above is the host's.
+    spilled: Option<Spilled>,
     /// Plain segments, by address.
     segments: Mutex<Vec<(u64, u64)>>,
     /// Fences that exist, with the context of each.
     fences: Mutex<Option<HashMap<Fence, u64>>>,
+}
+
+/// What the driver of a spill knows besides.
+struct Spilled {
+    /// Of the device memory that takes the place of host memory.
+    device: CUmemAllocationProp,
+    /// Its handles, and the bytes of those that are still host memory.
+    handles: Mutex<(HashSet<Handle>, u64)>,
 }
 
 // SAFETY: the only pointer in it is the unused Windows member of the properties, always null.
@@ -60,7 +70,80 @@ impl Driver {
         if has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) {
             properties.allocFlags.gpuDirectRDMACapable = 1;
         }
-        Self { ordinal, owner, properties, segments: Mutex::new(Vec::new()), fences: Mutex::new(None) }
+        let spilled = None;
+        Self { ordinal, owner, properties, spilled, segments: Mutex::new(Vec::new()), fences: Mutex::new(None) }
+    }
+
+    /// The driver for the spill of a device: memory of the host's node that is nearest to it, or managed memory of
+    /// the context `owner`.
+    pub(crate) fn spilling(ordinal: i32, owner: u64) -> Self {
+        let mut driver = Self::new(ordinal, owner);
+        let device = driver.properties;
+        let node = device_attribute(ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        driver.properties.location = CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
+        driver.properties.allocFlags.gpuDirectRDMACapable = 0;
+        driver.spilled = Some(Spilled { device, handles: Mutex::default() });
+        driver
+    }
+
+    /// Bytes of a spill's handles that are host memory.
+    pub(crate) fn away(&self) -> u64 {
+        let known =
+            self.spilled.as_ref().map(|spilled| spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).1);
+        known.unwrap_or(0)
+    }
+
+    /// A handle of host memory.
+    fn create_away(&self, spilled: &Spilled, bytes: u64) -> Result<Handle, BackingError> {
+        if !caps::spill::ask(self.ordinal, bytes) {
+            return Err(BackingError::OverCap);
+        }
+        let made = make(bytes, &self.properties);
+        if made.is_err() {
+            caps::spill::released(self.ordinal, bytes);
+            return made;
+        }
+        spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).1 += bytes;
+        spill::away(bytes, true);
+        made
+    }
+
+    /// Managed memory that stays on the host and that the device reaches there.
+    fn allocate_managed(&self, bytes: u64) -> Result<u64, BackingError> {
+        type Advice = CUmem_advise;
+        if !caps::spill::ask(self.ordinal, bytes) {
+            return Err(BackingError::OverCap);
+        }
+        let mut addr = 0;
+        let global = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0;
+        // SAFETY: the place is a live local.
+        let result = done(unsafe { real::cuMemAllocManaged(&raw mut addr, bytes as usize, global) }).and_then(|()| {
+            let advise = |advice, device: CUdevice| {
+                // SAFETY: the range was allocated above.
+                done(unsafe { real::cuMemAdvise(addr, bytes as usize, advice, device) })
+            };
+            let advised = advise(Advice::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST)
+                .and_then(|()| advise(Advice::CU_MEM_ADVISE_SET_ACCESSED_BY, self.ordinal));
+            if advised.is_err() {
+                // It could come to lie on the device.
+                // SAFETY: as above.
+                unsafe { real::cuMemFree_v2(addr) };
+            }
+            advised
+        });
+        if result.is_err() {
+            caps::spill::released(self.ordinal, bytes);
+        }
+        result.map(|()| addr).map_err(refused)
+    }
+
+    /// Memory went back to the driver.
+    fn gave_back(&self, bytes: u64, from_host: bool) {
+        if from_host {
+            caps::spill::released(self.ordinal, bytes);
+        } else {
+            caps::pool::released(self.ordinal, bytes);
+        }
     }
 
     /// The smallest portion of physical memory.
@@ -84,7 +167,7 @@ impl Driver {
         let gone = core::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
         for (addr, bytes) in gone {
             physical::segment_gone(addr);
-            caps::pool::released(self.ordinal, bytes);
+            self.gave_back(bytes, self.spilled.is_some());
         }
     }
 
@@ -117,6 +200,18 @@ impl Driver {
     }
 }
 
+/// `CU_DEVICE_CPU`.
+const HOST: CUdevice = -1;
+/// The journal's number for memory of no device.
+const ON_HOST: i32 = -1;
+
+fn make(bytes: u64, properties: &CUmemAllocationProp) -> Result<Handle, BackingError> {
+    let mut handle = 0;
+    // SAFETY: both places are live.
+    let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, properties, 0) };
+    done(result).map(|()| handle).map_err(refused)
+}
+
 impl Backing for Driver {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
         let _relaxed = Relaxed::enter();
@@ -138,13 +233,14 @@ impl Backing for Driver {
 
     fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
         let _relaxed = Relaxed::enter();
+        if let Some(spilled) = &self.spilled {
+            return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(spilled, bytes));
+        }
         physical::take(Class::Handle, self.ordinal, bytes, || {
             let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
-            let mut handle = 0;
-            // SAFETY: both places are live.
-            let result = unsafe { real::cuMemCreate(&raw mut handle, bytes as usize, &raw const self.properties, 0) };
-            caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
-            done(result).map(|()| handle).map_err(refused)
+            let made = make(bytes, &self.properties);
+            caps::pool::settle(cost, made.is_ok());
+            made
         })
     }
 
@@ -154,7 +250,16 @@ impl Backing for Driver {
             // SAFETY: the pool's own handle.
             done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
         })?;
-        caps::pool::released(self.ordinal, bytes);
+        let from_host = self.spilled.as_ref().is_some_and(|spilled| {
+            let mut handles = spilled.handles.lock().unwrap_or_else(PoisonError::into_inner);
+            let away = !handles.0.remove(&handle);
+            handles.1 -= if away { bytes } else { 0 };
+            away
+        });
+        if from_host {
+            spill::away(bytes, false);
+        }
+        self.gave_back(bytes, from_host);
         Ok(())
     }
 
@@ -202,14 +307,18 @@ impl Backing for Driver {
 
     fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
-        let addr = physical::take(Class::Handle, self.ordinal, bytes, || {
-            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
-            let mut addr = 0;
-            // SAFETY: the place is a live local.
-            let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
-            caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
-            done(result).map(|()| addr).map_err(refused)
-        })?;
+        let addr = if self.spilled.is_some() {
+            physical::take(Class::Handle, ON_HOST, bytes, || self.allocate_managed(bytes))?
+        } else {
+            physical::take(Class::Handle, self.ordinal, bytes, || {
+                let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+                let mut addr = 0;
+                // SAFETY: the place is a live local.
+                let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
+                caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
+                done(result).map(|()| addr).map_err(refused)
+            })?
+        };
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).push((addr, bytes));
         Ok(addr)
     }
@@ -221,7 +330,7 @@ impl Backing for Driver {
             done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)
         })?;
         self.segments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(start, _)| *start != addr);
-        caps::pool::released(self.ordinal, bytes);
+        self.gave_back(bytes, self.spilled.is_some());
         Ok(())
     }
 
@@ -287,6 +396,27 @@ impl Backing for Driver {
         work::stop(self)
     }
 
+    fn quiesce_if_idle(&self) -> Result<bool, BackingError> {
+        work::stop_if_idle(self)
+    }
+
+    fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
+        let _relaxed = Relaxed::enter();
+        let Some(spilled) = &self.spilled else { return Ok(None) };
+        let is_device = |handles: &(HashSet<Handle>, u64)| handles.0.contains(&handle);
+        if is_device(&spilled.handles.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(None);
+        }
+        let new = physical::take(Class::Handle, self.ordinal, bytes, || {
+            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+            let made = make(bytes, &spilled.device);
+            caps::pool::settle(cost, made.is_ok());
+            made
+        })?;
+        spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).0.insert(new);
+        Ok(Some(new))
+    }
+
     fn resume(&self) {
         work::go_on();
     }
@@ -294,8 +424,9 @@ impl Backing for Driver {
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
         let ctx = contexts::all().find(|slot| slot.ordinal() == self.ordinal).map_or(current(), contexts::Slot::ctx);
         let _within = Within::context(ctx).map_err(refused)?;
+        // The driver finds out by itself which of them is memory of the host.
         // SAFETY: both ranges are the pool's own and mapped; the device is idle.
-        done(unsafe { real::cuMemcpyDtoD_v2(to, from, bytes as usize) }).map_err(refused)?;
+        done(unsafe { real::cuMemcpy(to, from, bytes as usize) }).map_err(refused)?;
         // SAFETY: a copy on the device may still run when the call returns.
         done(unsafe { real::cuCtxSynchronize() }).map_err(refused)
     }

@@ -77,8 +77,10 @@ pub(crate) fn remove(handle: u64) {
         let known = core::ptr::from_ref(pooled).cast_mut();
         let _ = at.compare_exchange(known, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
     }
-    if let (Some(mempool), Some(served)) = (pooled.mempool.get(), pooled.served()) {
-        served.pool.mempool_destroyed(*mempool);
+    if let Some(mempool) = pooled.mempool.get() {
+        for served in pools().filter(|served| served.ordinal == pooled.ordinal && served.mapped()) {
+            served.pool.mempool_destroyed(*mempool);
+        }
     }
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn handle_of(served: &Served, mempool: Mempool) -> Option<u64> {
 impl Pooled {
     /// The pool that serves it, if there is one already.
     pub(crate) fn served(&self) -> Option<&'static Served> {
-        pools().find(|served| served.ordinal == self.ordinal && served.mapped())
+        pools().find(|served| !served.host && served.ordinal == self.ordinal && served.mapped())
     }
 
     /// The device.

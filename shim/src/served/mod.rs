@@ -15,6 +15,7 @@ pub(crate) mod peers;
 pub(crate) mod pins;
 pub(crate) mod quiet;
 pub(crate) mod real;
+pub(crate) mod spill;
 pub(crate) mod stream;
 pub(crate) mod switches;
 mod transport;
@@ -30,7 +31,7 @@ use real::done;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_ledger::DeviceId;
-use weir_pool::{AllocError, BlockInfo, Grant, Mempool, Pool, Request};
+use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Request};
 
 /// Devices that can be told apart in one word.
 const DEVICES: usize = 64;
@@ -48,6 +49,8 @@ pub(crate) struct Served {
     pub(crate) driver: Driver,
     /// The owner of synchronous allocations, which belong to no mempool of the job.
     pub(crate) plain: Mempool,
+    /// Its memory is the host's: what did not fit under the cap.
+    pub(crate) host: bool,
     arenas: [(u64, u64); 2],
     /// Bytes of a handle for small blocks, and for large ones.
     handles: [u64; 2],
@@ -166,6 +169,12 @@ impl Served {
             None => self.pool.allocate(&self.driver, request),
             Some((caps, at)) => caps.serve(self, request, at),
         };
+        let answer = match answer {
+            Err(AllocError::OverCap | AllocError::OutOfMemory | AllocError::TooLarge) => {
+                spill::anew(self, request).map_or(answer, Ok)
+            }
+            answer => answer,
+        };
         let (code, capped) = match answer {
             Ok(allocation) => {
                 growth.served(&allocation);
@@ -205,8 +214,25 @@ impl Served {
         waited
     }
 
-    /// Bytes that the pool holds and the job does not: free memory in the job's eyes.
+    /// Takes note that the device is idle, if it is. Waits for nobody.
+    fn settle_if_idle(&self) -> bool {
+        let reaching = contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)).map(Slot::ctx);
+        let proofs: Vec<_> = reaching.map(|ctx| self.pool.sync_began(ctx)).collect();
+        let idle = work::stop_if_idle(&self.driver) == Ok(true);
+        if idle {
+            work::go_on();
+        }
+        for proof in proofs {
+            self.pool.sync_ended(proof, idle);
+        }
+        idle
+    }
+
+    /// Bytes of the device that the pool holds and the job does not: free memory in the job's eyes.
     pub(crate) fn reusable(&self) -> u64 {
+        if self.host {
+            return 0;
+        }
         let stats = self.pool.stats();
         stats.free_bytes + stats.stream_free_bytes + stats.deferred_bytes + stats.spare_bytes
     }
@@ -268,7 +294,7 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
     }
     let (ordinal, ctx) = (slot.ordinal(), slot.ctx());
     let known = |served: &&Served| served.ordinal == ordinal && (served.mapped() || served.driver.owner == ctx);
-    if let Some(served) = pools().find(known) {
+    if let Some(served) = pools().filter(|served| !served.host).find(known) {
         slot.serve(served);
         return Some(served);
     }
@@ -301,6 +327,11 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
         config.small_handle = config.small_handle.max(least);
         config.large_handle = config.large_handle.max(config.small_handle);
     }
+    install(ordinal, driver, config, false)
+}
+
+/// Makes a pool and lets everybody find it.
+fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&'static Served> {
     let handles = [config.small_handle, config.large_handle];
     let pool = Pool::new(config, &driver).ok()?;
     let plain = pool.mempool_created()?;
@@ -309,7 +340,7 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
         *at = (range.start, range.end);
     }
     let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
-    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, arenas, handles }));
+    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, host, arenas, handles }));
     for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)) {
         served.pool.context_created(slot.ctx());
     }
@@ -409,6 +440,7 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
             recorder::blocks::gone(block.addr);
         }
     }
+    spill::context_left();
 }
 
 /// A call of the driver's that takes device memory, made again after the pools gave back what they

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
-use weir_cuda::CUresult;
+use weir_cuda::{CUresult, Variant};
 use weir_pool::BackingError;
 
 /// How long a stop waits for calls to return and for streams to become idle.
@@ -24,6 +24,8 @@ const SHARDS: usize = 16;
 pub(crate) struct Shard(AtomicU32);
 
 static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU32::new(0)) }; SHARDS];
+/// Whether the job has used streams that belong to a thread each.
+static THREADS_HAVE_STREAMS: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 static TURN: Mutex<()> = Mutex::new(());
 static AGAIN: Condvar = Condvar::new();
@@ -38,6 +40,20 @@ impl Drop for Queueing {
             shard.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether there may be work in a stream that only its own thread can ask about.
+pub(crate) fn threads_have_streams() -> bool {
+    THREADS_HAVE_STREAMS.load(Ordering::Relaxed)
+}
+
+/// Notes a call that queues work by this variant of its function.
+#[inline]
+pub(crate) fn enter_as(variant: Variant) -> Queueing {
+    if variant != Variant::Legacy {
+        THREADS_HAVE_STREAMS.store(true, Ordering::Relaxed);
+    }
+    enter()
 }
 
 /// Notes a call that queues work; waits while the device is stopped.
@@ -69,10 +85,19 @@ fn wait() {
 
 /// Stops new work and waits for what is queued. `false`: it goes on as before.
 pub(crate) fn stop(driver: &Driver) -> Result<bool, BackingError> {
+    stop_within(driver, PATIENCE)
+}
+
+/// Stops new work if nothing is queued or about to be. `false`: it goes on as before.
+pub(crate) fn stop_if_idle(driver: &Driver) -> Result<bool, BackingError> {
+    stop_within(driver, Duration::ZERO)
+}
+
+fn stop_within(driver: &Driver, patience: Duration) -> Result<bool, BackingError> {
     if STOPPED.swap(true, Ordering::SeqCst) {
         return Ok(false);
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     let stopped = patiently(until, || SHARD.iter().all(|shard| shard.0.load(Ordering::SeqCst) == 0))
         && !capture::under_way()
         && patiently(until, || idle(driver.ordinal));

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use std::process::ExitCode;
+use weir_ledger::Category;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
 use weir_ledger::place::Place;
 use weir_ledger::settings::{Selector, uuid_text};
@@ -87,7 +88,9 @@ fn shown(visit: &Visit, devices: &[DeviceState]) -> String {
         let _ = writeln!(text, "  {uuid}: {cap}{ordered}; used {used}, at most {peak}");
         for holding in &device.holdings {
             let waits = holding.waits_for.map(|b| format!(", waits for {}", Human(b))).unwrap_or_default();
-            let _ = writeln!(text, "    process {}: {}{waits}", holding.pid, Human(holding.charged));
+            let spilled = holding.by_category.get(Category::Spilled as usize).copied().filter(|bytes| *bytes > 0);
+            let spilled = spilled.map(|b| format!(", and {} of the host's memory", Human(b))).unwrap_or_default();
+            let _ = writeln!(text, "    process {}: {}{spilled}{waits}", holding.pid, Human(holding.charged));
         }
     }
     text
