@@ -402,6 +402,18 @@ impl Core {
         ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
     }
 
+    /// Release all handles of a size class that are free and `wanted`.
+    pub(crate) fn plan_release_of(&mut self, class: usize, wanted: impl Fn(Handle) -> bool) -> ReleasePlan {
+        self.clear_shelves(class);
+        let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
+        let (spare, kept) = std::mem::take(&mut self.spare[class]).into_iter().partition(|handle| wanted(*handle));
+        self.spare[class] = kept;
+        let loose = self.loose_of(class, wanted);
+        let victims = self.claim_victims(&loose, loose.len());
+        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
+        ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
+    }
+
     /// Plain segments that are wholly free, up to `bytes` of them.
     pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
         self.clear_shelves(0);

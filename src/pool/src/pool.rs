@@ -1,7 +1,7 @@
 //! The pool as its users see it: one lock around the core, and the driver calls of a growth made
 //! without it. Touches the driver only through the `Backing` that is passed in.
 
-use crate::backing::{Backing, BackingError, Grant};
+use crate::backing::{Backing, BackingError, Grant, Handle};
 use crate::config::Config;
 use crate::core::{Core, Want};
 use crate::growth::{Ladder, Step};
@@ -264,6 +264,12 @@ impl Pool {
         let answer = self.exchange(backing, &plans, window, limit);
         backing.resume();
         answer
+    }
+
+    /// Bytes of the handles behind live blocks that could be exchanged and are `wanted`.
+    pub fn behind_live(&self, wanted: impl Fn(Handle) -> bool) -> u64 {
+        let plans = self.lock().plan_exchanges();
+        plans.iter().filter(|plan| wanted(plan.old)).map(|plan| plan.bytes).sum()
     }
 
     fn exchange(
@@ -582,6 +588,21 @@ impl Pool {
                 core.plan_release_segments(surplus)
             };
             let Some(plan) = plan else { continue };
+            drop(core);
+            let report = plan.run(backing);
+            core = self.lock();
+            core.finish_release(&plan, &report);
+            given_back += report.released;
+        }
+        given_back
+    }
+
+    /// Give proven free memory back to the driver, but only handles that are `wanted`. Returns the bytes given back.
+    pub fn trim_handles(&self, backing: &impl Backing, wanted: impl Fn(Handle) -> bool) -> u64 {
+        let (_turn, mut core) = self.take_turn(self.lock());
+        let mut given_back = 0;
+        for class in [1, 0].into_iter().filter(|_| core.config.vmm).collect::<Vec<usize>>() {
+            let plan = core.plan_release_of(class, &wanted);
             drop(core);
             let report = plan.run(backing);
             core = self.lock();

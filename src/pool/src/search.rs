@@ -2,6 +2,7 @@
 //! ordered frees, runs of adjacent free blocks and voids, and granules that can be moved.
 //! Touches host memory only.
 
+use crate::backing::Handle;
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::{RUN_LIMIT, SCAN_LIMITS};
 use crate::core::{Core, LARGE, LOST, Want};
@@ -320,6 +321,14 @@ impl Core {
         }
         found.sort_by_key(|run| run.stamp);
         found
+    }
+
+    /// The same, but only granules whose handles are `wanted`.
+    pub(crate) fn loose_of(&self, size_class: usize, wanted: impl Fn(Handle) -> bool) -> Vec<Loose> {
+        let all = self.loose(size_class);
+        let each =
+            all.iter().flat_map(|run| (0..run.count).map(|at| Loose { first: run.first + at, count: 1, ..*run }));
+        each.filter(|one| wanted(self.zones[one.zone].granule(one.first).handle)).collect()
     }
 
     /// Claim `need` granules for unmapping, out of `loose`.

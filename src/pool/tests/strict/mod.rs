@@ -57,7 +57,7 @@ pub(crate) struct Inner {
     pub(crate) used: u64,
     /// Room for better memory, and what of it is used by which handles.
     pub(crate) near_capacity: u64,
-    near: HashSet<Handle>,
+    pub(crate) near: HashSet<Handle>,
     near_used: u64,
     next: u64,
     space: u64,

@@ -585,6 +585,11 @@ impl<'a> Program<'a> {
         if self.capture.is_none() && !self.rng.chance(4) {
             self.device.drain();
         }
+        if self.rng.chance(3) {
+            // What is free of the better memory is given up by itself.
+            let near = self.device.lock().near.clone();
+            self.pool.trim_handles(&self.device, |handle| near.contains(&handle));
+        }
         match self.pool.rehouse(&self.device, 1 + self.rng.below(8) as usize) {
             Err(error) if self.kind.faults == 0 => Err(format!("nothing was rehoused: {error:?}")),
             _ => Ok(()),
