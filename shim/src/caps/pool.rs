@@ -82,7 +82,11 @@ impl Caps {
         let ask = || served.pool.allocate(&served.driver, request);
         if self.terms.on_cap == OnCap::Spill {
             // Host memory that is there already comes before waiting for the device, new host memory after everything.
-            let answer = served.pool.allocate_at_once(&served.driver, request);
+            let at_once = || served.pool.allocate_at_once(&served.driver, request);
+            let mut answer = at_once();
+            if full(&answer) && spill::gave_way(served, request.context) {
+                answer = at_once();
+            }
             let found = if full(&answer) { spill::again(served, request) } else { None };
             if found.is_some() || !full(&answer) {
                 TINY.set(false);

@@ -32,8 +32,8 @@ pub(crate) struct Driver {
 struct Spilled {
     /// Of the device memory that takes the place of host memory.
     device: CUmemAllocationProp,
-    /// Its handles, and the bytes of those that are still host memory.
-    handles: Mutex<(HashSet<Handle>, u64)>,
+    /// Its handles.
+    near: Mutex<HashSet<Handle>>,
 }
 
 // SAFETY: the only pointer in it is the unused Windows member of the properties, always null.
@@ -82,19 +82,18 @@ impl Driver {
         let node = device_attribute(ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
         driver.properties.location = CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
         driver.properties.allocFlags.gpuDirectRDMACapable = 0;
-        driver.spilled = Some(Spilled { device, handles: Mutex::default() });
+        driver.spilled = Some(Spilled { device, near: Mutex::default() });
         driver
     }
 
-    /// Bytes of a spill's handles that are host memory.
-    pub(crate) fn away(&self) -> u64 {
-        let known =
-            self.spilled.as_ref().map(|spilled| spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).1);
-        known.unwrap_or(0)
+    /// A spill's handles of device memory.
+    pub(crate) fn near(&self) -> HashSet<Handle> {
+        let near = self.spilled.as_ref().map(|spilled| spilled.near.lock().unwrap_or_else(PoisonError::into_inner));
+        near.map(|near| near.clone()).unwrap_or_default()
     }
 
     /// A handle of host memory.
-    fn create_away(&self, spilled: &Spilled, bytes: u64) -> Result<Handle, BackingError> {
+    fn create_away(&self, bytes: u64) -> Result<Handle, BackingError> {
         if !caps::spill::ask(self.ordinal, bytes) {
             return Err(BackingError::OverCap);
         }
@@ -103,8 +102,7 @@ impl Driver {
             caps::spill::released(self.ordinal, bytes);
             return made;
         }
-        spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).1 += bytes;
-        spill::away(bytes, true);
+        spill::held(bytes, true);
         made
     }
 
@@ -233,8 +231,8 @@ impl Backing for Driver {
 
     fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
         let _relaxed = Relaxed::enter();
-        if let Some(spilled) = &self.spilled {
-            return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(spilled, bytes));
+        if self.spilled.is_some() {
+            return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(bytes));
         }
         physical::take(Class::Handle, self.ordinal, bytes, || {
             let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
@@ -250,14 +248,10 @@ impl Backing for Driver {
             // SAFETY: the pool's own handle.
             done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
         })?;
-        let from_host = self.spilled.as_ref().is_some_and(|spilled| {
-            let mut handles = spilled.handles.lock().unwrap_or_else(PoisonError::into_inner);
-            let away = !handles.0.remove(&handle);
-            handles.1 -= if away { bytes } else { 0 };
-            away
-        });
-        if from_host {
-            spill::away(bytes, false);
+        let near = |spilled: &Spilled| spilled.near.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let from_host = self.spilled.as_ref().is_some_and(|spilled| !near(spilled));
+        if self.spilled.is_some() {
+            spill::held(bytes, false);
         }
         self.gave_back(bytes, from_host);
         Ok(())
@@ -403,8 +397,7 @@ impl Backing for Driver {
     fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
         let _relaxed = Relaxed::enter();
         let Some(spilled) = &self.spilled else { return Ok(None) };
-        let is_device = |handles: &(HashSet<Handle>, u64)| handles.0.contains(&handle);
-        if is_device(&spilled.handles.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if spilled.near.lock().unwrap_or_else(PoisonError::into_inner).contains(&handle) {
             return Ok(None);
         }
         let new = physical::take(Class::Handle, self.ordinal, bytes, || {
@@ -413,7 +406,8 @@ impl Backing for Driver {
             caps::pool::settle(cost, made.is_ok());
             made
         })?;
-        spilled.handles.lock().unwrap_or_else(PoisonError::into_inner).0.insert(new);
+        spilled.near.lock().unwrap_or_else(PoisonError::into_inner).insert(new);
+        spill::held(bytes, true);
         Ok(Some(new))
     }
 

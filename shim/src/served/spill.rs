@@ -24,18 +24,18 @@ const BATCH: usize = 32;
 /// Host memory that nobody has needed for so long goes back.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Host memory in handles that could come back, in bytes, over all devices.
-static AWAY: AtomicU64 = AtomicU64::new(0);
+/// Bytes of all handles that the spills of all devices hold.
+static HELD: AtomicU64 = AtomicU64::new(0);
 /// When something was spilled last.
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Handles of host memory came or went.
-pub(super) fn away(bytes: u64, more: bool) {
+/// A handle of a spill came or went.
+pub(super) fn held(bytes: u64, more: bool) {
     if more {
-        AWAY.fetch_add(bytes, Ordering::AcqRel)
+        HELD.fetch_add(bytes, Ordering::AcqRel)
     } else {
-        AWAY.fetch_sub(bytes, Ordering::AcqRel)
+        HELD.fetch_sub(bytes, Ordering::AcqRel)
     };
 }
 
@@ -105,7 +105,7 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
 /// The job has waited for work, of a whole context (`whole`) or of a stream: what was spilled comes back, if it can.
 #[inline]
 pub(crate) fn come_back(whole: bool) {
-    if AWAY.load(Ordering::Acquire) > 0 {
+    if HELD.load(Ordering::Acquire) > 0 {
         look(whole);
     }
 }
@@ -117,6 +117,7 @@ fn look(whole: bool) {
         return;
     }
     for spill in pools().filter(|served| served.host && served.mapped()) {
+        give_way(spill);
         if spill.pool.stats().given_bytes == 0 {
             let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
             if last.is_none_or(|last| last.elapsed() > KEPT) {
@@ -128,9 +129,21 @@ fn look(whole: bool) {
     }
 }
 
+/// Device memory that had come to a spill and is free there goes back, for everybody to have. Returns the bytes.
+fn give_way(spill: &Served) -> u64 {
+    let near = spill.driver.near();
+    if near.is_empty() { 0 } else { spill.pool.trim_handles(&spill.driver, |handle| near.contains(&handle)) }
+}
+
+/// The same for the spill beside a pool. False: there was none to be had.
+pub(crate) fn gave_way(served: &Served, ctx: u64) -> bool {
+    beside(served, ctx).is_some_and(|spill| give_way(spill) > 0)
+}
+
 fn fetch(spill: &Served) {
     let [least, most] = spill.handles;
-    let away = spill.driver.away();
+    let near = spill.driver.near();
+    let away = spill.pool.behind_live(|handle| !near.contains(&handle));
     let room = spill::room(spill.ordinal);
     let serving = pools().find(|served| !served.host && served.ordinal == spill.ordinal && served.mapped());
     let cached = serving.map_or(0, Served::reusable);
