@@ -3,7 +3,7 @@
 use crate::caps::measured;
 use crate::guard::Call;
 use crate::recorder;
-use crate::served::{self, Served, mempools, spill};
+use crate::served::{self, Served, mempools};
 use CUmemPool_attribute as A;
 use core::ffi::c_void;
 use weir_cuda::*;
@@ -108,7 +108,8 @@ pub(crate) unsafe fn get_attribute(
         }
     };
     let Some(own) = told(served) else { return result };
-    let own = own + spill::beside(served, 0).and_then(told).unwrap_or(0);
+    let spills = served::pools().filter(|spill| spill.host && spill.ordinal == served.ordinal);
+    let own = own + spills.filter_map(told).sum::<u64>();
     // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
     // holds itself are allocations that weir had to leave to it.
     unsafe { *value.cast::<u64>() += own };

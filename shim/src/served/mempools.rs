@@ -78,7 +78,7 @@ pub(crate) fn remove(handle: u64) {
         let _ = at.compare_exchange(known, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
     }
     if let Some(mempool) = pooled.mempool.get() {
-        for served in pools().filter(|served| served.ordinal == pooled.ordinal && served.mapped()) {
+        for served in pools().filter(|served| served.ordinal == pooled.ordinal && (served.mapped() || served.host)) {
             served.pool.mempool_destroyed(*mempool);
         }
     }

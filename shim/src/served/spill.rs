@@ -40,7 +40,7 @@ pub(super) fn held(bytes: u64, more: bool) {
 }
 
 /// The spill beside the pool of a device, if there is one.
-pub(crate) fn beside(served: &Served, ctx: u64) -> Option<&'static Served> {
+fn beside(served: &Served, ctx: u64) -> Option<&'static Served> {
     let own = |spill: &&Served| spill.host && spill.ordinal == served.ordinal;
     pools().filter(own).find(|spill| spill.mapped() || spill.driver.owner == ctx)
 }
