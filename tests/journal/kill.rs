@@ -6,7 +6,7 @@
 //! driver was asked; a request that the pool answers by itself is recorded in one go, or not at all.
 //!
 //! The program starts itself as the job. `journal/run` sets the environment. `journal-kill show FILE` tells what is in a
-//! journal as JSON.
+//! journal as JSON, `journal-kill judge FOLDER on|off` what is wrong with a kept run with or without the pool.
 #![allow(clippy::pedantic, reason = "a test: it may panic, and reads better without the ceremony")]
 
 #[path = "../pool/api.rs"]
@@ -481,6 +481,13 @@ fn main() -> ExitCode {
         && word == "job"
     {
         job(truth, threads.parse().unwrap(), seed.parse().unwrap(), death);
+        return ExitCode::SUCCESS;
+    }
+    if let [word, dir, pool] = &args[..]
+        && word == "judge"
+    {
+        let truth = map_truth(&Path::new(dir).join("truth"));
+        println!("{:?}", judge(Path::new(dir), truth, pool == "on", &mut Tally::default()));
         return ExitCode::SUCCESS;
     }
     if let [word, file] = &args[..]

@@ -1,9 +1,10 @@
 //! Native stacks for the journal: captured by the fastest way that works, interned by the journal.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use crate::names::STACK_DEPTH;
-use crate::sys::stack::{TableUnwinder, by_backtrace, by_frame_pointers};
+use crate::sys::stack::{TableUnwinder, by_backtrace, by_frame_pointers, generation_seen};
 use crate::writer::Journal;
 
 /// How to walk a stack.
@@ -42,10 +43,16 @@ pub fn capture_stack(walk: Walk, to: &mut [u64]) -> usize {
 }
 
 impl Journal {
-    /// Captures and interns the calling thread's stack; 0 when there is none.
+    /// Captures and interns the calling thread's stack; 0 when there is none. Allocates when modules have come or gone.
     pub fn native_stack(&self, walk: Walk) -> u32 {
         let mut addresses = [0; STACK_DEPTH];
         let count = capture_stack(walk, &mut addresses);
+        // A module that came since the last look: whoever reads the stack needs it, however the process dies.
+        let generation = generation_seen();
+        if self.generation.load(Ordering::Relaxed) != generation {
+            self.generation.store(generation, Ordering::Relaxed);
+            self.refresh_modules();
+        }
         self.stack(addresses.get(..count).unwrap_or_default())
     }
 }

@@ -79,6 +79,8 @@ pub struct Journal {
     pub(crate) backing: Backing,
     pub(crate) statm: ManuallyDrop<Option<File>>,
     pub(crate) busy: AtomicBool,
+    /// The generation of modules that the journal knows.
+    pub(crate) generation: AtomicU64,
     detached: AtomicBool,
 }
 
@@ -112,6 +114,7 @@ impl Journal {
             backing,
             statm: ManuallyDrop::new(File::open("/proc/self/statm").ok()),
             busy: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             detached: AtomicBool::new(false),
         }
     }

@@ -3,7 +3,7 @@
 //! Reads only memory between the stack pointer and the end of the thread's own stack.
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, UnwindRegsNative, Unwinder,
@@ -119,6 +119,14 @@ pub(crate) fn by_backtrace(to: &mut [u64]) -> usize {
 type Tables = UnwinderNative<&'static [u8], MustNotAllocateDuringUnwind>;
 type Cache = CacheNative<MustNotAllocateDuringUnwind>;
 
+/// The generation of modules that was looked at last.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Which generation of modules the latest stacks point into; 0 before the first.
+pub(crate) fn generation_seen() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// A cache that one thread uses at a time.
 struct CacheCell {
     busy: AtomicBool,
@@ -170,6 +178,7 @@ impl TableUnwinder {
                 tables.add_module(Module::new(module.path.clone(), range, module.bias, sections));
             }
         }
+        GENERATION.store(generation, Ordering::Relaxed);
         let fresh = Box::into_raw(Box::new(Known { generation, tables }));
         self.known.store(fresh, Ordering::Release);
         self.refreshing.store(false, Ordering::Release);
