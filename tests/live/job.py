@@ -1,7 +1,7 @@
 """A job for the tests of this folder: takes memory as it is told, by line on standard input or by its arguments.
 
 usage: job.py serve                  reads 'take MIB', 'drop', 'grow MIB SECONDS', 'end'; answers each with a line
-       job.py batch                  takes 64 MiB and BATCH times 24 MiB (and 1 MiB of noise for odd BATCH), then ends
+       job.py batch                  takes 64 MiB and BATCH times 24 MiB (and 1 MiB of noise for odd BATCH), gives most back, ends
        job.py quiet                  never uses a GPU
        job.py crash                  takes 64 MiB, then ends with code 9
 """
@@ -70,6 +70,9 @@ def batch(gpu):
         if not gpu.take(mib):
             print("the job is out of memory")
             return 1
+    # As a job that ends well: what it held at its peak is gone by then.
+    while len(gpu.held) > 1:
+        gpu.drop()
     return 0
 
 

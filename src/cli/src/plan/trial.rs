@@ -53,13 +53,13 @@ pub(super) enum Ending {
 /// What a job took from one device at its peak.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Peak {
-    /// Physical bytes.
+    /// The most physical bytes.
     pub(super) taken: u64,
-    /// Of these, held by the job.
+    /// The most bytes that the job held.
     pub(super) live: u64,
     /// In so many allocations.
     pub(super) blocks: u64,
-    /// When, in seconds since the recording began.
+    /// When that was, in seconds since the recording began.
     pub(super) at: f64,
     /// Whether earlier events were overwritten, so that an earlier peak may be missing.
     pub(super) incomplete: bool,
@@ -277,56 +277,92 @@ fn is_taken(class: Class) -> bool {
     class == Class::Handle || (is_held(class) && !matches!(class, Class::Block | Class::Overhead))
 }
 
-/// Physical memory at its peak, for each device that was used: by going backwards from what is live at the end.
+/// The most of something, and after how many events.
+#[derive(Clone, Copy, Default)]
+struct Most {
+    bytes: u64,
+    position: u64,
+}
+
+impl Most {
+    fn note(&mut self, bytes: u64, position: u64) {
+        if bytes > self.bytes {
+            *self = Self { bytes, position };
+        }
+    }
+}
+
+/// What one device gave, going backwards.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    taken: u64,
+    live: u64,
+    most_taken: Most,
+    most_live: Most,
+}
+
+/// The peak on each device that was used: by going backwards from what is live at the end. The pool keeps what it has
+/// taken, so the most physical memory lasts; who held it is told for the moment when the job held the most.
 fn peaks(reader: &Reader) -> Result<HashMap<u8, Peak>, Error> {
-    let mut taken: HashMap<u8, u64> = HashMap::new();
-    // The most, and after how many events.
-    let mut most: HashMap<u8, (u64, u64)> = HashMap::new();
     let mut replay = reader.replay()?;
-    for entry in replay.live().filter(|entry| is_taken(entry.class)) {
-        *taken.entry(entry.device).or_default() += entry.given;
+    let mut ways: HashMap<u8, Way> = HashMap::new();
+    for device in reader.devices()?.iter().filter(|device| device.number < 63) {
+        ways.insert(device.number, Way::default());
+    }
+    for entry in replay.live() {
+        let Some(way) = ways.get_mut(&entry.device) else { continue };
+        way.taken += if is_taken(entry.class) { entry.given } else { 0 };
+        way.live += if is_held(entry.class) { entry.given } else { 0 };
     }
     let end = replay.position();
-    for device in reader.devices()?.iter().filter(|device| device.number < 63) {
-        most.insert(device.number, (taken.get(&device.number).copied().unwrap_or(0), end));
+    for way in ways.values_mut() {
+        way.most_taken.note(way.taken, end);
+        way.most_live.note(way.live, end);
     }
     while let Some(slot) = replay.back()? {
         let Slot::Event(event) = slot else { continue };
-        if !is_taken(event.class) {
-            continue;
+        let Some(way) = ways.get_mut(&event.device) else { continue };
+        let undone = |bytes: u64| match event.kind {
+            Kind::Alloc => bytes.saturating_sub(event.given),
+            Kind::Free => bytes.saturating_add(event.given),
+            _ => bytes,
+        };
+        if is_taken(event.class) {
+            way.taken = undone(way.taken);
+            way.most_taken.note(way.taken, event.seq);
         }
-        let now = taken.entry(event.device).or_default();
-        match event.kind {
-            Kind::Alloc => *now = now.saturating_sub(event.given),
-            Kind::Free => *now = now.saturating_add(event.given),
-            _ => continue,
-        }
-        if let Some(peak) = most.get_mut(&event.device)
-            && *now > peak.0
-        {
-            *peak = (*now, event.seq);
+        if is_held(event.class) {
+            way.live = undone(way.live);
+            way.most_live.note(way.live, event.seq);
         }
     }
-    let incomplete = reader.header().counters.lapped > 0;
     let mut found = HashMap::new();
-    for (device, (taken, position)) in most {
-        let mut peak = Peak { taken, incomplete, ..Peak::default() };
-        let mut replay = reader.replay()?;
-        let mut last = None;
-        while replay.position() > position {
-            match replay.back()? {
-                Some(Slot::Event(event)) => last = Some(event.time),
-                Some(Slot::Lost(_)) => {}
-                None => break,
-            }
-        }
-        let header = reader.header();
-        peak.at = last.map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9);
-        let live: Vec<_> = replay.live().filter(|entry| entry.device == device).copied().collect();
-        let own = || live.iter().filter(|entry| is_held(entry.class));
-        (peak.live, peak.blocks) = (own().map(|entry| entry.given).sum(), own().count() as u64);
-        peak.holders = holders_of(&live, reader);
-        found.insert(device, peak);
+    for (device, way) in ways {
+        found.insert(device, peak_at(reader, device, &way)?);
     }
     Ok(found)
+}
+
+/// Who held a device's memory when the job held the most of it.
+fn peak_at(reader: &Reader, device: u8, way: &Way) -> Result<Peak, Error> {
+    let mut replay = reader.replay()?;
+    let mut after = None;
+    while replay.position() > way.most_live.position {
+        match replay.back()? {
+            Some(Slot::Event(event)) => after = Some(event.time),
+            Some(Slot::Lost(_)) => {}
+            None => break,
+        }
+    }
+    let header = reader.header();
+    let live: Vec<_> = replay.live().filter(|entry| entry.device == device).copied().collect();
+    let newest = live.iter().map(|entry| entry.time).max();
+    Ok(Peak {
+        taken: way.most_taken.bytes,
+        live: way.most_live.bytes,
+        blocks: live.iter().filter(|entry| is_held(entry.class)).count() as u64,
+        at: newest.or(after).map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9),
+        incomplete: header.counters.lapped > 0,
+        holders: holders_of(&live, reader),
+    })
 }

@@ -69,7 +69,7 @@ fn peak(trial: &Trial, text: &mut String) {
         if trial.processes > 1 { format!(", {} processes added up", trial.processes) } else { String::new() };
     let _ = writeln!(
         text,
-        "Peak      {} taken, {} of it live in {} blocks, {:.1} s after the start{processes}",
+        "Peak      {} taken; at most {} live, in {} blocks, {:.1} s after the start{processes}",
         size(peak.taken),
         size(peak.live),
         peak.blocks,
