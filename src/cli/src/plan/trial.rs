@@ -8,9 +8,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use weir_forensics::{is_held, runs};
-use weir_journal::reader::{Error, Reader, Slot};
-use weir_journal::{Class, Kind};
+use weir_forensics::{Run, is_held, roles, runs};
+use weir_journal::reader::{Error, Slot};
+use weir_journal::{Class, Kind, LiveEntry};
 
 use super::gpus::Gpu;
 use super::{Arguments, Backing};
@@ -63,6 +63,8 @@ pub(super) struct Peak {
     pub(super) at: f64,
     /// Whether earlier events were overwritten, so that an earlier peak may be missing.
     pub(super) incomplete: bool,
+    /// What it was for, as far as names tell, largest first.
+    pub(super) roles: Vec<(&'static str, u64)>,
     /// Who held it, largest first.
     pub(super) holders: Vec<Holder>,
 }
@@ -128,9 +130,9 @@ impl Conditions {
         let mut trial = Trial { ending, seconds, processes: 0, ooms: 0, context: self.context, peak: Peak::default() };
         let mut devices: HashMap<u8, Peak> = HashMap::new();
         for path in runs::files(&scratch.0).map_err(|error| error.to_string())? {
-            let reader = Reader::open(&path).map_err(|error| format!("{} {error}", path.display()))?;
-            trial.ooms += reader.header().counters.oom_seen;
-            let peaks = peaks(&reader).map_err(|error| format!("{} {error}", path.display()))?;
+            let run = Run::open(&path).map_err(|error| error.to_string())?;
+            trial.ooms += run.oom_count();
+            let peaks = peaks(&run).map_err(|error| format!("{} {error}", path.display()))?;
             trial.processes += usize::from(!peaks.is_empty());
             for (device, peak) in peaks {
                 add(devices.entry(device).or_default(), peak);
@@ -268,6 +270,12 @@ fn add(sum: &mut Peak, other: Peak) {
     sum.blocks += other.blocks;
     sum.at = sum.at.max(other.at);
     sum.incomplete |= other.incomplete;
+    for (word, bytes) in other.roles {
+        match sum.roles.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, sum)) => *sum += bytes,
+            None => sum.roles.push((word, bytes)),
+        }
+    }
     sum.holders.extend(other.holders);
     sum.holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
 }
@@ -303,7 +311,8 @@ struct Way {
 
 /// The peak on each device that was used: by going backwards from what is live at the end. The pool keeps what it has
 /// taken, so the most physical memory lasts; who held it is told for the moment when the job held the most.
-fn peaks(reader: &Reader) -> Result<HashMap<u8, Peak>, Error> {
+fn peaks(run: &Run) -> Result<HashMap<u8, Peak>, Error> {
+    let reader = run.reader();
     let mut replay = reader.replay()?;
     let mut ways: HashMap<u8, Way> = HashMap::new();
     for device in reader.devices()?.iter().filter(|device| device.number < 63) {
@@ -338,13 +347,14 @@ fn peaks(reader: &Reader) -> Result<HashMap<u8, Peak>, Error> {
     }
     let mut found = HashMap::new();
     for (device, way) in ways {
-        found.insert(device, peak_at(reader, device, &way)?);
+        found.insert(device, peak_at(run, device, &way)?);
     }
     Ok(found)
 }
 
 /// Who held a device's memory when the job held the most of it.
-fn peak_at(reader: &Reader, device: u8, way: &Way) -> Result<Peak, Error> {
+fn peak_at(run: &Run, device: u8, way: &Way) -> Result<Peak, Error> {
+    let reader = run.reader();
     let mut replay = reader.replay()?;
     let mut after = None;
     while replay.position() > way.most_live.position {
@@ -363,6 +373,19 @@ fn peak_at(reader: &Reader, device: u8, way: &Way) -> Result<Peak, Error> {
         blocks: live.iter().filter(|entry| is_held(entry.class)).count() as u64,
         at: newest.or(after).map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9),
         incomplete: header.counters.lapped > 0,
+        roles: roles_of(&live, run),
         holders: holders_of(&live, reader),
     })
+}
+
+/// What memory is for, by the names of who asked.
+fn roles_of(live: &[LiveEntry], run: &Run) -> Vec<(&'static str, u64)> {
+    let mut sums: HashMap<&'static str, u64> = HashMap::new();
+    for entry in live.iter().filter(|entry| is_held(entry.class)) {
+        let (role, _) = roles::by_name(&run.who(entry.by), entry.class, entry.device);
+        *sums.entry(role.word()).or_default() += entry.given;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(word, bytes)| (std::cmp::Reverse(*bytes), *word));
+    sums
 }

@@ -79,6 +79,10 @@ fn peak(trial: &Trial, text: &mut String) {
         let _ = writeln!(text, "          early events are lost: an earlier peak may have been higher (see WEIR_RING)");
     }
     let _ = writeln!(text, "Needs     {} with the context", size(trial.need()));
+    let roles: Vec<_> = peak.roles.iter().map(|(word, bytes)| format!("{word} {}", size(*bytes))).collect();
+    if !roles.is_empty() {
+        let _ = writeln!(text, "By role   {}", roles.join(", "));
+    }
     for (place, holder) in peak.holders.iter().take(6).enumerate() {
         let title = if place == 0 { "Held by" } else { "" };
         let _ = writeln!(text, "{title:<9} {:>10}  {}", size(holder.bytes), holder.name(60));
