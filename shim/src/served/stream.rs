@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 use weir_cuda::{CUcontext, CUstream};
+use weir_pool::shared;
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
@@ -76,17 +77,17 @@ pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static
         {
             return Some((Lane { id: handle, ctx, ordinal: slot.ordinal() }, slot));
         }
-        return another(stream, generation);
+        return another(stream);
     }
     let slot = super::context(current())?;
     let id = if handle == LEGACY || (handle == 0 && !per_thread) { slot.ctx() | 1 } else { thread_stream(slot) };
     Some((Lane { id, ctx: slot.ctx(), ordinal: slot.ordinal() }, slot))
 }
 
-/// A created stream that this thread did not use last; it is remembered as of `generation`.
+/// A created stream that this thread did not use last.
 #[cold]
-fn another(stream: CUstream, generation: u64) -> Option<(Lane, &'static Slot)> {
-    let ctx = context_of(stream)?;
+fn another(stream: CUstream) -> Option<(Lane, &'static Slot)> {
+    let (generation, ctx) = shared::learn(&GENERATION, || context_of(stream))?;
     let slot = contexts::find(ctx)?;
     let _ = LAST.try_with(|cell| cell.set((stream as u64, generation, ctx, Some(slot))));
     Some((Lane { id: stream as u64, ctx, ordinal: slot.ordinal() }, slot))
@@ -129,17 +130,17 @@ pub(crate) fn created_in(contexts: &[u64]) -> Vec<u64> {
 /// A stream is about to be destroyed: nobody uses it for weir's purposes from now on.
 pub(crate) fn forget(handle: u64) -> Option<u64> {
     let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
-    GENERATION.fetch_add(1, Ordering::AcqRel);
-    known.as_mut()?.remove(&handle)
+    shared::forget(&GENERATION, || known.as_mut()?.remove(&handle))
 }
 
 /// The streams of a context go with it.
 pub(crate) fn forget_all_of(ctx: u64) {
     let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
-    GENERATION.fetch_add(1, Ordering::AcqRel);
-    if let Some(known) = known.as_mut() {
-        known.retain(|_, of| *of != ctx);
-    }
+    shared::forget(&GENERATION, || {
+        if let Some(known) = known.as_mut() {
+            known.retain(|_, of| *of != ctx);
+        }
+    });
 }
 
 /// Runs `work` with the context and the handle of the stream `id`, which stays alive meanwhile;

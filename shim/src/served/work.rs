@@ -7,12 +7,12 @@
 use super::driver::Driver;
 use super::quiet::Within;
 use super::{capture, contexts, reaches, real, stream};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use weir_cuda::{CUresult, Variant};
-use weir_pool::BackingError;
+use weir_pool::{BackingError, shared};
 
 /// How long a stop waits for calls to return and for streams to become idle.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -21,12 +21,13 @@ const SHARDS: usize = 16;
 
 /// Calls under way, of the threads that share it; apart from the others in the cache.
 #[repr(align(128))]
-pub(crate) struct Shard(AtomicU32);
+pub(crate) struct Shard(AtomicU64);
 
-static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU32::new(0)) }; SHARDS];
+static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU64::new(0)) }; SHARDS];
 /// Whether the job has used streams that belong to a thread each.
 static THREADS_HAVE_STREAMS: AtomicBool = AtomicBool::new(false);
-static STOPPED: AtomicBool = AtomicBool::new(false);
+/// Not 0 while the device is stopped.
+static STOPPED: AtomicU64 = AtomicU64::new(0);
 static TURN: Mutex<()> = Mutex::new(());
 static AGAIN: Condvar = Condvar::new();
 
@@ -37,7 +38,7 @@ impl Drop for Queueing {
     #[inline]
     fn drop(&mut self) {
         if let Some(shard) = self.0 {
-            shard.0.fetch_sub(1, Ordering::SeqCst);
+            shared::leave(&shard.0);
         }
     }
 }
@@ -66,11 +67,9 @@ pub(crate) fn enter() -> Queueing {
         return Queueing(None);
     };
     loop {
-        shard.0.fetch_add(1, Ordering::SeqCst);
-        if !STOPPED.load(Ordering::SeqCst) {
+        if shared::enter(&shard.0, &STOPPED) {
             return Queueing(Some(shard));
         }
-        shard.0.fetch_sub(1, Ordering::SeqCst);
         wait();
     }
 }
@@ -78,7 +77,7 @@ pub(crate) fn enter() -> Queueing {
 #[cold]
 fn wait() {
     let mut turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    while STOPPED.load(Ordering::SeqCst) {
+    while STOPPED.load(Ordering::SeqCst) != 0 {
         turn = AGAIN.wait(turn).unwrap_or_else(PoisonError::into_inner);
     }
 }
@@ -94,7 +93,7 @@ pub(crate) fn stop_if_idle(driver: &Driver) -> Result<bool, BackingError> {
 }
 
 fn stop_within(driver: &Driver, patience: Duration) -> Result<bool, BackingError> {
-    if STOPPED.swap(true, Ordering::SeqCst) {
+    if STOPPED.swap(1, Ordering::SeqCst) != 0 {
         return Ok(false);
     }
     let until = Instant::now() + patience;
@@ -137,7 +136,7 @@ pub(crate) fn idle(ordinal: i32) -> bool {
 /// Lets work be queued again.
 pub(crate) fn go_on() {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    STOPPED.store(false, Ordering::SeqCst);
+    STOPPED.store(0, Ordering::SeqCst);
     drop(turn);
     AGAIN.notify_all();
 }

@@ -18,7 +18,7 @@
 //! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
 //! That holds as well when the memory behind it is exchanged for better memory ([`Pool::rehouse`]).
 //!
-//! Nothing in this crate is shared between threads without the lock, nothing panics on any input, and
+//! A pool shares nothing between threads without its lock ([`shared`] is for its user), nothing panics on any input, and
 //! no cost of a hit grows with the number of live blocks.
 #![forbid(unsafe_code)]
 
@@ -39,6 +39,7 @@ mod plan;
 mod pool;
 mod rehouse;
 mod search;
+pub mod shared;
 mod shelves;
 pub mod sim;
 mod stats;
