@@ -277,7 +277,7 @@ def test_the_flame_graph_shows_the_peak_and_looks_into_a_frame(stage):
     settle(page)
     same_size(page.inner_text("#flame-note").split(" live")[0], truth["peak"], "flame graph of the peak")
     box = page.locator("#flame").bounding_box()
-    page.mouse.click(box["x"] + 30, box["y"] + 21 * 2 + 10)
+    page.mouse.click(box["x"] + 30, box["y"] + 32 * 2 + 10)
     settle(page)
     note = page.inner_text("#flame-note")
     assert "layers.py" in note and "%" in note, note
@@ -333,6 +333,10 @@ def test_hostile_names_are_shown_and_do_nothing(stage):
     assert page.troubles == [], page.troubles
 
 
+def box_of(page, part):
+    return page.locator(part).bounding_box()
+
+
 def test_a_phone_sees_everything_without_sideways_scrolling(stage):
     page = stage.open(stage.training(), width=390, height=844, has_touch=True, is_mobile=True)
     wide = page.evaluate("() => document.documentElement.scrollWidth")
@@ -340,8 +344,7 @@ def test_a_phone_sees_everything_without_sideways_scrolling(stage):
     for part in ["#timeline", "#overview", "#address", "#flame", "#search"]:
         box = page.locator(part).bounding_box()
         assert box["width"] > 150 and box["x"] >= 0 and box["x"] + box["width"] <= 391, (part, box)
-    box = page.locator("#timeline").bounding_box()
-    page.touchscreen.tap(box["x"] + box["width"] * 0.4, box["y"] + 100)
+    page.tap("#timeline", position={"x": box_of(page, "#timeline")["width"] * 0.4, "y": 100})
     settle(page)
     assert "OUT OF MEMORY" not in page.inner_text("#moment")
     page.screenshot(path=str(WORK / "phone.png"), full_page=True)
@@ -378,6 +381,37 @@ def test_the_axis_of_events_shows_the_same_window(stage):
     assert abs(a - c) <= 2 and abs(b - d) <= 2, (a, b, c, d)
     press(page, "0")
     assert window_of(page)[0] == 0
+
+
+def test_devices_and_host_memory_are_kept_apart(stage):
+    page = stage.open(stage.training())
+    page.select_option("#device", "1")
+    settle(page)
+    assert page.inner_text("#tile-end b") == "0.50 GiB" and page.inner_text("#tile-total b") == "24.00 GiB"
+    page.select_option("#device", "63")
+    settle(page)
+    assert page.inner_text("#tile-end b") == "0.25 GiB"
+    page.select_option("#device", "0")
+    settle(page)
+    same_size(page.inner_text("#tile-end b"), stage.training().truth()["end"], "the first device")
+
+
+def test_a_run_that_did_nothing_has_a_page(stage):
+    page = stage.open(stage.case("empty", "storm", "0"))
+    assert page.inner_text("#tile-peak b") == "0 B" and page.troubles == [], page.troubles
+    for key in ["p", "+", "0", "ArrowRight"]:
+        press(page, key)
+    assert page.troubles == [], page.troubles
+
+
+def test_roles_are_told_and_lines_explain_them(stage):
+    page = stage.open(stage.training())
+    roles = page.locator("#legend button span").all_inner_texts()
+    assert {"parameters", "optimizer state", "activations", "gradients", "inputs"} <= set(roles), roles
+    said = page.inner_text("#verdict")
+    assert "train.py:131" in said and "MiB a step" in said, said
+    parts = page.locator(".device-key li b").all_inner_texts()
+    assert abs(sum(size(text)[0] for text in parts) - 40 * 2**30) < 0.03 * 2**30, parts
 
 
 def test_pictures_are_taken(stage):

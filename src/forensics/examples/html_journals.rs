@@ -10,6 +10,7 @@ use std::path::Path;
 
 use weir_forensics::Run;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
+use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Slot;
 use weir_journal::{Attribution, Class, Event, Kind, LiveEntry, Situation};
 
@@ -98,6 +99,12 @@ fn training(dir: &Path) -> Outcome {
         .collect();
     let overhead = job.by("", "", &[]);
     job.alloc_as(Class::Overhead, 0, overhead, 320 * MIB);
+    // A second device and host memory, which must not be mixed up with the first.
+    job.journal.set_device(1, *b"weir-synthetic-1", 24 * GIB, "Made-up GPU, smaller");
+    let replica = job.by("replica/weights", "persist", &[main(95)]);
+    job.alloc_as(Class::Block, 1, replica, 512 * MIB);
+    let staging = job.by("", "", &[main(42)]);
+    job.alloc_as(Class::Pinned, HOST_DEVICE, staging, 256 * MIB);
     let mut space = Space { job, taken: BTreeMap::new(), bytes: 0, mapped: BASE };
     let mut resident = 2 * GIB;
     for (name, weights, _) in &layers {

@@ -9,8 +9,12 @@ use weir_journal::{Attribution, Class, Kind};
 
 use super::lifetimes::{Lifetimes, Owner};
 use super::verdict::Verdict;
-use crate::names::base_name;
-use crate::{Run, is_held};
+use crate::names::Who;
+use crate::report::Report;
+use crate::roles;
+use crate::survey::Survey;
+use crate::symbols::Symbols;
+use crate::{Fate, Run, is_held};
 
 /// Holders told apart; further ones share the last place.
 const MOST_HOLDERS: usize = 1 << 16;
@@ -84,17 +88,25 @@ pub(super) struct Holder {
     kind: HolderKind,
 }
 
+/// Device, class, operation, Python line.
+type RoleKey = (u8, Class, String, String);
+
+fn role_key(device: u8, class: Class, who: &Who) -> RoleKey {
+    (device, class, who.op_name().to_owned(), who.place())
+}
+
 /// Everybody who held memory.
-#[derive(Debug)]
 pub(super) struct Holders<'run> {
     run: &'run Run,
+    /// The role of everybody whom the survey tells apart.
+    roles: HashMap<RoleKey, &'static str>,
     texts: Texts,
     known: Vec<Holder>,
     numbers: HashMap<Owner, u32>,
     same: HashMap<Holder, u32>,
     stacks: Vec<Vec<u32>>,
     stack_numbers: HashMap<Vec<u32>, u32>,
-    modules: Vec<(u64, u64, u64, String)>,
+    symbols: Symbols,
 }
 
 fn class_name(class: Option<Class>) -> &'static str {
@@ -116,23 +128,21 @@ fn class_name(class: Option<Class>) -> &'static str {
 }
 
 impl<'run> Holders<'run> {
-    pub(super) fn new(run: &'run Run) -> Result<Self, Error> {
-        let mut modules: Vec<_> = run
-            .reader()
-            .modules()?
-            .into_iter()
-            .map(|module| (module.start, module.start + module.size, module.bias, module.path))
-            .collect();
-        modules.sort_unstable();
+    pub(super) fn new(run: &'run Run, survey: &Survey) -> Result<Self, Error> {
+        let named = survey.owners.iter().map(|owner| {
+            let (role, _) = roles::of(owner, &survey.steps);
+            (role_key(owner.device, owner.class, &owner.who), role.word())
+        });
         Ok(Self {
             run,
+            roles: named.collect(),
             texts: Texts::default(),
             known: Vec::new(),
             numbers: HashMap::new(),
             same: HashMap::new(),
             stacks: Vec::new(),
             stack_numbers: HashMap::new(),
-            modules,
+            symbols: Symbols::new(run.reader().modules()?),
         })
     }
 
@@ -170,6 +180,10 @@ impl<'run> Holders<'run> {
         if !op.is_empty() {
             frames.push(self.texts.number(op) << 2 | FRAME_OP);
         }
+        let role = owner.class.map_or("other", |class| {
+            let known = self.roles.get(&role_key(owner.device, class, &who)).copied();
+            known.unwrap_or_else(|| roles::by_name(&who, class, owner.device).0.word())
+        });
         let class = class_name(owner.class);
         if frames.is_empty() {
             frames.push(self.texts.number(class) << 2 | FRAME_NATIVE);
@@ -184,7 +198,7 @@ impl<'run> Holders<'run> {
             device: owner.device,
             op: self.texts.number(op),
             line: self.texts.number(&who.place()),
-            role: self.texts.number(class),
+            role: self.texts.number(role),
             stack,
             kind: HolderKind::of(owner.class),
         })
@@ -195,13 +209,9 @@ impl<'run> Holders<'run> {
             return Ok(());
         }
         for address in self.run.reader().stack(by.stack)?.iter().rev() {
-            let place = self.modules.partition_point(|module| module.0 <= *address);
-            let module = place.checked_sub(1).and_then(|place| self.modules.get(place));
-            let text = match module.filter(|module| *address < module.1) {
-                Some((_, _, bias, path)) => format!("{}+{:#x}", base_name(path), address.wrapping_sub(*bias)),
-                None => format!("{address:#x}"),
-            };
-            frames.push(self.texts.number(&text) << 2 | FRAME_NATIVE);
+            for frame in self.symbols.resolve(*address).iter().rev() {
+                frames.push(self.texts.number(&frame.name()) << 2 | FRAME_NATIVE);
+            }
         }
         Ok(())
     }
@@ -236,7 +246,7 @@ pub(super) struct Facts<C> {
     command: Vec<String>,
     pid: u32,
     started_ms: u64,
-    clean_exit: bool,
+    state: Fate,
     turned_off: Option<String>,
     counters: weir_journal::reader::Counters,
     missed: u64,
@@ -255,7 +265,13 @@ pub(super) struct Facts<C> {
 
 impl<C: Serialize> Facts<C> {
     /// Puts the facts together; `columns` describes the packed numbers.
-    pub(super) fn of(run: &Run, lifetimes: &Lifetimes, mut holders: Holders<'_>, columns: C) -> Result<Self, Error> {
+    pub(super) fn of(
+        run: &Run,
+        report: &Report,
+        lifetimes: &Lifetimes,
+        mut holders: Holders<'_>,
+        columns: C,
+    ) -> Result<Self, Error> {
         let header = run.header();
         let mut devices = Vec::new();
         for device in run.all_devices() {
@@ -287,7 +303,7 @@ impl<C: Serialize> Facts<C> {
             command: header.command.clone(),
             pid: header.identity.pid,
             started_ms: header.started.realtime / 1_000_000,
-            clean_exit: header.clean_exit,
+            state: run.fate(),
             turned_off: header.turned_off.as_ref().map(|(_, reason)| reason.clone()),
             counters: header.counters,
             missed: lifetimes.missed,
@@ -296,7 +312,7 @@ impl<C: Serialize> Facts<C> {
             mapped_known: header.counters.lapped == 0 && lifetimes.older == 0,
             devices,
             marks,
-            verdict: Verdict::of(run),
+            verdict: Verdict::of(run, report),
             texts: holders.texts.texts,
             holders: holders.known,
             stacks: holders.stacks,

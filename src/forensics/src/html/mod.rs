@@ -15,6 +15,8 @@ use lifetimes::{Change, Lifetimes, MOST_ENTRIES};
 use pack::Columns;
 
 use crate::Run;
+use crate::report::{Options, Report};
+use crate::survey::Survey;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -35,6 +37,8 @@ const SCRIPT: [&str; 8] = [
 pub enum Error {
     /// The journal could not be read.
     Journal(reader::Error),
+    /// The run could not be understood.
+    Run(crate::Error),
     /// The page could not be written.
     Io(io::Error),
 }
@@ -43,6 +47,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Journal(error) => write!(to, "the journal {error}"),
+            Self::Run(error) => error.fmt(to),
             Self::Io(error) => write!(to, "the page cannot be written: {error}"),
         }
     }
@@ -56,6 +61,12 @@ impl From<reader::Error> for Error {
     }
 }
 
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
@@ -65,10 +76,12 @@ impl From<io::Error> for Error {
 /// Writes the page of a run.
 pub fn write(run: &Run, to: &mut dyn Write) -> Result<(), Error> {
     let lifetimes = Lifetimes::of(run.reader(), MOST_ENTRIES)?;
-    let mut holders = Holders::new(run)?;
+    let survey = Survey::of(run, None, |_, _| ())?;
+    let report = Report::of(run, &Options::default(), |_, _| ())?;
+    let mut holders = Holders::new(run, &survey)?;
     let columns = columns(&lifetimes, &mut holders)?;
     let title = format!("weir: {}", run.command());
-    let facts = Facts::of(run, &lifetimes, holders, columns.described())?;
+    let facts = Facts::of(run, &report, &lifetimes, holders, columns.described())?;
     let facts = serde_json::to_string(&facts).map_err(io::Error::other)?;
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("{{") {

@@ -1,8 +1,16 @@
-//! The cause, first on the page: what was asked for, why it was refused, and what can be done.
+//! The cause, first on the page: what was asked for, why it was refused, what can be done, and where the device's
+//! memory is. All of it is the report's; here it only becomes lines.
 
 use serde::Serialize;
 
-use crate::Run;
+use crate::names::base_name;
+use crate::report::{Asked, Report};
+use crate::views::Part;
+use crate::words::{count, size};
+use crate::{Fate, Run};
+
+/// Findings, things that grow and remedies, of each at most so many.
+const MOST: usize = 3;
 
 /// What the top of the page says.
 #[derive(Debug, Serialize)]
@@ -11,32 +19,66 @@ pub(super) struct Verdict {
     alarm: bool,
     title: String,
     /// The cause in a word or two.
-    cause: String,
+    cause: &'static str,
     /// Lines of a name and a text.
     lines: Vec<(&'static str, String)>,
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.2} GiB", bytes as f64 / (1_u64 << 30) as f64)
+    /// The device's memory, in parts that add up to it: in words, what, bytes.
+    parts: Vec<(&'static str, Part, u64)>,
 }
 
 impl Verdict {
-    pub(super) fn of(run: &Run) -> Self {
-        let Some(oom) = run.ooms().first() else {
-            return Self {
-                alarm: false,
-                title: "No out-of-memory in this recording".into(),
-                cause: String::new(),
-                lines: Vec::new(),
-            };
+    pub(super) fn of(run: &Run, report: &Report) -> Self {
+        let mut lines = Vec::new();
+        if let Some(asked) = &report.asked {
+            lines.push(("Asked", asker(asked)));
+        }
+        for (place, finding) in report.findings.iter().take(MOST).enumerate() {
+            match place {
+                0 => lines.push(("Why", finding.evidence.clone())),
+                _ => lines.push(("Also", format!("{}: {}", finding.cause.title(), finding.evidence))),
+            }
+        }
+        for growing in report.growth.iter().take(MOST) {
+            // A finding may have said so already.
+            if !lines.iter().any(|(_, text)| text.contains(&growing.text)) {
+                lines.push(("Grows", growing.text.clone()));
+            }
+        }
+        let remedies = report.remedies.iter().take(MOST);
+        lines.extend(remedies.map(|remedy| ("Try", format!("{} ({})", remedy.text, remedy.check.word()))));
+        let title = match (report.is_oom(), report.state) {
+            (true, _) => "GPU out of memory",
+            (false, Fate::Alive) => "Running: nothing was refused for want of memory",
+            (false, Fate::Ended) => "Ended in order: nothing was refused for want of memory",
+            (false, Fate::Killed) => "Killed or crashed: nothing was refused for want of memory",
+            (false, Fate::Unknown) => "Nothing was refused for want of memory",
         };
-        let asker = [oom.op.as_str(), oom.python.as_str()].into_iter().filter(|text| !text.is_empty());
-        let asker: Vec<_> = asker.collect();
+        let step = if report.step > 0 { format!(", step {}", count(report.step)) } else { String::new() };
         Self {
-            alarm: true,
-            title: "GPU out of memory".into(),
-            cause: format!("{:?}", oom.cause),
-            lines: vec![("Asked", format!("{}  {}", gib(oom.asked), asker.join("  ")))],
+            alarm: run.oom_count() > 0,
+            title: format!("{title}{step}"),
+            cause: report.verdict().map_or("", |finding| finding.cause.title()),
+            lines,
+            parts: report.driver.parts.iter().map(|(part, bytes)| (part.word(), *part, *bytes)).collect(),
         }
     }
+}
+
+fn asker(asked: &Asked) -> String {
+    let mut parts = vec![size(asked.bytes)];
+    if !asked.op.is_empty() {
+        parts.push(asked.op.clone());
+    } else if !asked.library.is_empty() {
+        parts.push(asked.library.clone());
+    }
+    if !asked.python.is_empty() {
+        parts.push(base_name(&asked.python).to_owned());
+    }
+    if !asked.function.is_empty() && asked.function != "<module>" {
+        parts.push(format!("in {}", asked.function));
+    }
+    if asked.times > 1 {
+        parts.push(format!("({} times)", count(asked.times)));
+    }
+    parts.join("  ")
 }

@@ -1,7 +1,8 @@
 // Flame graph of the live set, widest first: Python frames from the outside in, then the operation; native frames
 // where neither is known. The tree is built once; a moment only changes the widths.
 
-const FRAME = 21;
+/** Height of a frame: taller when there are few. */
+const FRAME_LEAST = 21, FRAME_MOST = 32;
 
 function makeFlame(page) {
   const on = surface("flame", 304);
@@ -25,7 +26,7 @@ function makeFlame(page) {
     }
     return at;
   });
-  let root = 0, boxes = [], under = -1, focused = -1, depths = 1;
+  let frameHeight = FRAME_LEAST, root = 0, boxes = [], under = -1, focused = -1, depths = 1;
 
   self.resize = () => {
     on.fit();
@@ -88,7 +89,9 @@ function makeFlame(page) {
     if (!nodes[root].bytes) root = 0;
     on.fit(on.height); // the width may have changed
     place();
-    const wanted = Math.min(560, Math.max(innerWidth < 700 ? 170 : 304, depths * FRAME + 2));
+    const room = innerWidth < 700 ? 170 : 304;
+    frameHeight = Math.max(FRAME_LEAST, Math.min(FRAME_MOST, Math.floor(room / depths)));
+    const wanted = Math.min(560, Math.max(room, depths * frameHeight + 2));
     if (wanted !== on.height) {
       on.fit(wanted);
       place();
@@ -102,18 +105,18 @@ function makeFlame(page) {
       pen.fillText("Nothing is live here.", 4, 20);
     }
     for (const box of boxes) {
-      const y = box.depth * FRAME;
+      const y = box.depth * frameHeight;
       pen.globalAlpha = box.above ? 0.55 : 1;
       pen.fillStyle = tone(box.at);
-      pen.fillRect(box.x, y, Math.max(0.6, box.w - 1), FRAME - 1);
+      pen.fillRect(box.x, y, Math.max(0.6, box.w - 1), frameHeight - 1);
       if (box.at === under || box.at === focused) {
         pen.strokeStyle = page.ink.cursor;
         pen.lineWidth = 2;
-        pen.strokeRect(box.x + 1, y + 1, Math.max(1, box.w - 3), FRAME - 3);
+        pen.strokeRect(box.x + 1, y + 1, Math.max(1, box.w - 3), frameHeight - 3);
       }
       pen.fillStyle = page.ink.flameText;
       const text = fitted(pen, box.w > 120 ? `${label(box.at)}  ${bytesText(nodes[box.at].bytes)}` : label(box.at), box.w - 10);
-      if (text) pen.fillText(text, box.x + 5, y + FRAME / 2);
+      if (text) pen.fillText(text, box.x + 5, y + frameHeight / 2);
       pen.globalAlpha = 1;
     }
     on.canvas.setAttribute("aria-label", `Flame graph of ${bytesText(nodes[0].bytes)}, ${boxes.length} frames`);
@@ -129,7 +132,7 @@ function makeFlame(page) {
 
   const boxUnder = (event) => {
     const { x, y } = on.at(event);
-    const depth = Math.floor(y / FRAME);
+    const depth = Math.floor(y / frameHeight);
     return boxes.find((box) => box.depth === depth && x >= box.x && x < box.x + box.w);
   };
   const look = (at) => {

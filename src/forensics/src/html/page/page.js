@@ -62,6 +62,7 @@ function regroup() {
   page.physical = page.device !== HOST && holders.some((holder) => holder.device === page.device && holder.kind === "physical")
     ? new Levels(journal, Uint8Array.from(holders, (holder) => (physical(holder) ? 0 : HIDDEN)), 1) : null;
   page.levels = new Levels(journal, page.groupOf, Math.max(1, page.groups.length));
+  page.order = steadiest(page.levels);
   page.groupingName = GROUPINGS.find(([key]) => key === page.grouping)[1];
   page.focus = null;
   const mine = (mark) => mark.device === page.device || mark.device === HOST;
@@ -79,6 +80,19 @@ function regroup() {
   page.parts.flame.choose();
   tiles();
   repaintAll();
+}
+
+/** The groups in the order in which they are stacked: what hardly changes lies at the bottom. */
+function steadiest(levels) {
+  const { count } = page.journal;
+  const least = new Array(levels.groups).fill(Infinity), most = new Array(levels.groups).fill(1);
+  for (let n = 20; n <= 100; n++) {
+    levels.sumsAt(Math.floor((count * n) / 100)).forEach((bytes, group) => {
+      least[group] = Math.min(least[group], bytes);
+      most[group] = Math.max(most[group], bytes);
+    });
+  }
+  return least.map((_, group) => group).sort((a, b) => least[b] / most[b] - least[a] / most[a] || a - b);
 }
 
 let peakLive = null;
@@ -235,7 +249,21 @@ function verdict() {
   card.classList.toggle("alarm", said.alarm);
   const lines = said.lines.map(([name, text]) => make("div", { class: "said" }, make("dt", {}, name), make("dd", {}, text)));
   card.replaceChildren(make("p", { class: "headline" }, make("strong", {}, said.title), said.cause ? make("span", { class: "cause" }, said.cause) : ""),
-    make("dl", {}, ...lines));
+    make("dl", {}, ...lines), ...deviceBar(said.parts));
+}
+
+/** The device's memory at the verdict's moment; the parts add up to the device. */
+function deviceBar(parts) {
+  const all = parts.reduce((sum, [, , bytes]) => sum + bytes, 0);
+  if (!all) return [];
+  const bar = make("div", { class: "device-bar", role: "img", "aria-label": parts.map(([what, , bytes]) => `${what} ${bytesText(bytes)}`).join(", ") });
+  const key = make("ul", { class: "device-key" });
+  parts.forEach(([what, part, bytes]) => {
+    if (!bytes) return;
+    bar.append(make("i", { class: `part-${part}`, style: `flex-grow:${bytes / all}`, title: `${what} ${bytesText(bytes)}` }));
+    key.append(make("li", {}, make("i", { class: `part-${part}` }), what, make("b", {}, bytesText(bytes)), make("small", {}, `${((100 * bytes) / all).toFixed(1)} %`)));
+  });
+  return [bar, key];
 }
 
 function evidence() {
@@ -245,7 +273,7 @@ function evidence() {
   const parts = [
     `${countText(counters.events)} events recorded, ${countText(lost)} lost, ${countText(facts.missed)} missing on the way`,
     facts.older ? `${countText(facts.older)} older events are shown as a curve only` : `all ${countText(count)} that change something are on this page`,
-    facts.clean_exit ? "the process exited in order" : "the process did not exit in order, or still runs",
+    { alive: "the process runs", ended: "the process exited in order", killed: "the process was killed or crashed" }[facts.state] ?? "how the process is cannot be told from here",
   ];
   if (facts.turned_off) parts.push(`weir turned itself off: ${facts.turned_off}`);
   byId("evidence").textContent = parts.join(" · ");

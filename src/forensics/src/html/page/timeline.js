@@ -54,7 +54,7 @@ function makeTimeline(page) {
     for (let x = 0; x < width; x++) values.set(levels.sumsAt(columns[x]), x * groups);
     const scale = height / most;
     const low = new Float32Array(width), high = new Float32Array(width);
-    for (let group = 0; group < groups; group++) {
+    for (const group of page.order) {
       let any = false;
       for (let x = 0; x < width; x++) {
         low[x] = high[x];
