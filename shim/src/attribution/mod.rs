@@ -91,15 +91,10 @@ fn due(what: What) -> bool {
 
 #[inline]
 fn sampled(bytes: u64) -> bool {
-    LEFT.try_with(|left| match left.get().checked_sub(bytes) {
-        Some(rest) => {
-            left.set(rest);
-            false
-        }
-        None => {
-            left.set(SAMPLE);
-            true
-        }
+    LEFT.try_with(|left| {
+        let rest = left.get().checked_sub(bytes);
+        left.set(rest.unwrap_or(SAMPLE));
+        rest.is_none()
     })
     .unwrap_or(false)
 }
