@@ -75,7 +75,10 @@ const LIBRARIES: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python
 
 /// The sort of a file, by its name.
 pub(crate) fn sort_of(file: &str) -> Sort {
-    if !LIBRARIES.iter().any(|folder| file.contains(folder)) {
+    if file.contains(super::origin::GENERATED) {
+        // Where it comes from is not known, and the file will be gone.
+        Sort::Machinery
+    } else if !LIBRARIES.iter().any(|folder| file.contains(folder)) {
         Sort::Own
     } else if MACHINERY.iter().any(|folder| file.contains(folder)) {
         Sort::Machinery

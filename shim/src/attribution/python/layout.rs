@@ -1,7 +1,7 @@
 //! Where CPython keeps a thread's frames and what they run, release by release.
 //!
 //! The numbers are offsets in bytes, read off the public and internal headers of each release
-//! (tests/attribution/layouts compiles them anew and compares). CPython 3.13 publishes its own at the beginning of
+//! (tests/attribution/run compares with what each interpreter itself says). CPython 3.13 publishes its own at the beginning of
 //! `_PyRuntime`; they are taken from there. Releases not listed get no Python lines.
 
 use crate::attribution::memory::{Careful, Memory};
@@ -41,6 +41,8 @@ pub(crate) struct Layout {
     pub(crate) frame_at: usize,
     /// What that means.
     pub(crate) at: At,
+    /// In a frame: the function that runs (3.11 and later).
+    pub(crate) frame_function: Option<usize>,
     /// In a code object: the file's name.
     pub(crate) code_file: usize,
     /// In a code object: the function's name.
@@ -68,6 +70,7 @@ const OLD: Layout = Layout {
     frame_code: 32,
     frame_at: 104,
     at: At::Index(1),
+    frame_function: None,
     code_file: 104,
     code_name: 112,
     code_first_line: 40,
@@ -83,6 +86,7 @@ const V3_11: Layout = Layout {
     frame_code: 32,
     frame_at: 56,
     at: At::Pointer(184),
+    frame_function: Some(0),
     code_file: 112,
     code_name: 128,
     code_first_line: 72,
@@ -96,6 +100,7 @@ const V3_12: Layout = Layout {
     frame_previous: 8,
     frame_code: 0,
     at: At::Pointer(192),
+    frame_function: Some(16),
     code_first_line: 68,
     text_headers: (40, 56),
     ..V3_11
@@ -118,7 +123,7 @@ mod published {
     pub(super) const CODE_TABLE: usize = 304;
     pub(super) const CODE_FIRST_LINE: usize = 312;
     pub(super) const CODE_START: usize = 344;
-    pub(super) const TEXT_HEADER: usize = 536;
+    pub(super) const TEXT_HEADER: usize = 560;
 }
 
 /// The layout of Python 3.`minor`; `runtime` is the address of `_PyRuntime`.
@@ -143,12 +148,14 @@ fn from_runtime(runtime: usize) -> Option<Layout> {
         frame_code: offset(published::FRAME_CODE)?,
         frame_at: offset(published::FRAME_AT)?,
         at: At::Pointer(offset(published::CODE_START)?),
+        // Not published, and the same in all of 3.13.
+        frame_function: Some(16),
         code_file: offset(published::CODE_FILE)?,
         code_name: offset(published::CODE_NAME)?,
         code_first_line: offset(published::CODE_FIRST_LINE)?,
         code_table: offset(published::CODE_TABLE)?,
         table: Table::Locations,
-        // What is published is the size of the ASCII header.
+        // What is published is the size of the ASCII header; the other has two words more.
         text_headers: (offset(published::TEXT_HEADER)?, offset(published::TEXT_HEADER)? + 16),
     })
 }
@@ -168,6 +175,7 @@ impl Layout {
                 "frame_previous" => Some(&mut self.frame_previous),
                 "frame_code" => Some(&mut self.frame_code),
                 "frame_at" => Some(&mut self.frame_at),
+                "frame_function" => self.frame_function.as_mut(),
                 "code_start" => start,
                 "code_file" => Some(&mut self.code_file),
                 "code_name" => Some(&mut self.code_name),

@@ -8,6 +8,7 @@
 mod chain;
 mod layout;
 mod lines;
+mod origin;
 mod text;
 
 use super::cache::{Cache, mix};
@@ -16,7 +17,7 @@ use crate::linker;
 use chain::{Frames, choose};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use layout::{At, Layout, OBJECT_TYPE};
+use layout::{At, BYTES_DATA, Layout, OBJECT_SIZE, OBJECT_TYPE};
 use weir_journal::{Journal, PYTHON_DEPTH};
 
 /// The interpreter of this process.
@@ -47,8 +48,10 @@ pub(crate) struct Frame {
     code: usize,
     /// What the frame says: a number of units, or an address.
     at: usize,
-    /// First line and table of the code object: another one at the same address is told by these.
+    /// What tells the code object from another one that was at the same address before.
     stamp: u64,
+    /// The frame itself; valid while the thread is in it.
+    address: usize,
 }
 
 /// Looks for an interpreter in this process; to be called when CUDA is initialised. Takes the loader's lock.
@@ -182,9 +185,8 @@ impl Python {
                     At::Index(_) => memory.int(at)? as usize,
                     At::Pointer(_) => memory.word(at)?,
                 };
-                let table = memory.word(code.checked_add(layout.code_table)?)? as u64;
-                let stamp = table << 20 ^ memory.int(code.checked_add(layout.code_first_line)?)? as u64;
-                if !to.add(Frame { code, at, stamp }) {
+                let stamp = self.stamp(memory, code)?;
+                if !to.add(Frame { code, at, stamp, address: frame }) {
                     return Some(count);
                 }
                 count += 1;
@@ -195,13 +197,33 @@ impl Python {
         None
     }
 
+    /// Code comes and goes, and new code may be where old code was, with all that belongs to it: so the beginning of
+    /// its table of lines and the end of its file's name count, not only where they are.
+    #[inline(always)]
+    fn stamp(&self, memory: &impl Memory, code: usize) -> Option<u64> {
+        let layout = &self.layout;
+        let first = memory.int(code.checked_add(layout.code_first_line)?)? as u64;
+        let table = memory.word(code.checked_add(layout.code_table)?)?;
+        let file = memory.word(code.checked_add(layout.code_file)?)?;
+        let size = memory.word(table.checked_add(OBJECT_SIZE)?)?;
+        let length = memory.word(file.checked_add(OBJECT_SIZE)?)?;
+        let beginning = memory.word(table.checked_add(BYTES_DATA)?)?;
+        let beginning = if size < 8 { beginning & ((1 << (size * 8)) - 1) } else { beginning };
+        let end = match length {
+            8..4096 => memory.word(file.checked_add(layout.text_headers.0 + length - 8)?)?,
+            _ => 0,
+        };
+        let name = mix(file as u64 ^ (length as u64) << 48, end as u64);
+        Some(mix(name ^ table as u64 ^ first << 48, beginning as u64 ^ (size as u64) << 40))
+    }
+
     /// Whether a frame's code object has what a code object has. Reads through the kernel.
     fn is_sound(&self, frame: &Frame) -> bool {
         self.place_of(frame).is_some()
     }
 
     /// File, function and line of a frame. Reads through the kernel.
-    fn place_of(&self, frame: &Frame) -> Option<(text::Text, text::Text, u32)> {
+    fn place_of(&self, frame: &Frame) -> Option<Place> {
         let layout = &self.layout;
         let part = |offset: usize| Careful.word(frame.code.checked_add(offset)?);
         let text = |object| text::read(object, self.types.text, layout.text_headers);
@@ -228,11 +250,13 @@ impl Python {
         for (frame, slot) in frames.iter().zip(&mut lines) {
             let hash = mix(mix(frame.code as u64, frame.at as u64), frame.stamp);
             *slot = LINES.get(hash).unwrap_or_else(|| {
-                let Some((file, function, line)) = self.place_of(frame) else {
+                let Some(place) = self.place_of(frame).filter(|place| !NO_FILES.contains(&place.0.as_str())) else {
                     return 0;
                 };
-                let id = journal.line(file.as_str(), function.as_str(), line);
-                let value = if id == 0 { 0 } else { chain::tagged(id, file.as_str()) };
+                let place = self.behind(&place, frames.iter().skip(count)).unwrap_or(place);
+                let (file, function, line) = (place.0.as_str(), place.1.as_str(), place.2);
+                let id = journal.line(file, function, line);
+                let value = if id == 0 { 0 } else { chain::tagged(id, file) };
                 if value != 0 {
                     LINES.put(hash, value);
                 }
@@ -244,8 +268,28 @@ impl Python {
         let chosen = choose(lines.get(..count).unwrap_or_default(), &mut chosen);
         journal.python(chosen)
     }
+
+    /// The user's place behind one in generated code: the function that runs there knows it, or one around it.
+    fn behind<'a>(&self, place: &Place, around: impl Iterator<Item = &'a Frame>) -> Option<Place> {
+        let function = self.layout.frame_function?;
+        if !place.0.as_str().contains(origin::GENERATED) {
+            return None;
+        }
+        let texts = origin::Texts { kind: self.types.text, headers: self.layout.text_headers };
+        around
+            .take(AROUND)
+            .find_map(|frame| origin::of(Careful.word(frame.address.checked_add(function)?)?, place.2, texts))
+    }
 }
 
+/// Where the interpreter's own code (of 3.12 and 3.13) claims to be from.
+const NO_FILES: [&str; 2] = ["<shim>", "__init__"];
+
+/// File, function and line.
+type Place = (text::Text, text::Text, u32);
+
+/// How many frames out the function is that knows where generated code comes from: loops and branches are functions.
+const AROUND: usize = 24;
 /// More frames than any sane recursion limit.
 const DEEPEST: usize = 100_000;
 /// More lines than any file has.
