@@ -183,6 +183,9 @@ fn bar(page: &mut Page, report: &Report) {
         let line = format!("  {} {:<24} {:>11} {share:>5.1} %   {note}", part.mark(), part.word(), size(*bytes));
         page.line(&cut(&line, page.look.width));
     }
+    if view.spilled > 0 {
+        page.line(&format!("  spilled to the host        {:>11}           beside the device", size(view.spilled)));
+    }
     let mut facts = Vec::new();
     if report.cap > 0 {
         let blamed = report.findings.first().is_some_and(|finding| finding.cause == crate::verdict::Cause::Cap);

@@ -1,6 +1,7 @@
 //! Two views of one device that add up: the driver's (what the device's bytes are taken by) and TensorFlow's (what its
 //! allocator reserved against what its tensors use).
 
+use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Situation};
 
 use crate::survey::Survey;
@@ -58,6 +59,8 @@ pub struct DriverView {
     pub parts: Vec<(Part, u64)>,
     /// Whether the driver was asked how much is free: else others' memory counts as free.
     pub measured: bool,
+    /// Memory of the job that lies on the host because the cap was reached; no part of the device.
+    pub spilled: u64,
 }
 
 impl DriverView {
@@ -70,7 +73,10 @@ impl DriverView {
 /// What the driver sees, at the survey's moment.
 pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situation) -> DriverView {
     let of = |class| survey.of_class(device, class);
-    let (blocks, handles) = (of(Class::Block), of(Class::Handle));
+    let handles = of(Class::Handle);
+    // The pool's handles on the host are there for blocks that did not fit under the cap.
+    let spilled = survey.of_class(HOST_DEVICE, Class::Handle).min(of(Class::Block));
+    let blocks = of(Class::Block) - spilled;
     let straight = of(Class::Device) + of(Class::Managed) + of(Class::Array) + of(Class::Other);
     let total = if situation.device_total > 0 { situation.device_total } else { total };
     let measured = situation.device_total > 0;
@@ -110,7 +116,7 @@ pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situatio
     ];
     let sum: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
     parts.retain(|(part, bytes)| *bytes > 0 || matches!(part, Part::Live | Part::Free));
-    DriverView { total: total.max(sum), parts, measured }
+    DriverView { total: total.max(sum), parts, measured, spilled }
 }
 
 /// What TensorFlow's own allocator reserved against what its tensors use.

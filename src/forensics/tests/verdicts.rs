@@ -11,6 +11,7 @@ use weir_forensics::text::{Look, screen};
 use weir_forensics::verdict::Cause;
 use weir_forensics::views::Part;
 use weir_forensics::{Fate, Run};
+use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Attribution, Class, Situation};
 
 fn job(scratch: &Scratch) -> Job {
@@ -372,6 +373,23 @@ fn a_living_job_that_grows_has_a_forecast() {
     // 40 GiB, less 1 GiB of weights and 100 times 100 MiB, by 100 MiB a step.
     let left = report.growth[0].until_full.unwrap();
     assert!((left - 299.0).abs() < 6.0, "{left}");
+}
+
+#[test]
+fn what_is_spilled_is_no_part_of_the_device() {
+    let scratch = Scratch::new("spilled");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    job.alloc_as(Class::Handle, 0, Attribution::default(), 8 * GIB);
+    job.alloc_as(Class::Handle, HOST_DEVICE, Attribution::default(), 4 * GIB);
+    for _ in 0..12 {
+        job.alloc(job.who("model/conv/Conv2D", 20), GIB);
+    }
+    job.refused(job.who("model/dense/MatMul", 21), GIB, &capped(8 * GIB, 8 * GIB, 32 * GIB));
+    let report = report(job, End::Exit);
+    assert_eq!((report.driver.spilled, report.driver.of(Part::Live)), (4 * GIB, 8 * GIB));
+    assert_eq!((report.driver.of(Part::Others), report.driver.of(Part::Free)), (0, 32 * GIB));
+    assert_eq!(report.holders[0].bytes, 12 * GIB, "the holder has all of it");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
