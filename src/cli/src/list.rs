@@ -2,6 +2,7 @@
 
 use crate::screen::{self, Place};
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_forensics::{Fate, Run, names, runs, words};
@@ -45,7 +46,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     } else if rows.is_empty() {
         println!("no runs in {}; start a job with: weir run -- COMMAND", dir.display());
     } else {
-        print!("{}", table(&rows, screen::width()));
+        print!("{}", table(&rows, if std::io::stdout().is_terminal() { screen::width() } else { 500 }));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -88,8 +89,8 @@ fn table(rows: &[Value], width: usize) -> String {
     let bytes = |row: &Value, key: &str| row[key].as_u64().filter(|bytes| *bytes > 0).map_or("-".into(), words::size);
     let longest = rows.iter().map(|row| text(row, "run").chars().count()).max().unwrap_or(0).clamp(8, 24);
     let mut out =
-        format!("{:<longest$}  {:<19}  {:<10} {:>10} {:>10}  COMMAND\n", "RUN", "STARTED", "STATE", "PEAK", "CAP");
-    let room = width.saturating_sub(longest + 2 + 19 + 2 + 10 + 1 + 10 + 1 + 10 + 2).max(12);
+        format!("{:<longest$}  {:<11}  {:<10} {:>10} {:>10}  COMMAND\n", "RUN", "STARTED", "STATE", "PEAK", "CAP");
+    let room = width.saturating_sub(longest + 2 + 11 + 2 + 10 + 1 + 10 + 1 + 10 + 2).max(12);
     for row in rows {
         let state = match row["oom"].as_u64() {
             Some(1..) if row["state"] == Fate::Alive.word() => "alive, OOM".into(),
@@ -100,9 +101,9 @@ fn table(rows: &[Value], width: usize) -> String {
         let what: String = what.chars().take(room).collect();
         let _ = writeln!(
             out,
-            "{:<longest$}  {:<19}  {state:<10} {:>10} {:>10}  {what}",
+            "{:<longest$}  {:<11}  {state:<10} {:>10} {:>10}  {what}",
             names::tail(&text(row, "run"), longest),
-            text(row, "started"),
+            text(row, "started").get(5..16).unwrap_or_default(),
             bytes(row, "peak_at_most"),
             bytes(row, "cap"),
         );
