@@ -336,12 +336,12 @@ impl<'run> Pass<'run> {
         }
         let bucket = ((event.seq - self.first) * BUCKETS as u64 / (survey.at + 1 - self.first)) as usize;
         if bucket > self.bucket {
+            self.mark.seconds = self.run.seconds(survey.time);
             self.bucket = bucket.min(BUCKETS - 1);
             while survey.marks.len() < self.bucket {
                 survey.marks.push(self.mark);
             }
         }
-        self.mark.seconds = self.run.seconds(event.time);
         survey.time = survey.time.max(event.time);
         if event.seq == survey.at {
             survey.event = Some(*event);
@@ -456,6 +456,7 @@ impl<'run> Pass<'run> {
                 owner.blocks = owner.blocks.wrapping_add(1);
             }
         }
+        self.mark.seconds = self.run.seconds(self.survey.time);
         let survey = &mut self.survey;
         survey.marks.resize(BUCKETS, self.mark);
         self.step_ticks.sort_unstable();

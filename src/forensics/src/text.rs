@@ -195,10 +195,10 @@ fn bar(page: &mut Page, report: &Report) {
     if report.peak > 0 {
         facts.push(format!("Peak {} at {}", size(report.peak), page.time(report.peak_ns)));
     }
-    if report.host.resident > 0 {
-        facts.push(format!("Host {} resident, {} pinned", size(report.host.resident), size(report.host.pinned)));
-    }
     page.line(&facts.join("   "));
+    if report.host.resident > 0 {
+        page.line(&format!("Host {} resident, {} pinned", size(report.host.resident), size(report.host.pinned)));
+    }
     if let Some(view) = report.tensors.filter(|view| view.own_allocator) {
         page.line(&format!(
             "TensorFlow reserved {}, its {} tensors use {}, idle {}",
@@ -322,8 +322,7 @@ fn evidence(page: &mut Page, report: &Report) {
     let mut text = String::new();
     let _ = write!(text, "{label}{}", facts.join(", "));
     page.paragraph("Log", text.strip_prefix("Log ").unwrap_or(&text));
-    let run = &report.run;
-    page.line(&format!("More    weir report --html report.html {run} · weir export {run} · weir replay {run}"));
+    page.paragraph("More", &format!("weir report --html FILE, weir export, weir replay; this run is {}", report.run));
 }
 
 fn cut(line: &str, width: usize) -> String {
