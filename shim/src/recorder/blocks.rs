@@ -3,7 +3,7 @@
 use super::{Recorder, device, on, open, shortage};
 use crate::attribution::{self, What};
 use weir_cuda::CUresult;
-use weir_journal::{Class, Event, Granted, Intent, Kind, STREAM_UNKNOWN, Ticket};
+use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN, Ticket};
 use weir_pool::{Allocation, Request};
 
 impl Recorder {
@@ -75,15 +75,10 @@ impl Growth {
 pub(crate) fn free<E>(addr: u64, stream: Option<u64>, free: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
     let Some(recorder) = open() else { return free().map(drop) };
     let number = recorder.stream(stream);
-    let Some(entry) = recorder.journal.free(addr, Class::Block, number) else {
+    if recorder.journal.free(addr, Class::Block, number).is_none() {
         return unknown(recorder, addr, number, free);
-    };
-    let given = free()?;
-    if stream.is_none() {
-        let event = Event::new(Kind::FreeDeferred, Class::Block, entry.device);
-        recorder.journal.record(Event { address: addr, given, ..event });
     }
-    Ok(())
+    free().map(drop)
 }
 
 /// A free of what the live table does not know: it was full, or the pointer is wrong.

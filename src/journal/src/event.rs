@@ -63,7 +63,7 @@ pub enum Kind {
     Step = 26,
     /// A clean exit.
     Exit = 27,
-    /// A free was asked for and is deferred until the device is known to be idle.
+    /// Not written any more: a free of a block without a stream is deferred until the device is known to be idle.
     FreeDeferred = 28,
 }
 
