@@ -2,7 +2,7 @@
 device holds next to nothing."""
 # gpu: 1GiB
 # host: 2GiB more than the process starts with
-# verdict: host-memory
+# verdict: host_memory
 import resource
 
 import numpy

@@ -1,6 +1,6 @@
 """A small job on a device that another job has nearly filled."""
 # gpu: 1GiB
-# beside: VGPU_SHARED, a job that holds 700 MiB
+# beside: neighbour_of.py
 # verdict: neighbour
 import tensorflow as tf
 
