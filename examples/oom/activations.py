@@ -20,5 +20,5 @@ def train_step(batch):
 
 
 for step in range(3):
-    train_step(tf.zeros((4096, 512)))
+    train_step(tf.zeros((6144, 512)))
 print("three steps done")

@@ -28,6 +28,6 @@ def apply():
 
 for step in range(3):
     for part in range(8):
-        add_part(tf.zeros((512, 512)))
+        add_part(tf.zeros((768, 512)))
     apply()
 print("three steps done")

@@ -4,11 +4,11 @@
 import numpy
 import tensorflow as tf
 
-table = numpy.random.default_rng(1).random((64, 1024))
+table = numpy.random.default_rng(1).random((64, 768))
 features = tf.constant(table)
-weights = tf.constant(numpy.zeros((1024, 16384)))
+weights = tf.constant(numpy.zeros((768, 16384)))
 layers = []
-for layer in range(12):
+for layer in range(10):
     layers.append(tf.matmul(features, weights) + layer)  # <- culprit
     features = tf.concat([features, features], 0) if layer < 4 else features
-print("twelve layers of", layers[0].dtype.name)
+print("ten layers of", layers[0].dtype.name)

@@ -4,11 +4,11 @@
 import numpy
 import tensorflow as tf
 
-table = numpy.random.default_rng(1).random((64, 1024), numpy.float32)
+table = numpy.random.default_rng(1).random((64, 768), numpy.float32)
 features = tf.constant(table)
-weights = tf.constant(numpy.zeros((1024, 16384), numpy.float32))
+weights = tf.constant(numpy.zeros((768, 16384), numpy.float32))
 layers = []
-for layer in range(12):
+for layer in range(10):
     layers.append(tf.matmul(features, weights) + layer)
     features = tf.concat([features, features], 0) if layer < 4 else features
-print("twelve layers of", layers[0].dtype.name)
+print("ten layers of", layers[0].dtype.name)

@@ -10,18 +10,13 @@ import tensorflow as tf
 random.seed(7)
 MIB = 1 << 18  # floats
 
-
-def block(mebibytes):
-    return tf.zeros((int(mebibytes * MIB),))
-
-
 alive = []
 try:
     while True:
-        alive.append(block(random.choice([3, 5, 7, 9, 11])))
+        alive.append(tf.zeros((random.choice([3, 5, 7, 9, 11]) * MIB,)))
 except tf.errors.ResourceExhaustedError:
     pass
 # Every second one goes: half of the memory is free now, in holes of a few MiB.
 alive = alive[::2]
-large = block(64)  # <- culprit
+large = tf.zeros((64 * MIB,))  # <- culprit
 print("a block of 64 MiB found its place")

@@ -1,6 +1,7 @@
-"""The same requests with weir's pool behind each tensor: pages of free holes are moved to where they are needed."""
+"""The same requests with weir's pool behind each tensor, in handles of 2 MiB: the free parts of holes are moved to where they
+are needed."""
 # gpu: 1GiB
-# env: WEIR_TF_ALLOCATOR=pool
+# env: WEIR_TF_ALLOCATOR=pool WEIR_POOL=handle=2MiB
 # cures: variable_shapes
 import random
 
@@ -9,17 +10,12 @@ import tensorflow as tf
 random.seed(7)
 MIB = 1 << 18  # floats
 
-
-def block(mebibytes):
-    return tf.zeros((int(mebibytes * MIB),))
-
-
 alive = []
 try:
     while True:
-        alive.append(block(random.choice([3, 5, 7, 9, 11])))
+        alive.append(tf.zeros((random.choice([3, 5, 7, 9, 11]) * MIB,)))
 except tf.errors.ResourceExhaustedError:
     pass
 alive = alive[::2]
-large = block(64)
+large = tf.zeros((64 * MIB,))
 print("a block of 64 MiB found its place")

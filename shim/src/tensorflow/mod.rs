@@ -18,6 +18,7 @@ mod step;
 
 use crate::attribution::cache::{Cache, mix, mix_text};
 use crate::job;
+use crate::surroundings::Errno;
 use annotation::Annotation;
 use weir_journal::{Journal, Op};
 
@@ -30,6 +31,7 @@ const ASYNC: &core::ffi::CStr = c"cuda_malloc_async";
 
 /// At each initialisation of the driver: TensorFlow may have been loaded since, and is about to choose its allocator.
 pub(crate) fn begin() {
+    let _kept = Errno::keep();
     let Some(loaded) = loaded::find() else {
         return;
     };

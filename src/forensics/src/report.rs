@@ -280,6 +280,10 @@ impl<'run> Gathered<'run> {
             resident: now.resident.max(last.resident),
             host_total: host_total(self.run),
             host_grows: self.host_trend().is_some_and(|trend| trend.grows()),
+            host_grown: {
+                let first = self.survey.marks.iter().find(|mark| mark.resident > 0);
+                last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident))
+            },
             fate: Some(self.run.fate()),
             spills: self.survey.kinds[Kind::Spill as usize],
         }

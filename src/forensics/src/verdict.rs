@@ -108,6 +108,8 @@ pub struct Facts {
     pub host_total: u64,
     /// Whether resident memory grew steadily.
     pub host_grows: bool,
+    /// By how much since the run began.
+    pub host_grown: u64,
     /// How the process ended.
     pub fate: Option<Fate>,
     /// Times that memory moved to the host because the cap was reached.
@@ -130,6 +132,9 @@ impl Facts {
         self.free.map_or(0, |free| self.asked.saturating_sub(free))
     }
 }
+
+/// Growth of resident memory that is worth a word when nothing was refused.
+const MUCH_HOST: u64 = 1 << 30;
 
 /// Every cause that the facts allow, the strongest first. Empty if nothing went wrong.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
@@ -190,6 +195,11 @@ fn host(facts: &Facts) -> Option<Finding> {
             "killed while most of the host's memory was resident",
             evidence,
         ));
+    }
+    if !facts.refused && facts.host_grows && facts.host_grown >= MUCH_HOST && facts.host_grown >= facts.resident / 2 {
+        let evidence = format!("{} resident, {} more than at the start", size(facts.resident), size(facts.host_grown));
+        let rule = "resident memory rises steadily, by a gibibyte and half of all or more";
+        return Some(finding(Cause::HostMemory, 60, rule, evidence));
     }
     None
 }

@@ -373,6 +373,9 @@ impl Journal {
                 human(now.pool_largest)
             ),
             Cause::Deferred => format!("{} freed memory may still be in use by the device", human(now.pool_deferred)),
+            Cause::Device if report.asked > now.device_total => {
+                format!("the request is larger than the device, which has {}", human(now.device_total))
+            }
             Cause::Device => {
                 format!("the device is full: {} of {} free", human(now.device_free), human(now.device_total))
             }
