@@ -32,7 +32,7 @@ pub(crate) fn hit(ordinal: i32, request: &Request, allocation: &Allocation) {
         let wanted = recorder.wanted(ordinal, request, What::Hit(request.bytes));
         let number = recorder.journal.pool_hit(&wanted, granted(allocation));
         // A job in its stride calls the driver no more; its host memory is looked at all the same.
-        if number.is_multiple_of(256) {
+        if number.is_multiple_of(8) {
             recorder.journal.sample_host(super::SAMPLE_MS);
         }
     }

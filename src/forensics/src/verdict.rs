@@ -210,7 +210,7 @@ fn fragmentation(facts: &Facts) -> Option<Finding> {
         return Some(finding(Cause::Fragmentation, 90, "the pool's free bytes suffice, no hole does", evidence));
     }
     let idle = facts.tf_reserved.saturating_sub(facts.tf_used);
-    if facts.by_op && idle >= facts.asked && idle > 0 {
+    if facts.class == Some(Class::Tensor) && facts.by_op && idle >= facts.asked && idle > 0 {
         let evidence = format!("{} free inside TensorFlow's regions, in no piece large enough", size(idle));
         let rule = "an operation was refused although its allocator has the bytes";
         return Some(finding(Cause::Fragmentation, 86, rule, evidence));

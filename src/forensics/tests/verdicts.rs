@@ -253,7 +253,7 @@ fn tensorflows_own_regions_are_in_pieces() {
         let by = job.who("model/conv/Conv2D", 20);
         job.alloc_at(Class::Tensor, 0, by, 512 * MIB, region + n * GIB);
     }
-    job.refused_as(Class::Device, job.who("model/big/MatMul", 44), 2 * GIB, &device(200 * MIB));
+    job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &device(200 * MIB));
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
     assert!(!causes(&report).contains(&Cause::Hoarding));
