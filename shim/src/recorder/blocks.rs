@@ -31,8 +31,9 @@ pub(crate) fn hit(ordinal: i32, request: &Request, allocation: &Allocation) {
     if let Some(recorder) = on() {
         let wanted = recorder.wanted(ordinal, request, What::Hit(request.bytes));
         let number = recorder.journal.pool_hit(&wanted, granted(allocation));
-        // A job in its stride calls the driver no more; its host memory is looked at all the same.
-        if number.is_multiple_of(8) {
+        // A job in its stride calls the driver no more; its host memory is looked at all the same. An odd number:
+        // where allocations and frees take turns, the numbers of allocations are all even or all odd.
+        if number.is_multiple_of(7) {
             recorder.journal.sample_host(super::SAMPLE_MS);
         }
     }
