@@ -111,7 +111,7 @@ fn open(path: &Path) -> io::Result<File> {
     if !meta.is_file() || meta.uid() != map::user() || meta.mode() & 0o022 != 0 {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a plain file of this user alone"));
     }
-    Ok(file)
+    Ok(map::closed_late(file))
 }
 
 /// Makes a complete file under a temporary name; it is locked on byte 0, so that nobody sweeps it away.
@@ -126,6 +126,7 @@ fn draft(place: &Place, members: usize) -> Result<(File, PathBuf), LedgerError> 
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .open(&path)
+        .map(map::closed_late)
         .map_err(system(&path, "create the file"))?;
     let fill = || -> io::Result<()> {
         map::try_lock(&file, 0, 1)?;
