@@ -4,14 +4,14 @@ use super::graph_memory;
 use crate::caps::{self, linear, measured};
 use crate::guard::Call;
 use crate::recorder::passed::{self, Wanted};
-use crate::recorder::{self, blocks};
+use crate::recorder::{self, blocks::Freeing};
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 use weir_ledger::Category;
-use weir_pool::Request;
+use weir_pool::{Freed, Request};
 
 pub(crate) type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 pub(crate) type AllocPitch =
@@ -40,7 +40,7 @@ fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
         return None;
     }
     let (served, context) = served::here()?;
-    let request = Request { bytes: bytes as u64, stream: None, context, mempool: served.plain, tag: 0 };
+    let request = Request { bytes: bytes as u64, stream: None, context, mempool: served.plain };
     served.allocate(&request)
 }
 
@@ -145,7 +145,7 @@ fn ordered(
         served::may_reach(lane.ordinal, served.ordinal);
     }
     let mempool = pooled.mempool(served)?;
-    served.allocate(&Request { bytes: bytes as u64, stream: Some(lane.id), context: lane.ctx, mempool, tag: 0 })
+    served.allocate(&Request { bytes: bytes as u64, stream: Some(lane.id), context: lane.ctx, mempool })
 }
 
 /// A stream-ordered allocation that the driver serves; a captured one is a node of a graph and takes nothing yet.
@@ -241,13 +241,9 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
             return judged;
         }
     }
-    match blocks::free(dptr, None, || served.pool.free(&served.driver, dptr).map(|freed| freed.given)) {
-        Ok(()) => {
-            pins::freed(served, dptr);
-            CUresult::CUDA_SUCCESS
-        }
-        Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
-    }
+    let record = Freeing::begin(None);
+    let freed = served.pool.free_noting(&served.driver, dptr, |freed| record.freed(served, dptr, freed.number));
+    given_back(served, dptr, &record, freed.is_ok())
 }
 
 /// `cuMemFreeAsync`: in the order of its stream.
@@ -271,12 +267,20 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
         return call.forward(|real| unsafe { real(dptr, stream) });
     };
     served::may_reach(lane.ordinal, served.ordinal);
-    let free = || served.pool.free_async(dptr, lane.id, lane.ctx).map(|freed| freed.given);
-    match blocks::free(dptr, Some(lane.id), free) {
-        Ok(()) => {
-            pins::freed(served, dptr);
-            CUresult::CUDA_SUCCESS
-        }
-        Err(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+    let record = Freeing::begin(Some(lane.id));
+    let note = |freed: &Freed| record.freed(served, dptr, freed.number);
+    let freed = served.pool.free_async_noting(dptr, lane.id, lane.ctx, note);
+    given_back(served, dptr, &record, freed.is_ok())
+}
+
+/// The pool has judged a free.
+#[inline]
+fn given_back(served: &'static Served, dptr: CUdeviceptr, record: &Freeing, known: bool) -> CUresult {
+    if known {
+        pins::freed(served, dptr);
+        CUresult::CUDA_SUCCESS
+    } else {
+        record.refused(dptr);
+        CUresult::CUDA_ERROR_INVALID_VALUE
     }
 }

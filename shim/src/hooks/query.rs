@@ -23,7 +23,7 @@ const FIRST_ID: u64 = 1 << 56;
 const NOWHERE: CUdeviceptr = 0;
 
 /// Bit of a block's word: synchronous memory operations were asked for.
-const SYNC_MEMOPS: u64 = 1 << 63;
+const SYNC_MEMOPS: u16 = 1;
 
 /// `cuMemGetInfo`: what the pool holds and the job does not is free.
 pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {

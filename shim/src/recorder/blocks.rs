@@ -2,9 +2,10 @@
 
 use super::{Recorder, device, on, open, shortage};
 use crate::attribution::{self, What};
+use crate::served::Served;
 use weir_cuda::CUresult;
 use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN, Ticket};
-use weir_pool::{Allocation, Request};
+use weir_pool::{Allocation, BlockInfo, Request};
 
 impl Recorder {
     #[inline]
@@ -27,10 +28,11 @@ fn granted(allocation: &Allocation) -> Granted {
 
 /// The pool had a block ready.
 #[inline]
-pub(crate) fn hit(ordinal: i32, request: &Request, allocation: &Allocation) {
+pub(crate) fn hit(served: &Served, request: &Request, allocation: &Allocation) {
     if let Some(recorder) = on() {
-        let wanted = recorder.wanted(ordinal, request, What::Hit(request.bytes));
-        let number = recorder.journal.pool_hit(&wanted, granted(allocation));
+        let wanted = recorder.wanted(served.ordinal, request, What::Hit(request.bytes));
+        let granted = granted(allocation);
+        let number = recorder.journal.block_taken(&served.numbering, allocation.number, &wanted, granted);
         // A job in its stride calls the driver no more; its host memory is looked at all the same. An odd number:
         // where allocations and frees take turns, the numbers of allocations are all even or all odd.
         if number.is_multiple_of(7) {
@@ -53,9 +55,9 @@ pub(crate) fn growing(ordinal: i32, request: &Request) -> Growth {
 
 impl Growth {
     /// It was served.
-    pub(crate) fn served(self, allocation: &Allocation) {
+    pub(crate) fn served(self, served: &Served, allocation: &Allocation) {
         if let Some((_, ticket)) = self.0 {
-            ticket.granted(granted(allocation));
+            ticket.granted_block(&served.numbering, allocation.number, granted(allocation));
         }
     }
 
@@ -70,33 +72,43 @@ impl Growth {
     }
 }
 
-/// A free of a block. It is recorded before the pool can hand the address out again; what the live table does not know
-/// is recorded once the pool has judged it.
-#[inline]
-pub(crate) fn free<E>(addr: u64, stream: Option<u64>, free: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
-    let Some(recorder) = open() else { return free().map(drop) };
-    let number = recorder.stream(stream);
-    if recorder.journal.free(addr, Class::Block, number).is_none() {
-        return unknown(recorder, addr, number, free);
+/// A free of a block, recorded when the pool has taken it and before the pool can hand it out again.
+pub(crate) struct Freeing(Option<(&'static Recorder, u16)>);
+
+impl Freeing {
+    /// A block is about to be freed, in the order of `stream` if there is one.
+    #[inline]
+    pub(crate) fn begin(stream: Option<u64>) -> Self {
+        Self(open().map(|recorder| (recorder, recorder.stream(stream))))
     }
-    free().map(drop)
+
+    /// The pool has taken it, and holds its lock still.
+    #[inline]
+    pub(crate) fn freed(&self, served: &Served, addr: u64, number: u32) {
+        if let Some((recorder, stream)) = self.0
+            && !recorder.journal.block_freed(&served.numbering, number, addr, stream)
+        {
+            unknown(recorder, addr, stream);
+        }
+    }
+
+    /// The pool does not know it.
+    #[cold]
+    pub(crate) fn refused(&self, addr: u64) {
+        if let Some((recorder, _)) = self.0 {
+            let ticket = recorder.journal.begin_free(addr, Class::Block);
+            ticket.failed(CUresult::CUDA_ERROR_INVALID_VALUE.0 as u16);
+        }
+    }
 }
 
-/// A free of what the live table does not know: it was full, or the pointer is wrong.
+/// A free of what the live table does not know, because it was full.
 #[cold]
-fn unknown<E>(recorder: &Recorder, addr: u64, stream: u16, free: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
-    let ticket = recorder.journal.begin_free(addr, Class::Block);
-    let freed = free();
-    match &freed {
-        Ok(_) => _ = ticket.freed(stream),
-        Err(_) => ticket.failed(CUresult::CUDA_ERROR_INVALID_VALUE.0 as u16),
-    }
-    freed.map(drop)
+fn unknown(recorder: &Recorder, addr: u64, stream: u16) {
+    recorder.journal.begin_free(addr, Class::Block).freed(stream);
 }
 
-/// Blocks went with their context.
-pub(crate) fn gone(addr: u64) {
-    if let Some(recorder) = open() {
-        recorder.journal.free(addr, Class::Block, STREAM_UNKNOWN);
-    }
+/// A block went with its context; the pool holds its lock still.
+pub(crate) fn gone(served: &Served, block: &BlockInfo) {
+    Freeing(open().map(|recorder| (recorder, STREAM_UNKNOWN))).freed(served, block.addr, block.number);
 }

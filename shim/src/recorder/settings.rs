@@ -70,10 +70,10 @@ impl Settings {
     /// Reads WEIR_RING: events, and after a comma live allocations.
     pub(crate) fn read_ring(&mut self, text: &str) -> Result<(), String> {
         let (events, live) = text.split_once(',').map_or((text, None), |(events, live)| (events, Some(live)));
-        let bad = || "must be events (64 to 256M), or events and live allocations: 1M,150000".to_owned();
+        let bad = || "must be events (64 to 256M), or events and live allocations: 1M,86000".to_owned();
         let mut geometry = Geometry { events: amount(events, 64, 1 << 28).ok_or_else(bad)?, ..Geometry::default() };
         if geometry.events < SMALL_RING {
-            geometry = Geometry { live: 16 << 10, names: 512 << 10, stacks: 1 << 20, ..geometry };
+            geometry = Geometry { live: 8 << 10, names: 512 << 10, stacks: 1 << 20, ..geometry };
         }
         if let Some(live) = live {
             geometry.live = amount(live, 64, 1 << 26).ok_or_else(bad)?;
@@ -112,7 +112,7 @@ mod tests {
         };
         assert_eq!(ring("64,512"), Ok((64, 512)));
         assert_eq!(ring("4M"), Ok((4 << 20, Geometry::default().live)));
-        assert_eq!(ring("16K"), Ok((16 << 10, 16 << 10)));
+        assert_eq!(ring("16K"), Ok((16 << 10, 8 << 10)));
         for bad in ["", "63", "x", "1M,", "1M,63", "512M", "1MM", "K", "1,2,3", "-1", "1k"] {
             assert!(ring(bad).is_err(), "{bad:?}");
         }

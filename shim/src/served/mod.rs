@@ -30,6 +30,7 @@ use quiet::{Relaxed, Within, current};
 use real::done;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
+use weir_journal::Numbering;
 use weir_ledger::DeviceId;
 use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Request};
 
@@ -51,6 +52,8 @@ pub(crate) struct Served {
     pub(crate) plain: Mempool,
     /// Its memory is the host's: what did not fit under the cap.
     pub(crate) host: bool,
+    /// Where its blocks stand in the journal.
+    pub(crate) numbering: Numbering,
     arenas: [(u64, u64); 2],
     /// Bytes of a handle for small blocks, and for large ones.
     handles: [u64; 2],
@@ -155,7 +158,7 @@ impl Served {
             caps.heed(device, account);
         }
         if let Ok(Some(allocation)) = self.pool.allocate_without_driver(request) {
-            recorder::blocks::hit(self.ordinal, request, &allocation);
+            recorder::blocks::hit(self, request, &allocation);
             return Some(Ok(allocation.addr));
         }
         self.grow(request, account)
@@ -177,7 +180,8 @@ impl Served {
         };
         let (code, capped) = match answer {
             Ok(allocation) => {
-                growth.served(&allocation);
+                // What was spilled is another pool's.
+                growth.served(owner(allocation.addr).unwrap_or(self), &allocation);
                 return Some(Ok(allocation.addr));
             }
             Err(AllocError::Invalid) => (CUresult::CUDA_ERROR_INVALID_VALUE, false),
@@ -340,7 +344,16 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
         *at = (range.start, range.end);
     }
     let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
-    let served: &'static Served = Box::leak(Box::new(Served { ordinal, pool, driver, plain, host, arenas, handles }));
+    let served: &'static Served = Box::leak(Box::new(Served {
+        ordinal,
+        pool,
+        driver,
+        plain,
+        host,
+        numbering: Numbering::default(),
+        arenas,
+        handles,
+    }));
     for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)) {
         served.pool.context_created(slot.ctx());
     }
@@ -434,10 +447,9 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
         }
     }
     for served in pools_reached_by(ordinal) {
-        let blocks = served.pool.context_destroyed(&served.driver, ctx);
-        for block in blocks {
+        let note = |block: &BlockInfo| recorder::blocks::gone(served, block);
+        for block in served.pool.context_destroyed_noting(&served.driver, ctx, note) {
             pins::freed(served, block.addr);
-            recorder::blocks::gone(block.addr);
         }
     }
     spill::context_left();

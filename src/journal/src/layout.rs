@@ -163,7 +163,7 @@ pub const MODULES: usize = 2048;
 pub struct Geometry {
     /// Ring size in events, rounded up to a power of two.
     pub events: u64,
-    /// Live allocations that surely fit, rounded up to whole buckets.
+    /// Live blocks of pools that surely fit, and as many other allocations; rounded up to whole buckets.
     pub live: u64,
     /// Concurrent calls, rounded up to a power of two.
     pub flights: u64,
@@ -175,7 +175,7 @@ pub struct Geometry {
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self { events: 1 << 20, live: 150_000, flights: 1024, names: 4 << 20, stacks: 8 << 20 }
+        Self { events: 1 << 20, live: 86_000, flights: 1024, names: 4 << 20, stacks: 8 << 20 }
     }
 }
 
@@ -190,10 +190,10 @@ impl Geometry {
         self.events.clamp(8, 1 << 28).next_power_of_two()
     }
 
-    /// Buckets of the live table: at most three quarters full when it holds what was asked for.
+    /// Buckets of the live table: two halves, each at most three quarters full when it holds what was asked for.
     pub fn buckets(&self) -> u64 {
         let entries = self.live.clamp(8, 1 << 26) * 4 / 3;
-        entries.div_ceil(BUCKET_ENTRIES as u64).next_power_of_two()
+        2 * entries.div_ceil(BUCKET_ENTRIES as u64).next_power_of_two()
     }
 
     /// Offset and size in bytes of every section, and the file's size.

@@ -14,6 +14,7 @@ mod host;
 pub mod layout;
 mod live;
 mod names;
+mod numbered;
 mod oom;
 pub mod reader;
 mod retention;
@@ -32,6 +33,7 @@ pub use flight::{InFlight, Intent};
 pub use layout::Geometry;
 pub use live::LiveEntry;
 pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
+pub use numbered::Numbering;
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
 pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
 #[cfg(feature = "synthetic")]

@@ -1,6 +1,9 @@
 //! The live table: every allocation that is live now, complete at every instruction of the writer. Lock-free; works
 //! only on the words it is given.
 //!
+//! Half of the table is a hash table, for what is known by its address alone; the other half is for blocks of pools, whose
+//! places follow from the numbers that the pools give them (`numbered.rs`).
+//!
 //! Buckets of seven entries behind one control line. The control line has the seven keys and a count of the entries
 //! that wanted this bucket, or passed it, and lie further on; a search stops at a bucket that nobody passed. So there
 //! are no tombstones: a removal leaves nothing behind, and the table does not rot.
@@ -111,6 +114,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveTable {
     buckets: &'static [[AtomicU64; BUCKET_WORDS]],
+    numbered: &'static [[AtomicU64; BUCKET_WORDS]],
 }
 
 /// Buckets looked at before the table counts as full. At three quarters full, a chain of this length does not happen.
@@ -122,7 +126,15 @@ fn key_of(address: u64, class: Class) -> u64 {
 
 impl LiveTable {
     pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
-        Self { buckets: words.as_chunks().0 }
+        let all: &[[AtomicU64; BUCKET_WORDS]] = words.as_chunks().0;
+        let (buckets, numbered) = all.split_at(all.len() / 2);
+        Self { buckets, numbered }
+    }
+
+    /// The buckets for blocks with numbers.
+    #[inline]
+    pub(crate) fn numbered(&self) -> &'static [[AtomicU64; BUCKET_WORDS]] {
+        self.numbered
     }
 
     fn home(&self, key: u64) -> usize {
@@ -307,7 +319,7 @@ impl LiveTable {
 
     /// Calls `visit` for every live entry; what changes meanwhile may be seen before or after.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&LiveEntry)) {
-        for bucket in self.buckets {
+        for bucket in self.buckets.iter().chain(self.numbered) {
             for words in bucket.as_chunks::<RECORD_WORDS>().0.iter().skip(1) {
                 let snapshot: [u64; RECORD_WORDS] = std::array::from_fn(|word| words[word].load(Ordering::Acquire));
                 if snapshot[0] & 0xff == STATE_EMPTY {
@@ -330,7 +342,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn table(buckets: usize) -> LiveTable {
-        let words: Vec<AtomicU64> = (0..buckets * BUCKET_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let words: Vec<AtomicU64> = (0..2 * buckets * BUCKET_WORDS).map(|_| AtomicU64::new(0)).collect();
         LiveTable::new(words.leak())
     }
 

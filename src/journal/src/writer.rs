@@ -5,7 +5,7 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::create::{named, store_text};
@@ -18,6 +18,7 @@ use crate::layout::{
     CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words, word,
 };
 use crate::live::{LiveEntry, LiveTable, Place};
+use crate::numbered::{Numbering, store};
 use crate::sabotage::{Guard, off};
 use crate::sys::clock::{self, Clock};
 use crate::sys::files::{self, SafeDir};
@@ -66,9 +67,11 @@ pub struct Journal {
     pub(crate) words: &'static [AtomicU64],
     mapping: Mapping,
     pub(crate) clock: Clock,
-    ring: &'static [[AtomicU64; RECORD_WORDS]],
-    live: LiveTable,
-    flights: Flights,
+    pub(crate) ring: &'static [[AtomicU64; RECORD_WORDS]],
+    pub(crate) live: LiveTable,
+    /// Portions of the live table that pools have got.
+    pub(crate) portions: AtomicU32,
+    pub(crate) flights: Flights,
     pub(crate) names: Arena,
     pub(crate) stacks: Arena,
     pub(crate) modules: &'static [[AtomicU64; RECORD_WORDS]],
@@ -103,6 +106,7 @@ impl Journal {
             clock,
             ring: part(Section::Ring).as_chunks().0,
             live: LiveTable::new(part(Section::Live)),
+            portions: AtomicU32::new(0),
             flights: Flights::new(part(Section::Flight)),
             names: Arena::new(part(Section::Names), part(Section::NamesIndex)),
             stacks: Arena::new(part(Section::Stacks), part(Section::StacksIndex)),
@@ -143,7 +147,7 @@ impl Journal {
     }
 
     #[inline]
-    fn claim(&self) -> u64 {
+    pub(crate) fn claim(&self) -> u64 {
         self.words.get(word::HEAD).map_or(0, |head| head.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -153,16 +157,7 @@ impl Journal {
         let Some(slot) = self.ring.get(event.seq as usize & self.ring.len().wrapping_sub(1)) else {
             return;
         };
-        let packed = event.pack();
-        // Written out: a loop over atomics is not unrolled.
-        slot[1].store(packed[1], Ordering::Relaxed);
-        slot[2].store(packed[2], Ordering::Relaxed);
-        slot[3].store(packed[3], Ordering::Relaxed);
-        slot[4].store(packed[4], Ordering::Relaxed);
-        slot[5].store(packed[5], Ordering::Relaxed);
-        slot[6].store(packed[6], Ordering::Relaxed);
-        slot[7].store(packed[7], Ordering::Relaxed);
-        slot[0].store(packed[0], Ordering::Release);
+        store(slot, &event.pack());
     }
 
     /// Records an event that has no effect on the live table. Time and thread are filled in unless they are set.
@@ -201,7 +196,7 @@ impl Journal {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn granted(
+    pub(crate) fn granted(
         &self,
         intent: &Intent,
         granted: Granted,
@@ -302,7 +297,8 @@ impl Journal {
         }
     }
 
-    fn add_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
+    #[inline]
+    pub(crate) fn add_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
         let Some(entry) = self.devices.get(usize::from(device) % DEVICES) else {
             return 0;
         };
@@ -318,7 +314,8 @@ impl Journal {
         after
     }
 
-    fn sub_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
+    #[inline]
+    pub(crate) fn sub_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
         let live = self
             .devices
             .get(usize::from(device) % DEVICES)
@@ -479,6 +476,14 @@ impl Ticket<'_> {
         let latency = now.saturating_sub(self.since);
         self.journal.free_comes_first(granted.address, self.intent.class, now);
         self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, self.flags)
+    }
+
+    /// The same for a block that a pool knows by this number.
+    pub fn granted_block(self, numbering: &Numbering, number: u32, granted: Granted) -> u64 {
+        let now = self.journal.now();
+        let latency = now.saturating_sub(self.since);
+        let place = (numbering, number);
+        self.journal.block_granted(place, &self.intent, granted, now, latency, self.thread, self.slot, self.flags)
     }
 
     /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table

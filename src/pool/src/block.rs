@@ -52,8 +52,6 @@ pub(crate) struct Block {
     /// Links of the one list a block can be in: a bin, a shelf, the voids, the deferred queue.
     pub(crate) before: Id,
     pub(crate) after: Id,
-    /// The job's own word about a live block.
-    pub(crate) tag: u64,
     /// Unique for ever.
     pub(crate) buffer: u64,
     /// When the bytes were freed (the newest, where several blocks were joined).
@@ -66,6 +64,8 @@ pub(crate) struct Block {
     pub(crate) state: State,
     pub(crate) zone: u8,
     pub(crate) pins: u16,
+    /// The job's own word about a live block.
+    pub(crate) tag: u16,
 }
 
 impl Block {

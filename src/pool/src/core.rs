@@ -32,7 +32,6 @@ pub(crate) struct Want {
     pub(crate) stream: u64,
     pub(crate) context: u32,
     pub(crate) mempool: u16,
-    pub(crate) tag: u64,
 }
 
 /// Deferred blocks, oldest first.
@@ -129,7 +128,6 @@ impl Core {
             stream: request.stream.unwrap_or(0),
             context,
             mempool: request.mempool.0,
-            tag: request.tag,
         })
     }
 
@@ -221,18 +219,17 @@ impl Core {
         let buffer = self.buffers;
         let block = self.blocks.at(id);
         block.state = State::Live;
-        block.tag = want.tag;
         block.buffer = buffer;
         block.context = want.context;
         block.mempool = want.mempool;
         block.slack = want.slack;
-        block.pins = 0;
+        (block.pins, block.tag) = (0, 0);
         let (start, len) = (block.start, block.len);
         let zone = &self.zones[want.zone];
         self.owners.took(want.mempool, len);
         self.counters.took(len, want.slack);
         let given = u64::from(len) << UNIT_SHIFT;
-        Allocation { addr: zone.addr_of(start), bytes: given - u64::from(want.slack), given, buffer }
+        Allocation { addr: zone.addr_of(start), bytes: given - u64::from(want.slack), given, buffer, number: id }
     }
 
     /// The zone and unit that hold an address.
@@ -268,6 +265,7 @@ impl Core {
             buffer: block.buffer,
             context: self.order.context_id(block.context),
             mempool: Mempool(block.mempool),
+            number: id,
             tag: block.tag,
             pinned: block.pins > 0,
         }
@@ -293,7 +291,7 @@ impl Core {
         self.owners.gave(block.mempool, block.len);
         self.counters.gave(block.len, block.slack);
         let given = u64::from(block.len) << UNIT_SHIFT;
-        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, tag: block.tag };
+        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, number: id };
         let shelvable = domain != DEVICE && block.pins == 0 && self.zones[zone].meshed == 0;
         if shelvable && self.order.domain_at(domain).shelves[zone].put(block, id, domain, stamp) {
             // Its granules are told when the shelf is cleared; until then it is as good as live to them.

@@ -67,8 +67,6 @@ pub struct Request {
     pub context: u64,
     /// The mempool that owns the block.
     pub mempool: Mempool,
-    /// The caller's own word, kept with the block.
-    pub tag: u64,
 }
 
 /// Memory handed out.
@@ -82,6 +80,8 @@ pub struct Allocation {
     pub given: u64,
     /// Unique for ever.
     pub buffer: u64,
+    /// The block's number: small, and no other live block's.
+    pub number: u32,
 }
 
 /// Memory taken back.
@@ -93,8 +93,8 @@ pub struct Freed {
     pub given: u64,
     /// Which block it was.
     pub buffer: u64,
-    /// The caller's own word.
-    pub tag: u64,
+    /// The number that it had.
+    pub number: u32,
 }
 
 /// A live block, found by any address in it.
@@ -112,8 +112,10 @@ pub struct BlockInfo {
     pub context: u64,
     /// The mempool that owns it.
     pub mempool: Mempool,
-    /// The caller's own word.
-    pub tag: u64,
+    /// Its number among live blocks.
+    pub number: u32,
+    /// The caller's own word, 0 at first.
+    pub tag: u16,
     /// Is it exported?
     pub pinned: bool,
 }

@@ -313,8 +313,22 @@ impl Pool {
     /// Take back a block synchronously (`cuMemFree`): lazily, its bytes wait for a synchronisation.
     #[inline]
     pub fn free(&self, backing: &impl Backing, addr: u64) -> Result<Freed, FreeError> {
+        self.free_noting(backing, addr, |_| ())
+    }
+
+    /// The same; `note` is told before anybody can get the block again. It runs under the pool's lock.
+    #[inline]
+    pub fn free_noting(
+        &self,
+        backing: &impl Backing,
+        addr: u64,
+        note: impl FnOnce(&Freed),
+    ) -> Result<Freed, FreeError> {
         let mut core = self.lock();
         let freed = core.free(addr, None);
+        if let Ok(freed) = &freed {
+            note(freed);
+        }
         if core.config.lazy || core.order.captures > 0 || freed.is_err() {
             return freed;
         }
@@ -328,7 +342,22 @@ impl Pool {
     /// Take back a block in the order of a stream (`cuMemFreeAsync`).
     #[inline]
     pub fn free_async(&self, addr: u64, stream: u64, context: u64) -> Result<Freed, FreeError> {
-        self.lock().free(addr, Some((stream, context)))
+        self.free_async_noting(addr, stream, context, |_| ())
+    }
+
+    /// The same; `note` is told before anybody can get the block again. It runs under the pool's lock.
+    #[inline]
+    pub fn free_async_noting(
+        &self,
+        addr: u64,
+        stream: u64,
+        context: u64,
+        note: impl FnOnce(&Freed),
+    ) -> Result<Freed, FreeError> {
+        let mut core = self.lock();
+        let freed = core.free(addr, Some((stream, context)))?;
+        note(&freed);
+        Ok(freed)
     }
 
     /// The live block that holds `addr`.
@@ -338,7 +367,7 @@ impl Pool {
     }
 
     /// Change the caller's word of the live block that starts at `addr`.
-    pub fn set_tag(&self, addr: u64, tag: u64) -> Result<(), FreeError> {
+    pub fn set_tag(&self, addr: u64, tag: u16) -> Result<(), FreeError> {
         let mut core = self.lock();
         let id = core.live_at(addr).ok_or(FreeError::Unknown)?;
         core.blocks.at(id).tag = tag;
@@ -374,7 +403,20 @@ impl Pool {
 
     /// A context was destroyed or reset, and its work with it. Returns the blocks it had not freed.
     pub fn context_destroyed(&self, backing: &impl Backing, context: u64) -> Vec<BlockInfo> {
-        let (blocks, fences) = self.lock().context_destroyed(context);
+        self.context_destroyed_noting(backing, context, |_| ())
+    }
+
+    /// The same; `note` is told of each block before anybody can get it again. It runs under the pool's lock.
+    pub fn context_destroyed_noting(
+        &self,
+        backing: &impl Backing,
+        context: u64,
+        note: impl FnMut(&BlockInfo),
+    ) -> Vec<BlockInfo> {
+        let mut core = self.lock();
+        let (blocks, fences) = core.context_destroyed(context);
+        blocks.iter().for_each(note);
+        drop(core);
         for fence in fences {
             backing.fence_drop(fence);
         }

@@ -52,7 +52,7 @@ struct Live {
     context: u64,
     mempool: Mempool,
     pins: u32,
-    tag: u64,
+    number: u32,
 }
 
 struct Open {
@@ -193,7 +193,6 @@ impl<'a> Program<'a> {
     }
 
     fn allocate_bytes(&mut self, stream: u64, bytes: u64) -> Result<(), String> {
-        let tag = self.rng.next();
         if self.capture == Some(stream) {
             return Ok(());
         }
@@ -208,7 +207,7 @@ impl<'a> Program<'a> {
         let which = if self.rng.chance(3) { 1 + self.rng.below(2) as usize } else { 0 };
         let mempool = self.mempools[which].0;
         let context = context_of(stream);
-        let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool, tag };
+        let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool };
         let answer = self.pool.allocate(&self.device, &request);
         self.device.lock().late.clear();
         let block = match answer {
@@ -227,6 +226,9 @@ impl<'a> Program<'a> {
             return Err(format!("buffer {} came again", block.buffer));
         }
         self.buffers = block.buffer;
+        if self.live.iter().any(|live| live.number == block.number) {
+            return Err(format!("{block:?} has the number of another live block"));
+        }
         let before = self.taken.range(..block.addr + block.given).next_back();
         if before.is_some_and(|(start, end)| *end > block.addr && *start < block.addr + block.given) {
             return Err(format!("{block:?} overlaps the live block {before:?}"));
@@ -250,7 +252,7 @@ impl<'a> Program<'a> {
             context,
             mempool,
             pins: 0,
-            tag,
+            number: block.number,
         });
         Ok(())
     }
@@ -295,7 +297,7 @@ impl<'a> Program<'a> {
             self.pool.free(&self.device, block.addr)
         };
         match freed {
-            Ok(freed) if (freed.bytes, freed.buffer, freed.tag) == (block.bytes, block.buffer, block.tag) => Ok(()),
+            Ok(freed) if (freed.bytes, freed.buffer, freed.number) == (block.bytes, block.buffer, block.number) => Ok(()),
             other => Err(format!("freeing {block:?}: {other:?}")),
         }
     }
@@ -509,8 +511,8 @@ impl<'a> Program<'a> {
         let block = self.live[at];
         let addr = block.addr + self.rng.below(block.bytes);
         let info = self.pool.lookup(addr).ok_or(format!("{addr:#x} in {block:?} is unknown"))?;
-        let found = (info.addr, info.bytes, info.buffer, info.context, info.mempool, info.tag, info.pinned);
-        let right = (block.addr, block.bytes, block.buffer, block.context, block.mempool, block.tag, block.pins > 0);
+        let found = (info.addr, info.bytes, info.buffer, info.context, info.mempool, info.number, info.pinned);
+        let right = (block.addr, block.bytes, block.buffer, block.context, block.mempool, block.number, block.pins > 0);
         if found != right {
             return Err(format!("{addr:#x} in {block:?} gives {info:?}"));
         }
