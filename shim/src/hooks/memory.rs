@@ -123,7 +123,7 @@ fn pitch_of(width: usize) -> Option<usize> {
 }
 
 /// A stream-ordered allocation; `None`: the driver shall serve it.
-#[inline]
+#[inline(always)]
 fn ordered(
     bytes: usize,
     stream: CUstream,
@@ -269,7 +269,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     served::may_reach(lane.ordinal, served.ordinal);
     let record = Freeing::begin(Some(lane.id));
     let note = |freed: &Freed| record.freed(served, dptr, freed.number);
-    let freed = served.pool.free_async_noting(dptr, lane.id, lane.ctx, note);
+    let freed = served.pool.free_async_noting(dptr, lane.id, lane.ctx, |number| record.going(served, number), note);
     given_back(served, dptr, &record, freed.is_ok())
 }
 

@@ -4,11 +4,11 @@ use super::{Recorder, device, on, open, shortage};
 use crate::attribution::{self, What};
 use crate::served::Served;
 use weir_cuda::CUresult;
-use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN, Ticket};
+use weir_journal::{Class, Granted, Intent, Kind, Ticket};
 use weir_pool::{Allocation, BlockInfo, Request};
 
 impl Recorder {
-    #[inline]
+    #[inline(always)]
     fn wanted(&self, ordinal: i32, request: &Request, what: What) -> Intent {
         Intent {
             kind: Kind::Alloc,
@@ -27,7 +27,7 @@ fn granted(allocation: &Allocation) -> Granted {
 }
 
 /// The pool had a block ready.
-#[inline]
+#[inline(always)]
 pub(crate) fn hit(served: &Served, request: &Request, allocation: &Allocation) {
     if let Some(recorder) = on() {
         let wanted = recorder.wanted(served.ordinal, request, What::Hit(request.bytes));
@@ -73,20 +73,28 @@ impl Growth {
 }
 
 /// A free of a block, recorded when the pool has taken it and before the pool can hand it out again.
-pub(crate) struct Freeing(Option<(&'static Recorder, u16)>);
+pub(crate) struct Freeing(Option<(&'static Recorder, u16, u32)>);
 
 impl Freeing {
     /// A block is about to be freed, in the order of `stream` if there is one.
     #[inline]
     pub(crate) fn begin(stream: Option<u64>) -> Self {
-        Self(open().map(|recorder| (recorder, recorder.stream(stream))))
+        Self(open().map(|recorder| (recorder, recorder.stream(stream), recorder.journal.thread())))
+    }
+
+    /// The pool has found its number.
+    #[inline(always)]
+    pub(crate) fn going(&self, served: &Served, number: usize) {
+        if let Some((recorder, ..)) = self.0 {
+            recorder.journal.block_going(&served.numbering, number);
+        }
     }
 
     /// The pool has taken it, and holds its lock still.
     #[inline]
-    pub(crate) fn freed(&self, served: &Served, addr: u64, number: u32) {
-        if let Some((recorder, stream)) = self.0
-            && !recorder.journal.block_freed(&served.numbering, number, addr, stream)
+    pub(crate) fn freed(&self, served: &Served, addr: u64, number: usize) {
+        if let Some((recorder, stream, thread)) = self.0
+            && !recorder.journal.block_freed(&served.numbering, number, addr, stream, thread)
         {
             unknown(recorder, addr, stream);
         }
@@ -95,7 +103,7 @@ impl Freeing {
     /// The pool does not know it.
     #[cold]
     pub(crate) fn refused(&self, addr: u64) {
-        if let Some((recorder, _)) = self.0 {
+        if let Some((recorder, ..)) = self.0 {
             let ticket = recorder.journal.begin_free(addr, Class::Block);
             ticket.failed(CUresult::CUDA_ERROR_INVALID_VALUE.0 as u16);
         }
@@ -110,5 +118,5 @@ fn unknown(recorder: &Recorder, addr: u64, stream: u16) {
 
 /// A block went with its context; the pool holds its lock still.
 pub(crate) fn gone(served: &Served, block: &BlockInfo) {
-    Freeing(open().map(|recorder| (recorder, STREAM_UNKNOWN))).freed(served, block.addr, block.number);
+    Freeing::begin(None).freed(served, block.addr, block.number);
 }

@@ -22,8 +22,13 @@ impl Streams {
         Self { places: (0..ROOM).map(|_| AtomicU64::new(0)).collect() }
     }
 
+    #[inline]
+    fn home(handle: u64) -> usize {
+        (handle.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROOM - 1)
+    }
+
     fn reach(&self, handle: u64) -> impl Iterator<Item = (usize, &AtomicU64)> {
-        let home = (handle.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        let home = Self::home(handle);
         (0..REACH).filter_map(move |step| {
             let at = home.wrapping_add(step) & (ROOM - 1);
             Some((at, self.places.get(at)?))
@@ -33,6 +38,15 @@ impl Streams {
     /// The number of a created stream.
     #[inline]
     pub(crate) fn number(&self, handle: u64) -> u16 {
+        let home = Self::home(handle);
+        match self.places.get(home) {
+            Some(place) if place.load(Ordering::Relaxed) == handle => home as u16 + 2,
+            _ => self.search(handle),
+        }
+    }
+
+    #[cold]
+    fn search(&self, handle: u64) -> u16 {
         let found = self.reach(handle).find(|(_, place)| place.load(Ordering::Relaxed) == handle);
         found.map_or(STREAM_UNKNOWN, |(at, _)| at as u16 + 2)
     }

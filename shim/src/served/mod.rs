@@ -151,7 +151,7 @@ impl Served {
     }
 
     /// Serves a request; what the pool itself can't do is left to the driver (`None`).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allocate(&self, request: &Request) -> Option<Result<u64, CUresult>> {
         let account = caps::on().and_then(|caps| Some((caps, caps.at(self.ordinal)?)));
         if let Some((caps, (device, account))) = account {

@@ -65,7 +65,7 @@ fn thread_stream(slot: &Slot) -> u64 {
 
 /// The stream that `stream` means, and its context; `None` if the driver does not know it.
 /// `per_thread` says that 0 means the calling thread's own stream.
-#[inline]
+#[inline(always)]
 pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static Slot)> {
     let handle = stream as u64;
     if handle > PER_THREAD {

@@ -91,6 +91,20 @@ fn recording(rounds: u64) {
     print("record_1_thread", best(rounds, record), "ns", &what);
     print("record_2_threads", best_threads(2, rounds, |_, n| record(n)), "ns", &what);
 
+    let numberings = [Numbering::default(), Numbering::default()];
+    let block = |thread: u64, rounds: u64| {
+        let numbering = &numberings[thread as usize];
+        for n in 0..rounds {
+            let (number, address) = (n as usize % 1000, thread << 40 | (n % 1000 + 1) << 9);
+            journal.block_taken(numbering, number, &intent(500), Granted { address, given: 512 });
+            std::hint::black_box(journal.block_freed(numbering, number, address, 0, 1));
+        }
+    };
+    let numbered =
+        serde_json::json!({ "what": "a block of a pool and its free: two events, two entries of the live table" });
+    print("block_pair_1_thread", best(rounds / 2, |n| block(0, n)), "ns", &numbered);
+    print("block_pair_2_threads", best_threads(2, rounds / 2, block), "ns", &numbered);
+
     let pair = |thread: u64, rounds: u64| {
         for n in 0..rounds {
             let address = thread << 40 | (n % 1000 + 1) << 9;
@@ -98,17 +112,17 @@ fn recording(rounds: u64) {
             std::hint::black_box(journal.free(address, Class::Block, 0));
         }
     };
-    let both = serde_json::json!({ "what": "one allocation and its free: two events, live table insert and remove" });
+    let both = serde_json::json!({ "what": "another allocation and its free: two events, hashed insert and remove" });
     print("alloc_free_pair_1_thread", best(rounds / 2, |n| pair(0, n)), "ns", &both);
     print("alloc_free_pair_2_threads", best_threads(2, rounds / 2, pair), "ns", &both);
 
-    for n in 0..100_000_u64 {
+    for n in 0..80_000_u64 {
         journal.pool_hit(&intent(500), Granted { address: 1 << 45 | n << 9, given: 512 });
     }
-    let full = serde_json::json!({ "what": "the same with 100 000 live allocations, through tickets" });
+    let full = serde_json::json!({ "what": "the same with 80 000 live allocations, through tickets" });
     let ticket_pair = |rounds: u64| {
         for n in 0..rounds {
-            let address = (n % 100_000 + 1) << 9;
+            let address = (n % 1_000 + 1) << 9;
             journal.begin(intent(500)).granted(Granted { address, given: 512 });
             journal.begin_free(address, Class::Block).freed(0);
         }

@@ -14,6 +14,7 @@ use crate::live::{STATE_EMPTY, STATE_FREEING, STATE_LIVE};
 use crate::sabotage::{Guard, off};
 use crate::sys::clock;
 use crate::sys::crc::crc_record;
+use crate::sys::prefetch;
 use crate::writer::{Granted, Journal};
 
 /// Buckets of the table that a pool gets at a time.
@@ -53,8 +54,8 @@ pub(crate) fn store(place: &[AtomicU64; RECORD_WORDS], words: &[u64; RECORD_WORD
 impl Journal {
     /// The place of a number; `None`: the table has no portion left for it.
     #[inline]
-    fn place_of(&self, numbering: &Numbering, number: u32) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
-        let (bucket, slot) = (number as usize / BUCKET_ENTRIES, number as usize % BUCKET_ENTRIES);
+    fn place_of(&self, numbering: &Numbering, number: usize) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
+        let (bucket, slot) = (number / BUCKET_ENTRIES, number % BUCKET_ENTRIES);
         let portion = numbering.portions.get(bucket / PORTION)?;
         let first = match portion.load(Ordering::Acquire) {
             0 => self.portion(portion)?,
@@ -84,7 +85,7 @@ impl Journal {
 
     /// A pool has handed out the block `number` without a driver call: recorded in one go. Returns the event's number.
     #[inline]
-    pub fn block_taken(&self, numbering: &Numbering, number: u32, intent: &Intent, granted: Granted) -> u64 {
+    pub fn block_taken(&self, numbering: &Numbering, number: usize, intent: &Intent, granted: Granted) -> u64 {
         let (now, thread) = (self.now(), clock::thread_id());
         match self.place_of(numbering, number) {
             Some(place) => self.take_place(place, intent, granted, now, 0, thread, None, FLAG_POOL_HIT),
@@ -96,7 +97,7 @@ impl Journal {
     #[expect(clippy::too_many_arguments, reason = "a ticket taken apart")]
     pub(crate) fn block_granted(
         &self,
-        (numbering, number): (&Numbering, u32),
+        (numbering, number): (&Numbering, usize),
         intent: &Intent,
         granted: Granted,
         now: u64,
@@ -143,10 +144,25 @@ impl Journal {
         seq
     }
 
-    /// A pool takes the block `number` back: recorded in one go. To be called under the pool's lock. False and no event:
+    /// The block `number` is about to be freed: its entry is brought into the cache, while the pool looks for its own.
+    #[inline(always)]
+    pub fn block_going(&self, numbering: &Numbering, number: usize) {
+        if let Some(place) = self.place_of(numbering, number) {
+            prefetch::for_writing(place);
+        }
+    }
+
+    /// The calling thread, as the journal knows it.
+    #[inline]
+    pub fn thread(&self) -> u32 {
+        clock::thread_id()
+    }
+
+    /// A pool takes the block `number` back: recorded in one go. To be called under the pool's lock, by
+    /// `thread` (see [`Journal::thread`]). False and no event:
     /// the table does not know the block.
     #[inline]
-    pub fn block_freed(&self, numbering: &Numbering, number: u32, address: u64, stream: u16) -> bool {
+    pub fn block_freed(&self, numbering: &Numbering, number: usize, address: u64, stream: u16, thread: u32) -> bool {
         let Some(place) = self.place_of(numbering, number) else {
             return self.free(address, Class::Block, stream).is_some();
         };
@@ -168,8 +184,8 @@ impl Journal {
         let sort = (Kind::Free as u64) << 48 | (Class::Block as u64) << 54 | device << 58;
         let age = u64::from(short_from_long(now.saturating_sub(born))) << 40;
         let after = bits(live_after, 48) | u64::from(stream) << 48;
-        let thread = bits(clock::thread_id().into(), 24);
-        self.put(seq, [seq, now, address, given | sort, bits(asked, 48), after, by, thread | age]);
+        let rest = bits(thread.into(), 24) | age;
+        self.put(seq, [seq, now, address, given | sort, bits(asked, 48), after, by, rest]);
         place[0].store(STATE_EMPTY, Ordering::Release);
         true
     }

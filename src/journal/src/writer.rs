@@ -479,7 +479,7 @@ impl Ticket<'_> {
     }
 
     /// The same for a block that a pool knows by this number.
-    pub fn granted_block(self, numbering: &Numbering, number: u32, granted: Granted) -> u64 {
+    pub fn granted_block(self, numbering: &Numbering, number: usize, granted: Granted) -> u64 {
         let now = self.journal.now();
         let latency = now.saturating_sub(self.since);
         let place = (numbering, number);

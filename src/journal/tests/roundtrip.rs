@@ -308,3 +308,69 @@ fn a_full_live_table_is_loud() {
         .count();
     assert_eq!(flagged as u64, counters.live_overflow);
 }
+
+fn block(journal: &Journal, numbering: &Numbering, number: usize, address: u64) -> u64 {
+    let intent = Intent { class: Class::Block, ..wants(1000) };
+    journal.block_taken(numbering, number, &intent, Granted { address, given: 1024 })
+}
+
+#[test]
+fn blocks_stand_at_the_places_of_their_numbers() {
+    let scratch = Scratch::new("numbers");
+    let journal = scratch.journal(1024);
+    // Two pools use the same numbers, and addresses of one come again in the other.
+    let (one, other) = (Numbering::default(), Numbering::default());
+    for number in 0..100 {
+        block(&journal, &one, number, 1 << 40 | (number as u64) << 10);
+        block(&journal, &other, number, 1 << 41 | (number as u64) << 10);
+    }
+    assert_eq!(addresses(&open(&journal)).len(), 200);
+    for number in (0..100).step_by(2) {
+        let address = 1 << 40 | (number as u64) << 10;
+        assert!(!journal.block_freed(&one, number + 1, address, 0, 1), "another block of that number");
+        assert!(journal.block_freed(&one, number, address, 7, 1));
+        assert!(!journal.block_freed(&one, number, address, 7, 1), "freed twice");
+    }
+    let reader = open(&journal);
+    let state = reader.state().unwrap();
+    assert_eq!((state.live.len(), state.damaged, state.in_flight.len()), (150, 0, 0));
+    assert!(state.live.iter().all(|entry| entry.class == Class::Block && (entry.given, entry.asked) == (1024, 1000)));
+    let events: Vec<Event> = reader
+        .events()
+        .map(|slot| if let Slot::Event(event) = slot.unwrap() { event } else { panic!("a gap") })
+        .collect();
+    assert_eq!(events.len(), 250);
+    let frees: Vec<&Event> = events.iter().filter(|event| event.kind == Kind::Free).collect();
+    assert_eq!(frees.len(), 50);
+    for free in frees {
+        assert_eq!((free.given, free.asked, free.stream, free.class), (1024, 1000, 7, Class::Block));
+        let birth = events.iter().find(|event| event.kind == Kind::Alloc && event.address == free.address).unwrap();
+        assert!(free.time >= birth.time && free.age().unwrap() <= free.time - birth.time);
+    }
+    assert_eq!(events.last().unwrap().live_after, 150 * 1024);
+    // In flight until it is told its place.
+    let ticket = journal.begin(Intent { class: Class::Block, ..wants(5000) });
+    assert_eq!(open(&journal).state().unwrap().in_flight.len(), 1);
+    ticket.granted_block(&one, 0, Granted { address: 99 << 12, given: 5120 });
+    let state = open(&journal).state().unwrap();
+    assert_eq!((state.in_flight.len(), state.live.iter().filter(|entry| entry.address == 99 << 12).count()), (0, 1));
+}
+
+#[test]
+fn numbers_beyond_the_table_are_kept_elsewhere() {
+    let scratch = Scratch::new("beyond");
+    let journal = scratch.journal(8192);
+    let numbering = Numbering::default();
+    // Room for 128 buckets, then the hashed half, then none: and every block is found again for its free.
+    let blocks: Vec<(usize, u64)> = (0..2000_usize).chain([1 << 20]).map(|n| (n, (n as u64 + 1) << 12)).collect();
+    for (number, address) in &blocks {
+        block(&journal, &numbering, *number, *address);
+    }
+    let known = addresses(&open(&journal)).len();
+    assert!(known > 128 * 7 + 512 && known < blocks.len(), "{known}");
+    let lost = open(&journal).header().counters.live_overflow;
+    assert_eq!(lost, (blocks.len() - known) as u64, "what has no place is counted");
+    let freed =
+        blocks.iter().filter(|(number, address)| journal.block_freed(&numbering, *number, *address, 0, 1)).count();
+    assert_eq!((freed, addresses(&open(&journal)).len()), (known, 0));
+}

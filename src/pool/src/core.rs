@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Check and translate a request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn want(&mut self, request: &Request) -> Result<Want, AllocError> {
         if request.bytes == 0 {
             return Err(AllocError::Invalid);
@@ -132,11 +132,22 @@ impl Core {
     }
 
     /// Serve a request from what the requester may reuse at once.
-    #[inline]
+    ///
+    /// All that most requests need is in one function, so that nothing of a request goes through memory.
+    #[inline(always)]
     pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
-        let mut served = self.hit_in(want.domain, want);
+        let shelved = self.hit_shelf(want.domain, want);
+        let allocation = if shelved.is_some() { shelved } else { self.hit_elsewhere(want) }?;
+        self.counters.hits += 1;
+        Some(allocation)
+    }
+
+    /// The shelf of the requester's own domain has nothing.
+    #[inline(never)]
+    fn hit_elsewhere(&mut self, want: &Want) -> Option<Allocation> {
+        let mut served = self.hit_bins(want.domain, want);
         if served.is_none() && want.domain != DEVICE {
-            served = self.hit_in(DEVICE, want);
+            served = self.hit_shelf(DEVICE, want).or_else(|| self.hit_bins(DEVICE, want));
         }
         if served.is_none() {
             served = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
@@ -144,17 +155,12 @@ impl Core {
         if served.is_none() && on(Mutation::ShelvesShared) {
             served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want));
         }
-        let allocation = served?;
-        self.counters.hits += 1;
-        Some(allocation)
+        served
     }
 
-    /// Serve a request from the shelves or the bins of one domain.
+    /// Serve a request from the bins of one domain.
     #[inline]
-    fn hit_in(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
-        if let Some(allocation) = self.hit_shelf(domain, want) {
-            return Some(allocation);
-        }
+    fn hit_bins(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
         let hole = self.best_hole(domain, want)?;
         Some(self.take_hole(hole, want))
     }
@@ -213,7 +219,7 @@ impl Core {
     }
 
     /// Hand out a block that the zone's index still knows.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn revive(&mut self, id: Id, want: &Want) -> Allocation {
         self.buffers += 1;
         let buffer = self.buffers;
@@ -229,7 +235,13 @@ impl Core {
         self.owners.took(want.mempool, len);
         self.counters.took(len, want.slack);
         let given = u64::from(len) << UNIT_SHIFT;
-        Allocation { addr: zone.addr_of(start), bytes: given - u64::from(want.slack), given, buffer, number: id }
+        Allocation {
+            addr: zone.addr_of(start),
+            bytes: given - u64::from(want.slack),
+            given,
+            buffer,
+            number: id as usize,
+        }
     }
 
     /// The zone and unit that hold an address.
@@ -239,12 +251,14 @@ impl Core {
     }
 
     /// The live block that starts at `addr`.
-    #[inline]
-    pub(crate) fn live_at(&self, addr: u64) -> Option<Id> {
+    #[inline(always)]
+    pub(crate) fn live_at(&self, addr: u64, going: impl FnOnce(usize)) -> Option<Id> {
         let (zone, unit) = self.locate(addr)?;
         let zone = &self.zones[zone];
-        let id = zone.live_at(&self.blocks, unit)?;
-        (zone.addr_of(unit) == addr).then_some(id)
+        let id = zone.starts_in_page(unit);
+        going(id as usize);
+        let block = self.blocks.get(id);
+        (block.state == State::Live && block.start == unit && zone.addr_of(unit) == addr).then_some(id)
     }
 
     /// What is known about the live block that holds `addr`, be it inside the block or at its start.
@@ -265,16 +279,21 @@ impl Core {
             buffer: block.buffer,
             context: self.order.context_id(block.context),
             mempool: Mempool(block.mempool),
-            number: id,
+            number: id as usize,
             tag: block.tag,
             pinned: block.pins > 0,
         }
     }
 
     /// Take back a block: `stream` for a stream-ordered free, `None` for a synchronous one.
-    #[inline]
-    pub(crate) fn free(&mut self, addr: u64, stream: Option<(u64, u64)>) -> Result<Freed, FreeError> {
-        let id = self.live_at(addr).ok_or(FreeError::Unknown)?;
+    #[inline(always)]
+    pub(crate) fn free(
+        &mut self,
+        addr: u64,
+        stream: Option<(u64, u64)>,
+        going: impl FnOnce(usize),
+    ) -> Result<Freed, FreeError> {
+        let id = self.live_at(addr, going).ok_or(FreeError::Unknown)?;
         let domain = stream.map_or(DEVICE, |(stream, context)| {
             let context = self.order.context(context);
             self.order.stream(stream, context)
@@ -283,7 +302,7 @@ impl Core {
     }
 
     /// Take back a live block into `domain`; with domain 0 it is deferred unless `safe`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_back(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
         let stamp = self.order.tick();
         let block = self.blocks.at(id);
@@ -291,13 +310,20 @@ impl Core {
         self.owners.gave(block.mempool, block.len);
         self.counters.gave(block.len, block.slack);
         let given = u64::from(block.len) << UNIT_SHIFT;
-        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, number: id };
+        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, number: id as usize };
         let shelvable = domain != DEVICE && block.pins == 0 && self.zones[zone].meshed == 0;
         if shelvable && self.order.domain_at(domain).shelves[zone].put(block, id, domain, stamp) {
             // Its granules are told when the shelf is cleared; until then it is as good as live to them.
             return freed;
         }
-        let block = *block;
+        self.give_back_unshelved(id, domain, safe, stamp);
+        freed
+    }
+
+    #[inline(never)]
+    fn give_back_unshelved(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
+        let block = *self.blocks.get(id);
+        let zone = usize::from(block.zone).min(LARGE);
         // What is deferred stays in the index, for it is likely to be shelved; everything else leaves it.
         let kept = domain == DEVICE && !safe && block.pins == 0 && self.zones[zone].meshed == 0;
         if !kept || on(Mutation::EpochsIgnored) {
@@ -306,14 +332,13 @@ impl Core {
         self.zones[zone].touch(block.start, block.end(), stamp);
         if block.pins > 0 && !on(Mutation::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;
-            return freed;
+            return;
         }
         if self.zones[zone].meshed > 0 {
             self.free_among_meshed(id, domain, safe, stamp);
         } else {
             self.retire(id, domain, safe, stamp);
         }
-        freed
     }
 
     /// Bytes that are no longer live go where their domain wants them.
@@ -424,7 +449,11 @@ impl Core {
 
     /// Export a block: its granules stay where they are until it is unpinned.
     pub(crate) fn pin(&mut self, addr: u64, pinned: bool) -> Result<(), FreeError> {
-        let id = if pinned { self.live_at(addr) } else { self.live_at(addr).or_else(|| self.limbo_at(addr)) };
+        let id = if pinned {
+            self.live_at(addr, |_| ())
+        } else {
+            self.live_at(addr, |_| ()).or_else(|| self.limbo_at(addr))
+        };
         let id = id.ok_or(FreeError::Unknown)?;
         let block = *self.blocks.get(id);
         let pins = if pinned { block.pins.checked_add(1) } else { block.pins.checked_sub(1) };

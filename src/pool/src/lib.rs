@@ -81,7 +81,7 @@ pub struct Allocation {
     /// Unique for ever.
     pub buffer: u64,
     /// The block's number: small, and no other live block's.
-    pub number: u32,
+    pub number: usize,
 }
 
 /// Memory taken back.
@@ -94,7 +94,7 @@ pub struct Freed {
     /// Which block it was.
     pub buffer: u64,
     /// The number that it had.
-    pub number: u32,
+    pub number: usize,
 }
 
 /// A live block, found by any address in it.
@@ -113,7 +113,7 @@ pub struct BlockInfo {
     /// The mempool that owns it.
     pub mempool: Mempool,
     /// Its number among live blocks.
-    pub number: u32,
+    pub number: usize,
     /// The caller's own word, 0 at first.
     pub tag: u16,
     /// Is it exported?

@@ -13,6 +13,7 @@ const PAUSES: u32 = 16;
 /// The longest pause, as a power of two of the processor's own shortest.
 const LONGEST: u32 = 8;
 
+#[inline(always)]
 fn attempt<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -23,7 +24,7 @@ fn attempt<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 /// The lock, as soon as it can be had.
-#[inline]
+#[inline(always)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     attempt(mutex).unwrap_or_else(|| patiently(mutex))
 }

@@ -12,6 +12,14 @@ use crate::shelves::Shelves;
 use crate::{Mutation, mutation::on};
 use std::collections::HashMap;
 
+/// Streams whose domains are found without a look into the table of all.
+const RECENT: usize = 16;
+
+#[inline]
+fn recent_place(stream: u64) -> usize {
+    (stream.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % RECENT
+}
+
 /// What a stream is known to come after: up to when each other stream's work precedes its own.
 pub(crate) type Clock = Vec<(u64, u64)>;
 
@@ -101,7 +109,8 @@ pub(crate) struct Order {
     pub(crate) device_done: u64,
     pub(crate) domains: Vec<Domain>,
     streams: HashMap<u64, u16>,
-    last: (u64, u16),
+    /// Streams seen lately with their domains, each in the place that its handle gives.
+    recent: [(u64, u16); RECENT],
     serials: u64,
     /// The longest blocks that are shelved, by zone.
     shelved: [u32; 3],
@@ -118,7 +127,7 @@ impl Order {
             device_done: 0,
             domains: vec![Domain::new(None, 0, 0, shelved)],
             streams: HashMap::new(),
-            last: (0, DEVICE),
+            recent: [(0, DEVICE); RECENT],
             serials: 0,
             shelved,
             contexts: Vec::new(),
@@ -180,16 +189,14 @@ impl Order {
     /// The domain of a stream, made on first sight.
     #[inline]
     pub(crate) fn stream(&mut self, stream: u64, context: u32) -> u16 {
-        if self.last.1 != DEVICE && self.last.0 == stream {
-            return self.last.1;
-        }
-        self.another_stream(stream, context)
+        let (known, domain) = self.recent[recent_place(stream)];
+        if known == stream && domain != DEVICE { domain } else { self.another_stream(stream, context) }
     }
 
     #[inline(never)]
     fn another_stream(&mut self, stream: u64, context: u32) -> u16 {
         if let Some(index) = self.streams.get(&stream) {
-            self.last = (stream, *index);
+            self.recent[recent_place(stream)] = (stream, *index);
             return *index;
         }
         self.serials += 1;
@@ -207,7 +214,7 @@ impl Order {
             return DEVICE;
         };
         self.streams.insert(stream, index);
-        self.last = (stream, index);
+        self.recent[recent_place(stream)] = (stream, index);
         index
     }
 
@@ -218,7 +225,7 @@ impl Order {
     /// Forget a destroyed stream; its domain is returned, for its free blocks to be moved.
     pub(crate) fn drop_stream(&mut self, stream: u64) -> Option<u16> {
         let index = self.streams.remove(&stream)?;
-        self.last = (0, DEVICE);
+        self.recent[recent_place(stream)] = (0, DEVICE);
         let capturing = self.domain(index).capturing;
         self.captures = self.captures.saturating_sub(u32::from(capturing));
         let domain = self.domain_at(index);

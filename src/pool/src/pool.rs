@@ -104,7 +104,7 @@ impl Pool {
     }
 
     /// Serve a request from what is there, or not at all.
-    #[inline]
+    #[inline(always)]
     pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {
         let mut core = self.lock();
         let want = core.want(request)?;
@@ -325,7 +325,7 @@ impl Pool {
         note: impl FnOnce(&Freed),
     ) -> Result<Freed, FreeError> {
         let mut core = self.lock();
-        let freed = core.free(addr, None);
+        let freed = core.free(addr, None, |_| ());
         if let Ok(freed) = &freed {
             note(freed);
         }
@@ -342,20 +342,21 @@ impl Pool {
     /// Take back a block in the order of a stream (`cuMemFreeAsync`).
     #[inline]
     pub fn free_async(&self, addr: u64, stream: u64, context: u64) -> Result<Freed, FreeError> {
-        self.free_async_noting(addr, stream, context, |_| ())
+        self.free_async_noting(addr, stream, context, |_| (), |_| ())
     }
 
     /// The same; `note` is told before anybody can get the block again. It runs under the pool's lock.
-    #[inline]
+    #[inline(always)]
     pub fn free_async_noting(
         &self,
         addr: u64,
         stream: u64,
         context: u64,
+        going: impl FnOnce(usize),
         note: impl FnOnce(&Freed),
     ) -> Result<Freed, FreeError> {
         let mut core = self.lock();
-        let freed = core.free(addr, Some((stream, context)))?;
+        let freed = core.free(addr, Some((stream, context)), going)?;
         note(&freed);
         Ok(freed)
     }
@@ -369,7 +370,7 @@ impl Pool {
     /// Change the caller's word of the live block that starts at `addr`.
     pub fn set_tag(&self, addr: u64, tag: u16) -> Result<(), FreeError> {
         let mut core = self.lock();
-        let id = core.live_at(addr).ok_or(FreeError::Unknown)?;
+        let id = core.live_at(addr, |_| ()).ok_or(FreeError::Unknown)?;
         core.blocks.at(id).tag = tag;
         Ok(())
     }

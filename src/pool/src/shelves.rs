@@ -40,7 +40,7 @@ impl Shelves {
     }
 
     /// Lay a block down; `false` if there is no room for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&mut self, block: &mut Block, id: Id, domain: u16, stamp: u64) -> bool {
         let Some(shelf) = self.by_len.get_mut(block.len as usize) else { return false };
         if shelf.room == 0 || self.count >= SHELF_BLOCKS {
@@ -57,7 +57,7 @@ impl Shelves {
     }
 
     /// Take the block of exactly `len` units that was laid down last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, slab: &Slab, len: u32) -> Option<Id> {
         let shelf = self.by_len.get_mut(len as usize)?;
         let id = shelf.top;
@@ -125,7 +125,7 @@ impl Shelves {
 
 impl Core {
     /// Serve a request with the block of its length that was shelved last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hit_shelf(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
         let id = self.order.domain_at(domain).shelves[want.zone].take(&self.blocks, want.units)?;
         Some(self.revive(id, want))

@@ -7,4 +7,5 @@ pub(crate) mod crc;
 pub(crate) mod files;
 pub(crate) mod map;
 pub(crate) mod modules;
+pub(crate) mod prefetch;
 pub(crate) mod stack;

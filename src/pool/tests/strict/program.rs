@@ -52,7 +52,7 @@ struct Live {
     context: u64,
     mempool: Mempool,
     pins: u32,
-    number: u32,
+    number: usize,
 }
 
 struct Open {
@@ -297,7 +297,9 @@ impl<'a> Program<'a> {
             self.pool.free(&self.device, block.addr)
         };
         match freed {
-            Ok(freed) if (freed.bytes, freed.buffer, freed.number) == (block.bytes, block.buffer, block.number) => Ok(()),
+            Ok(freed) if (freed.bytes, freed.buffer, freed.number) == (block.bytes, block.buffer, block.number) => {
+                Ok(())
+            }
             other => Err(format!("freeing {block:?}: {other:?}")),
         }
     }
