@@ -27,11 +27,19 @@ pub(crate) const LOST: Handle = Handle::MAX;
 pub(crate) struct Want {
     pub(crate) units: u32,
     pub(crate) slack: u16,
-    pub(crate) zone: usize,
+    zone: u32,
     pub(crate) domain: u16,
     pub(crate) stream: u64,
     pub(crate) context: u32,
     pub(crate) mempool: u16,
+}
+
+impl Want {
+    /// The zone that it belongs to.
+    #[inline(always)]
+    pub(crate) fn zone(&self) -> usize {
+        self.zone as usize
+    }
 }
 
 /// Deferred blocks, oldest first.
@@ -123,7 +131,7 @@ impl Core {
         Ok(Want {
             units: units as u32,
             slack: ((units << UNIT_SHIFT) - request.bytes) as u16,
-            zone,
+            zone: zone as u32,
             domain,
             stream: request.stream.unwrap_or(0),
             context,
@@ -169,9 +177,9 @@ impl Core {
     /// loses the fewest whole granules.
     #[inline]
     fn best_hole(&self, domain: u16, want: &Want) -> Option<Id> {
-        let bins = &self.order.domain(domain).bins[want.zone];
-        let zone = &self.zones[want.zone];
-        if want.zone != LARGE {
+        let bins = &self.order.domain(domain).bins[want.zone()];
+        let zone = &self.zones[want.zone()];
+        if want.zone() != LARGE {
             return bins.find(&self.blocks, want.units, zone.scan, |_| true);
         }
         let cost = |id| {
@@ -190,14 +198,14 @@ impl Core {
     #[inline]
     pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
         let hole = *self.blocks.get(id);
-        let bins = &mut self.order.domain_at(hole.domain).bins[want.zone];
+        let bins = &mut self.order.domain_at(hole.domain).bins[want.zone()];
         if hole.len <= want.units {
             bins.remove(&mut self.blocks, id);
             return self.make_live(id, want);
         }
-        let zone = &self.zones[want.zone];
+        let zone = &self.zones[want.zone()];
         let whole = |start: u32, end: u32| zone.inside(start, end).len();
-        let high = want.zone == LARGE
+        let high = want.zone() == LARGE
             && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
         // The hole stays in its bin where it can: only the part handed out is a new block.
         let taken = if high {
@@ -214,7 +222,7 @@ impl Core {
 
     #[inline]
     pub(crate) fn make_live(&mut self, id: Id, want: &Want) -> Allocation {
-        self.zones[want.zone].set_live(self.blocks.get(id).start, id);
+        self.zones[want.zone()].set_live(self.blocks.get(id).start, id);
         self.revive(id, want)
     }
 
@@ -231,7 +239,7 @@ impl Core {
         block.slack = want.slack;
         (block.pins, block.tag) = (0, 0);
         let (start, len) = (block.start, block.len);
-        let zone = &self.zones[want.zone];
+        let zone = &self.zones[want.zone()];
         self.owners.took(want.mempool, len);
         self.counters.took(len, want.slack);
         let given = u64::from(len) << UNIT_SHIFT;

@@ -56,7 +56,7 @@ impl Core {
     /// The next step for a request that no single hole served.
     pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
         // What is shelved joins the search, also what another thread has freed since the request missed.
-        self.clear_shelves(self.zones[want.zone].size_class);
+        self.clear_shelves(self.zones[want.zone()].size_class);
         if let Some(allocation) = self.hit(want) {
             return Step::Done(allocation);
         }
@@ -146,7 +146,7 @@ impl Core {
     }
 
     fn plan_map(&mut self, want: &Want, place: Place, ladder: &Ladder) -> Result<MapPlan, usize> {
-        let zone = &self.zones[want.zone];
+        let zone = &self.zones[want.zone()];
         let (shift, class, bytes) = (zone.granule_shift, zone.size_class, zone.granule_bytes());
         let end = place.start + want.units;
         let touched = zone.touched(place.start, end);
@@ -182,7 +182,7 @@ impl Core {
         Ok(MapPlan {
             busy,
             live: place.start,
-            zone: want.zone,
+            zone: want.zone(),
             size_class: class,
             bytes,
             base,
@@ -255,7 +255,7 @@ impl Core {
             return None;
         }
         ladder.exact_segment = ladder.refused.is_some();
-        let zone = &self.zones[want.zone];
+        let zone = &self.zones[want.zone()];
         let portion = if ladder.exact_segment { zone.granule_bytes() } else { self.config.segment };
         let portion = (portion >> UNIT_SHIFT) as u32;
         let len = want.units.checked_next_multiple_of(portion)?;
@@ -288,7 +288,7 @@ impl Core {
         };
         let wall = self.blocks.split(plan.busy, plan.len);
         self.blocks.at(wall).state = State::Wall;
-        let zone = &mut self.zones[want.zone];
+        let zone = &mut self.zones[want.zone()];
         zone.prepare(plan.start + plan.len);
         zone.add_segment(Segment { addr, start: plan.start, len: plan.len });
         for index in zone.touched(plan.start, plan.start + plan.len) {
@@ -365,7 +365,7 @@ impl Core {
             // The stream was destroyed meanwhile.
             let stamp = self.order.tick();
             let block = *self.blocks.get(plan.hole);
-            self.zones[want.zone].touch(block.start, block.end(), stamp);
+            self.zones[want.zone()].touch(block.start, block.end(), stamp);
             self.defer(plan.hole, stamp);
         }
         None
@@ -376,7 +376,7 @@ impl Core {
         if !self.config.vmm {
             return self.plan_release_segments(u64::MAX);
         }
-        let zone = &self.zones[want.zone];
+        let zone = &self.zones[want.zone()];
         let (class, lacking) = (1 - zone.size_class.min(1), need as u64 * zone.granule_bytes());
         let headroom = zone.granule_bytes();
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };

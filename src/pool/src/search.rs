@@ -79,7 +79,7 @@ impl Core {
             return None;
         }
         let found = (1..self.order.domains.len() as u16).filter(|index| *index != want.domain).find_map(|index| {
-            self.order.domain(index).bins[want.zone].find(&self.blocks, want.units, RUN_LIMIT, |id| {
+            self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |id| {
                 self.order.follows(want.domain, index, self.blocks.get(id).stamp)
             })
         });
@@ -96,7 +96,7 @@ impl Core {
                 *index != want.domain && domain.stream.is_some() && !domain.capturing
             })
             .find_map(|index| {
-                let hole = self.order.domain(index).bins[want.zone].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
+                let hole = self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
                 Some((hole?, index))
             })
     }
@@ -114,14 +114,14 @@ impl Core {
 
     /// The run of adjacent usable blocks that lacks the fewest handles: best fit among equals.
     pub(crate) fn search(&self, want: &Want) -> Option<Place> {
-        let zone = &self.zones[want.zone];
-        let limit = SCAN_LIMITS[want.zone];
+        let zone = &self.zones[want.zone()];
+        let limit = SCAN_LIMITS[want.zone()];
         let follow = want.domain != DEVICE && self.reuse(want).follow_events;
         let usable = |id: Id| id != NIL && self.usable(self.blocks.get(id), want, follow).is_some();
         let voids =
             std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
         let holes = (0..self.order.domains.len() as u16)
-            .flat_map(|index| self.order.domain(index).bins[want.zone].iter(&self.blocks).take(limit));
+            .flat_map(|index| self.order.domain(index).bins[want.zone()].iter(&self.blocks).take(limit));
         let mut seen = HashSet::new();
         let mut best: Option<Place> = None;
         for seed in voids.take(limit).chain(holes) {
@@ -166,7 +166,7 @@ impl Core {
         if end - begin < want.units {
             return None;
         }
-        let shift = self.zones[want.zone].granule_shift;
+        let shift = self.zones[want.zone()].granule_shift;
         let missing = |start: u32| {
             let stop = start + want.units;
             let voids = run.iter().filter(|(_, from, to, void)| *void && *from < stop && *to > start);
@@ -197,7 +197,7 @@ impl Core {
             if foreign {
                 // From now on these bytes are judged by the requester's progress alone.
                 let piece = *self.blocks.get(piece);
-                self.zones[want.zone].touch(piece.start, piece.end(), stamp);
+                self.zones[want.zone()].touch(piece.start, piece.end(), stamp);
             }
             let taken = self.blocks.at(piece);
             (taken.state, taken.stamp) = (State::Busy, stamp);
@@ -250,7 +250,7 @@ impl Core {
         let end = start + len;
         let (mut id, mut at, mut allocation) = (busy, start, None);
         while at < end {
-            let zone = &self.zones[want.zone];
+            let zone = &self.zones[want.zone()];
             let kind = |unit: u32| match zone.granule(unit >> zone.granule_shift).handle {
                 0 => State::Void,
                 LOST => State::Lost,

@@ -127,17 +127,17 @@ impl Core {
     /// Serve a request with the block of its length that was shelved last.
     #[inline(always)]
     pub(crate) fn hit_shelf(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
-        let id = self.order.domain_at(domain).shelves[want.zone].take(&self.blocks, want.units)?;
+        let id = self.order.domain_at(domain).shelves[want.zone()].take(&self.blocks, want.units)?;
         Some(self.revive(id, want))
     }
 
     /// Serve a request from the front of a longer block that is shelved; the rest goes to the bins.
     #[cold]
     pub(crate) fn hit_longer(&mut self, domain: u16, want: &Want) -> Option<Allocation> {
-        let id = self.order.domain_at(domain).shelves[want.zone].take_longer(&self.blocks, want.units)?;
+        let id = self.order.domain_at(domain).shelves[want.zone()].take_longer(&self.blocks, want.units)?;
         let rest = self.blocks.split(id, want.units);
         let Block { start, len, stamp, .. } = *self.blocks.get(rest);
-        self.zones[want.zone].touch(start, start + len, stamp);
+        self.zones[want.zone()].touch(start, start + len, stamp);
         self.put_free(rest, domain, stamp);
         Some(self.revive(id, want))
     }
