@@ -79,7 +79,9 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
     }
     let _relaxed = Relaxed::enter();
     let has = |attribute| device_attribute(served.ordinal, attribute) == Some(1);
-    let mut config = job::active()?.config.pool.config(spill::limit());
+    let mut config = job::active()?.config.pool.config(spill::limit(), spill::limit());
+    // Memory is exchanged handle by handle.
+    [config.small_handle, config.large_handle] = served.handles;
     // Nothing is gained by stopping the device for host memory.
     config.mesh = false;
     let maps = served.mapped() && has(A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);

@@ -51,11 +51,11 @@ impl Switches {
         Some(switches)
     }
 
-    /// The pool's configuration for a device of `device_bytes`.
-    pub(crate) fn config(&self, device_bytes: u64) -> Config {
+    /// The pool's configuration for a device of `device_bytes`, of which the job may take `budget`.
+    pub(crate) fn config(&self, device_bytes: u64, budget: u64) -> Config {
         let mut config = Config::new(device_bytes);
         (config.steal, config.mesh, config.lazy) = (self.steal, self.mesh, self.lazy);
-        config.large_handle = self.large_handle.unwrap_or(config.large_handle);
+        config.large_handle = self.large_handle.unwrap_or(Config::large_handle_for(budget));
         config.small_handle = self.small_handle.unwrap_or(config.small_handle);
         // The pool wants large handles no smaller than small ones: the one that was said counts.
         if self.large_handle.is_some() && self.small_handle.is_none() {
@@ -85,8 +85,11 @@ mod tests {
     fn switches_are_told_apart() {
         assert!(Switches::parse("on").is_some_and(|s| s == Switches::default()));
         assert!(Switches::parse("off").is_some_and(|s| !s.on));
-        let some = Switches::parse("nosteal,nomesh,nolazy,handle=32MiB").map(|s| s.config(8 << 30));
+        let some = Switches::parse("nosteal,nomesh,nolazy,handle=32MiB").map(|s| s.config(8 << 30, 8 << 30));
         assert!(some.is_some_and(|c| !c.steal && !c.mesh && !c.lazy && c.large_handle == 32 << 20));
+        let config = |text: &str, budget| Switches::parse(text).map(|s| s.config(40 << 30, budget).large_handle);
+        assert_eq!((config("on", 40 << 30), config("on", 1 << 30)), (Some(8 << 20), Some(2 << 20)));
+        assert_eq!(config("handle=32MiB", 1 << 30), Some(32 << 20));
         assert!(Switches::parse("novmm").is_some_and(|s| s.plain && s.on));
         for bad in [
             "",

@@ -60,7 +60,7 @@ impl Config {
         Self {
             device_bytes,
             small_handle: 2 << 20,
-            large_handle: 8 << 20,
+            large_handle: Self::large_handle_for(device_bytes),
             tiny_limit: 64 << 10,
             small_limit: 1 << 20,
             slack: 0.03,
@@ -69,6 +69,17 @@ impl Config {
             lazy: true,
             vmm: true,
             segment: 32 << 20,
+        }
+    }
+
+    /// The size of handles behind large blocks where `bytes` may be taken at all. Driver calls cost by the number of
+    /// handles, so they are large where there is much memory; a hole smaller than a handle cannot be moved, so they are
+    /// small where each of them counts.
+    pub fn large_handle_for(bytes: u64) -> u64 {
+        match bytes >> 30 {
+            0..4 => 2 << 20,
+            4..16 => 4 << 20,
+            _ => 8 << 20,
         }
     }
 

@@ -25,7 +25,6 @@ pub(crate) struct Place {
 /// Granules next to each other that can be unmapped, and the free block they are in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loose {
-    stamp: u64,
     zone: usize,
     hole: Id,
     pub(crate) first: u32,
@@ -96,7 +95,8 @@ impl Core {
                 *index != want.domain && domain.stream.is_some() && !domain.capturing
             })
             .find_map(|index| {
-                let hole = self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
+                let hole =
+                    self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
                 Some((hole?, index))
             })
     }
@@ -287,7 +287,8 @@ impl Core {
         allocation
     }
 
-    /// Granules of a handle size that could be unmapped now, least recently freed first.
+    /// Granules of a handle size that could be unmapped now, from the end of the address space on: so that blocks gather
+    /// at its beginning, and what was freed lately, which is likely to be asked for again, stays whole more often.
     pub(crate) fn loose(&self, size_class: usize) -> Vec<Loose> {
         let mut found = Vec::new();
         for (index, zone) in self.zones.iter().enumerate().filter(|(_, zone)| zone.size_class == size_class) {
@@ -308,10 +309,10 @@ impl Core {
                             continue;
                         }
                         match &mut last {
-                            Some(run) if run.stamp == granule.stamp && run.first + run.count == first => run.count += 1,
+                            Some(run) if run.first + run.count == first => run.count += 1,
                             _ => {
                                 found.extend(last);
-                                last = Some(Loose { stamp: granule.stamp, zone: index, hole, first, count: 1 });
+                                last = Some(Loose { zone: index, hole, first, count: 1 });
                             }
                         }
                     }
@@ -319,7 +320,7 @@ impl Core {
                 }
             }
         }
-        found.sort_by_key(|run| run.stamp);
+        found.sort_by_key(|run| std::cmp::Reverse((run.zone, run.first)));
         found
     }
 
@@ -341,7 +342,7 @@ impl Core {
             }
             let count = run.count.min(left);
             left -= count;
-            picked.push(Loose { count, ..*run });
+            picked.push(Loose { first: run.first + run.count - count, count, ..*run });
         }
         // Left to right within a hole: what remains to the right keeps being the hole to cut from.
         picked.sort_by_key(|run| (run.zone, run.first));
