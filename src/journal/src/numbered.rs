@@ -66,21 +66,18 @@ impl Journal {
         self.live.numbered().get(bucket)?.as_chunks().0.get(slot + 1)
     }
 
-    /// Gives a pool a portion of the table.
+    /// Gives a pool a portion of the table. Waits for nobody: who comes while another is here goes without one.
     #[cold]
     fn portion(&self, place: &AtomicU32) -> Option<u32> {
-        let next = self.portions.fetch_add(1, Ordering::Relaxed);
-        let there = (next as usize) < self.live.numbered().len() / PORTION;
-        let won = if there { next + 1 } else { NONE_LEFT };
-        let known = match place.compare_exchange(0, won, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => won,
-            Err(known) => {
-                // Another thread was here first. What was taken in vain goes back, unless somebody took more meanwhile.
-                let _ = self.portions.compare_exchange(next + 1, next, Ordering::Relaxed, Ordering::Relaxed);
-                known
-            }
-        };
-        (known != NONE_LEFT).then_some(known)
+        let mut given = self.portions.try_lock().ok()?;
+        let mut portion = place.load(Ordering::Acquire);
+        if portion == 0 {
+            let left = (*given as usize) < self.live.numbered().len() / PORTION;
+            *given += u32::from(left);
+            portion = if left { *given } else { NONE_LEFT };
+            place.store(portion, Ordering::Release);
+        }
+        (portion != NONE_LEFT).then_some(portion)
     }
 
     /// A pool has handed out the block `number` without a driver call: recorded in one go. Returns the event's number.

@@ -1,11 +1,12 @@
-//! The writer: what the shim calls for every event. No method here allocates, locks, formats, makes a system call or
+//! The writer: what the shim calls for every event. No method here allocates, waits for a lock, formats, makes a system call or
 //! panics, unless its comment says so. Everything is in the mapping, so whatever kills the process, it is kept.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::create::{named, store_text};
@@ -70,7 +71,7 @@ pub struct Journal {
     pub(crate) ring: &'static [[AtomicU64; RECORD_WORDS]],
     pub(crate) live: LiveTable,
     /// Portions of the live table that pools have got.
-    pub(crate) portions: AtomicU32,
+    pub(crate) portions: Mutex<u32>,
     pub(crate) flights: Flights,
     pub(crate) names: Arena,
     pub(crate) stacks: Arena,
@@ -106,7 +107,7 @@ impl Journal {
             clock,
             ring: part(Section::Ring).as_chunks().0,
             live: LiveTable::new(part(Section::Live)),
-            portions: AtomicU32::new(0),
+            portions: Mutex::new(0),
             flights: Flights::new(part(Section::Flight)),
             names: Arena::new(part(Section::Names), part(Section::NamesIndex)),
             stacks: Arena::new(part(Section::Stacks), part(Section::StacksIndex)),
