@@ -206,6 +206,14 @@ impl Served {
         given
     }
 
+    /// A context is gone, and with it the blocks that it had not freed.
+    fn blocks_go_with(&'static self, ctx: u64) {
+        let note = |block: &BlockInfo| recorder::blocks::gone(self, block);
+        for block in self.pool.context_destroyed_noting(&self.driver, ctx, note) {
+            pins::freed(self, block.addr);
+        }
+    }
+
     /// Waits for all work on this memory, so that what was freed is known to be free.
     fn settle(&self) -> bool {
         let reaching: Vec<u64> =
@@ -440,7 +448,8 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
     capture::gone(|lane| lane.ctx == ctx);
     peers::context_left(ctx);
     for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
-        // The context's memory went with it, so the pool does too.
+        // The context's memory went with it, so the pool does too, and whatever was live in it.
+        own.blocks_go_with(ctx);
         own.driver.forget_segments();
         let own = core::ptr::from_ref(own).cast_mut();
         for at in &LIST {
@@ -448,10 +457,7 @@ pub(crate) fn context_left(ctx: u64, ordinal: i32) {
         }
     }
     for served in pools_reached_by(ordinal) {
-        let note = |block: &BlockInfo| recorder::blocks::gone(served, block);
-        for block in served.pool.context_destroyed_noting(&served.driver, ctx, note) {
-            pins::freed(served, block.addr);
-        }
+        served.blocks_go_with(ctx);
     }
     spill::context_left();
 }
