@@ -102,6 +102,19 @@ def exact_code():
     assert set(answers.values()) == {OOM}, answers
 
 
+def narrow(cap):
+    """The functions of CUDA 2: no memory with 32-bit addresses under a cap, and the same truth in every query."""
+    start()
+    at, pitch, left, whole = UINT(), UINT(), UINT(), UINT()
+    assert D.cuMemAlloc(c.byref(at), UINT(MIB)) == OOM
+    assert D.cuMemAllocPitch(c.byref(at), c.byref(pitch), UINT(1024), UINT(1024), 4) == OOM
+    alloc(5 * MIB)
+    call("cuMemGetInfo", c.byref(left), c.byref(whole))
+    assert (left.value, whole.value) == info() and whole.value == int(cap), (left, whole, info())
+    call("cuDeviceTotalMem", c.byref(whole), 0)
+    assert whole.value == total() == int(cap)
+
+
 def no_side_effects():
     """cuInit under a cap changes no mask and no handler, and makes no context."""
     mask = os.umask(0o27)
