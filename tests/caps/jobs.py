@@ -220,6 +220,23 @@ def quiet(cap):
         attempt(1 << 33)
 
 
+def asynchronous(kernels):
+    """Stream-ordered requests wait for nothing: a kernel of three seconds still runs when they have all been answered."""
+    start()
+    stream, module, function, at = P(), P(), P(), U64()
+    call("cuStreamCreate", c.byref(stream), 1)
+    call("cuModuleLoadData", c.byref(module), c.c_char_p(open(kernels, "rb").read()))
+    call("cuModuleGetFunction", c.byref(function), module, b"weir_spin")
+    call("cuMemAllocAsync", c.byref(at), SIZE(MIB), stream)
+    call("cuStreamSynchronize", stream)
+    long = U64(3_000_000_000)
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, (P * 1)(c.cast(c.pointer(long), P)), None)
+    for _ in range(50):
+        call("cuMemAllocAsync", c.byref(at), SIZE(MIB), stream)
+        call("cuMemFreeAsync", at, stream)
+    assert D.cuStreamQuery(stream) == 600, "the stream was waited for"
+
+
 def tiny():
     """Requests of a few KiB are answered at the cap: a job that repeats them until they succeed goes on."""
     start()
