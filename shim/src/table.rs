@@ -87,7 +87,7 @@ hook_table! { $
         "cuMemSetAccess";
         "cuMemGetAccess" => { cuMemGetAccess: hooks::share::get_access };
         "cuMemExportToShareableHandle";
-        "cuMemImportFromShareableHandle";
+        "cuMemImportFromShareableHandle" => { cuMemImportFromShareableHandle: hooks::share::import };
         "cuMemRetainAllocationHandle" => { cuMemRetainAllocationHandle: hooks::share::retain_handle };
         "cuMemGetAllocationGranularity";
         "cuMemGetAllocationPropertiesFromHandle";
