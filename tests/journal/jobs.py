@@ -180,6 +180,16 @@ def forks(count):
         free(block)
 
 
+def stepwise(pairs):
+    """So many allocations and frees for each line on standard input."""
+    start()
+    print("ready", flush=True)
+    for _line in sys.stdin:
+        for n in range(int(pairs)):
+            free(alloc(4096 + n))
+        print("done", flush=True)
+
+
 def small():
     start()
     free(alloc(5000))
