@@ -30,8 +30,9 @@ impl Mapping {
             }
         };
         let end = std::mem::size_of_val(self.words) as u64;
-        advise(scattered.next_multiple_of(page_size()), end, libc::MADV_RANDOM);
+        advise(0, end, libc::MADV_RANDOM);
         advise(0, bytes.min(end), libc::MADV_POPULATE_WRITE);
+        advise(0, scattered / page_size() * page_size(), libc::MADV_NORMAL);
     }
 
     /// Memory that nobody else sees and that dies with the process.
