@@ -197,9 +197,7 @@ impl<'reader> Replay<'reader> {
         match event.kind {
             Kind::Alloc if event.flags & FLAG_NOT_IN_TABLE == 0 => {
                 // What is known only from its free has no birth; an older owner beside it keeps its own.
-                if !self.remove(key, event.seq) {
-                    self.remove(key, BIRTH_UNKNOWN);
-                }
+                let _ = self.remove(key, event.seq) || self.remove(key, BIRTH_UNKNOWN);
             }
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.add(LiveEntry {
                 address: event.address,
