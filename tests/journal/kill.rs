@@ -311,26 +311,31 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
         jobs.entry((entry.address, entry.asked)).or_default().push(entry);
     }
     tally.live += jobs.len() as u64;
-    for thread in 0..THREADS {
-        let words = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
-        let (id, intent, at) = (words[0].load(SeqCst), words[1].load(SeqCst), words[2].load(SeqCst) as usize);
-        for slot in 0..SLOTS {
-            let (address, (sort, size)) = (words[4 + 2 * slot].load(SeqCst), unpack(words[5 + 2 * slot].load(SeqCst)));
-            let known = address != 0 && jobs.get_mut(&(address, size)).is_some_and(|list| list.pop().is_some());
-            let cut_short = intent != 0 && at == slot;
-            if address != 0 && !known && !cut_short {
-                return Err(format!(
-                    "thread {thread} ({id}) holds {sort:?} {address:#x} of {size}, not in the journal"
-                ));
+    let threads = || truth[1..].chunks(THREAD_WORDS).enumerate();
+    let intent_of = |words: &[AtomicU64]| (words[1].load(SeqCst), words[2].load(SeqCst) as usize);
+    // Calls that were cut short last: what one was giving back may be another's by now, and of the very same size.
+    for cut_short in [false, true] {
+        for (thread, words) in threads() {
+            let (intent, at) = intent_of(words);
+            for slot in (0..SLOTS).filter(|slot| (intent != 0 && at == *slot) == cut_short) {
+                let address = words[4 + 2 * slot].load(SeqCst);
+                let (sort, size) = unpack(words[5 + 2 * slot].load(SeqCst));
+                let known = address != 0 && jobs.get_mut(&(address, size)).is_some_and(|list| list.pop().is_some());
+                if address != 0 && !known && !cut_short {
+                    let id = words[0].load(SeqCst);
+                    return Err(format!(
+                        "thread {thread} ({id}) holds {sort:?} {address:#x} of {size}, not in the journal"
+                    ));
+                }
             }
         }
-        if intent == ALLOC {
-            // One that the job was not told of any more; whether the driver has more is the first witness's matter.
-            let (_, size) = unpack(words[3].load(SeqCst));
-            let is_it = |entry: &&LiveEntry| entry.asked == size && u64::from(entry.thread) == id;
-            if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {
-                list.pop();
-            }
+    }
+    for (_, words) in threads().filter(|(_, words)| intent_of(words).0 == ALLOC) {
+        // One that the job was not told of any more; whether the driver has more is the first witness's matter.
+        let (id, (_, size)) = (words[0].load(SeqCst), unpack(words[3].load(SeqCst)));
+        let is_it = |entry: &&LiveEntry| entry.asked == size && u64::from(entry.thread) == id;
+        if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {
+            list.pop();
         }
     }
     if let Some(entry) = jobs.values().flatten().next() {
