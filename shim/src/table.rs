@@ -46,8 +46,11 @@ macro_rules! hook_table {
 
 hook_table! { $
     memory {
-        "cuMemAlloc" => { cuMemAlloc_v2: hooks::memory::alloc };
-        "cuMemAllocPitch" => { cuMemAllocPitch_v2: hooks::memory::alloc_pitch };
+        "cuMemAlloc" => { cuMemAlloc: hooks::memory::alloc_v1, cuMemAlloc_v2: hooks::memory::alloc };
+        "cuMemAllocPitch" => {
+            cuMemAllocPitch: hooks::memory::alloc_pitch_v1,
+            cuMemAllocPitch_v2: hooks::memory::alloc_pitch,
+        };
         "cuMemAllocManaged" => { cuMemAllocManaged: hooks::memory::alloc_managed };
         "cuMemFree" => { cuMemFree_v2: hooks::memory::free };
         "cuMemAllocAsync" => { cuMemAllocAsync: hooks::memory::alloc_async };
@@ -84,7 +87,7 @@ hook_table! { $
         "cuMemSetAccess";
         "cuMemGetAccess" => { cuMemGetAccess: hooks::share::get_access };
         "cuMemExportToShareableHandle";
-        "cuMemImportFromShareableHandle";
+        "cuMemImportFromShareableHandle" => { cuMemImportFromShareableHandle: hooks::share::import };
         "cuMemRetainAllocationHandle" => { cuMemRetainAllocationHandle: hooks::share::retain_handle };
         "cuMemGetAllocationGranularity";
         "cuMemGetAllocationPropertiesFromHandle";
@@ -111,8 +114,8 @@ hook_table! { $
         "cuMemHostGetFlags";
     }
     array {
-        "cuArrayCreate" => { cuArrayCreate_v2: hooks::array::create };
-        "cuArray3DCreate" => { cuArray3DCreate_v2: hooks::array::create_3d };
+        "cuArrayCreate" => { cuArrayCreate: hooks::array::create_v1, cuArrayCreate_v2: hooks::array::create };
+        "cuArray3DCreate" => { cuArray3DCreate: hooks::array::create_3d_v1, cuArray3DCreate_v2: hooks::array::create_3d };
         "cuArrayDestroy" => { cuArrayDestroy: hooks::array::destroy };
         "cuArrayGetMemoryRequirements";
         "cuMipmappedArrayCreate" => { cuMipmappedArrayCreate: hooks::array::create_mipmap };
@@ -133,8 +136,8 @@ hook_table! { $
         "cuDestroyExternalMemory";
     }
     query {
-        "cuMemGetInfo" => { cuMemGetInfo_v2: hooks::query::info };
-        "cuDeviceTotalMem" => { cuDeviceTotalMem_v2: hooks::query::total };
+        "cuMemGetInfo" => { cuMemGetInfo: hooks::query::info_v1, cuMemGetInfo_v2: hooks::query::info };
+        "cuDeviceTotalMem" => { cuDeviceTotalMem: hooks::query::total_v1, cuDeviceTotalMem_v2: hooks::query::total };
         "cuMemGetAddressRange" => { cuMemGetAddressRange_v2: hooks::query::address_range };
         "cuMemGetLocationInfo";
         "cuMemRangeGetAttribute";
@@ -149,6 +152,7 @@ hook_table! { $
     context {
         "cuInit" => { cuInit: hooks::context::init };
         "cuCtxCreate" => {
+            cuCtxCreate: hooks::owner::create,
             cuCtxCreate_v2: hooks::owner::create,
             cuCtxCreate_v3: hooks::owner::create_affine,
             cuCtxCreate_v4: hooks::owner::create_with,

@@ -102,6 +102,19 @@ def exact_code():
     assert set(answers.values()) == {OOM}, answers
 
 
+def narrow(cap):
+    """The functions of CUDA 2: no memory with 32-bit addresses under a cap, and the same truth in every query."""
+    start()
+    at, pitch, left, whole = UINT(), UINT(), UINT(), UINT()
+    assert D.cuMemAlloc(c.byref(at), UINT(MIB)) == OOM
+    assert D.cuMemAllocPitch(c.byref(at), c.byref(pitch), UINT(1024), UINT(1024), 4) == OOM
+    alloc(5 * MIB)
+    call("cuMemGetInfo", c.byref(left), c.byref(whole))
+    assert (left.value, whole.value) == info() and whole.value == int(cap), (left, whole, info())
+    call("cuDeviceTotalMem", c.byref(whole), 0)
+    assert whole.value == total() == int(cap)
+
+
 def no_side_effects():
     """cuInit under a cap changes no mask and no handler, and makes no context."""
     mask = os.umask(0o27)
@@ -205,6 +218,23 @@ def quiet(cap):
     fill(MIB, int(cap) // 2)
     for _ in range(20):
         attempt(1 << 33)
+
+
+def asynchronous(kernels):
+    """Stream-ordered requests wait for nothing: a kernel of three seconds still runs when they have all been answered."""
+    start()
+    stream, module, function, at = P(), P(), P(), U64()
+    call("cuStreamCreate", c.byref(stream), 1)
+    call("cuModuleLoadData", c.byref(module), c.c_char_p(open(kernels, "rb").read()))
+    call("cuModuleGetFunction", c.byref(function), module, b"weir_spin")
+    call("cuMemAllocAsync", c.byref(at), SIZE(MIB), stream)
+    call("cuStreamSynchronize", stream)
+    long = U64(3_000_000_000)
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, (P * 1)(c.cast(c.pointer(long), P)), None)
+    for _ in range(50):
+        call("cuMemAllocAsync", c.byref(at), SIZE(MIB), stream)
+        call("cuMemFreeAsync", at, stream)
+    assert D.cuStreamQuery(stream) == 600, "the stream was waited for"
 
 
 def tiny():

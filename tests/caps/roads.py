@@ -60,19 +60,35 @@ def road_create(size):
     return handle.value
 
 
-def road_array(size):
+def road_array(size, name="cuArrayCreate_v2", shape=Array2D):
     array = P()
     width = 1024
-    d = Array2D(width, max(1, min(size // (4 * width), 65536)), 32, 1)
-    call("cuArrayCreate_v2", c.byref(array), c.byref(d))
+    d = shape(width, max(1, min(size // (4 * width), 65536)), 32, 1)
+    call(name, c.byref(array), c.byref(d))
     return array.value
 
 
-def road_array3d(size):
+def road_array3d(size, name="cuArray3DCreate_v2", shape=Array3D):
     array = P()
-    d = Array3D(256, 64, max(1, min(size // (256 * 64 * 4), 2048)), 32, 1, 0)
-    call("cuArray3DCreate_v2", c.byref(array), c.byref(d))
+    d = shape(256, 64, max(1, min(size // (256 * 64 * 4), 2048)), 32, 1, 0)
+    call(name, c.byref(array), c.byref(d))
     return array.value
+
+
+class Narrow2D(c.Structure):
+    _fields_ = [("width", UINT), ("height", UINT), ("format", INT), ("channels", UINT)]
+
+
+class Narrow3D(c.Structure):
+    _fields_ = [("width", UINT), ("height", UINT), ("depth", UINT), ("format", INT), ("channels", UINT), ("flags", UINT)]
+
+
+def road_array_v1(size):
+    return road_array(size, "cuArrayCreate", Narrow2D)
+
+
+def road_array3d_v1(size):
+    return road_array3d(size, "cuArray3DCreate", Narrow3D)
 
 
 def road_mipmap(size):
@@ -92,16 +108,18 @@ def release_async(at):
 
 
 ROADS = {
-    "cuMemAlloc": (road_alloc, free),
-    "cuMemAllocPitch": (road_pitch, free),
+    "cuMemAlloc_v2": (road_alloc, free),
+    "cuMemAllocPitch_v2": (road_pitch, free),
     "cuMemAllocManaged": (road_managed, free),
     "cuMemAllocAsync": (road_async, release_async),
     "cuMemAllocAsync_ptsz": (road_async_ptsz, release_async),
     "cuMemAllocFromPoolAsync": (road_from_pool, release_async),
     "cuMemAllocFromPoolAsync_ptsz": (road_from_pool_ptsz, release_async),
     "cuMemCreate": (road_create, lambda h: call("cuMemRelease", U64(h))),
-    "cuArrayCreate": (road_array, release_array),
-    "cuArray3DCreate": (road_array3d, release_array),
+    "cuArrayCreate": (road_array_v1, release_array),
+    "cuArrayCreate_v2": (road_array, release_array),
+    "cuArray3DCreate": (road_array3d_v1, release_array),
+    "cuArray3DCreate_v2": (road_array3d, release_array),
     "cuMipmappedArrayCreate": (road_mipmap, lambda h: call("cuMipmappedArrayDestroy", P(h))),
 }
 SIZES = {

@@ -2,6 +2,7 @@
 //
 // usage: storm member SEED CAP   random requests by several roads; ends by itself only on a wrong answer (exit 1)
 //        storm watch CAP         prints the most that was ever taken on device 0, when told to end (SIGTERM)
+//        storm one               takes one block and gives it back
 //        storm all               takes all that it can get, prints the bytes really taken, gives it back
 #include <signal.h>
 #include <stdint.h>
@@ -99,6 +100,12 @@ static int watch(uint64_t cap) {
     return 0;
 }
 
+static int one(void) {
+    ptr_t at;
+    begin();
+    return cuMemAlloc_v2(&at, 1 << 20) || cuMemFree_v2(at);
+}
+
 static int all(void) {
     ptr_t at;
     begin();
@@ -111,6 +118,7 @@ static int all(void) {
 int main(int count, char **words) {
     if (count > 2 && !strcmp(words[1], "watch")) return watch(strtoull(words[2], 0, 0));
     if (count > 3 && !strcmp(words[1], "member")) return member(strtoull(words[2], 0, 0), strtoull(words[3], 0, 0));
+    if (count > 1 && !strcmp(words[1], "one")) return one();
     if (count > 1 && !strcmp(words[1], "all")) return all();
     return 2;
 }

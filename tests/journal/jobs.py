@@ -2,7 +2,7 @@
 
 usage: jobs.py NAME [ARGUMENT...]
 """
-import ctypes as c, os, pathlib, shutil, subprocess, sys
+import ctypes as c, os, pathlib, shutil, socket, subprocess, sys
 
 if preload := os.environ.pop("JOB_PRELOAD", None):
     # Only this program gets the library, not the shell that arranged its surroundings.
@@ -43,6 +43,7 @@ def tour():
     call("cuMemRelease", handle)
     call("cuMemUnmap", space, SIZE(2 << 20))
     call("cuMemAddressFree", space, SIZE(2 << 20))
+    graph(stream, 20 << 20)
     for block in blocks:
         free(block)
     call("cuCtxSynchronize")
@@ -69,6 +70,79 @@ def tour():
     call("cuMemPoolTrimTo", pool, SIZE(0))
     call("cuStreamDestroy_v2", stream)
     assert kept
+
+
+def imports():
+    """A handle of another process."""
+    size, here, there = SIZE(2 << 20), *socket.socketpair()
+    handle, at, out = U64(), U64(), INT()
+    if os.fork() == 0:
+        start()
+        call("cuMemCreate", c.byref(handle), size, c.byref(AllocationProp(type=1, handles=1, location=Location(1, 0))), U64(0))
+        call("cuMemExportToShareableHandle", c.byref(out), handle, 1, U64(0))
+        socket.send_fds(there, [b"x"], [out.value])
+        there.recv(1)
+        os._exit(0)
+    _, (file,), _, _ = socket.recv_fds(here, 1, 1)
+    start()
+    call("cuMemImportFromShareableHandle", c.byref(handle), P(file), 1)
+    call("cuMemAddressReserve", c.byref(at), size, SIZE(0), U64(0), U64(0))
+    call("cuMemMap", at, size, SIZE(0), handle, U64(0))
+    call("cuMemRelease", handle)
+    call("cuMemUnmap", at, size)
+    # And one that is never mapped.
+    call("cuMemImportFromShareableHandle", c.byref(handle), P(file), 1)
+    call("cuMemRelease", handle)
+    here.send(b"x")
+    assert os.wait()[1] == 0
+
+
+def graph(stream, size):
+    """A graph that allocates, launched twice."""
+    made, exec_, at = P(), P(), U64()
+    call("cuStreamBeginCapture_v2", stream, 0)
+    call("cuMemAllocAsync", c.byref(at), SIZE(size), stream)
+    call("cuMemFreeAsync", at, stream)
+    call("cuStreamEndCapture", stream, c.byref(made))
+    call("cuGraphInstantiateWithFlags", c.byref(exec_), made, U64(0))
+    for _ in range(2):
+        call("cuGraphLaunch", exec_, stream)
+    call("cuCtxSynchronize")
+    call("cuGraphExecDestroy", exec_)
+    call("cuGraphDestroy", made)
+    call("cuDeviceGraphMemTrim", 0)
+
+
+def compaction():
+    """Memory that has to move: holes of large blocks, then sparse small ones."""
+    start()
+
+    def fill(size):
+        held = []
+        while True:
+            at, code = attempt(size)
+            if code: return held
+            held.append(at)
+    large = fill(8 << 20)
+    for at in large[::2]: free(at)
+    call("cuCtxSynchronize")
+    bigger = alloc(24 << 20)
+    for at in [bigger, *large[1::2]]: free(at)
+    call("cuCtxSynchronize")
+    small = fill(128 << 10)
+    # One block of each granule stays, where no neighbour's stays.
+    stays = [at for at in small if at // (128 << 10) % 16 == at // (32 * (128 << 10)) % 16]
+    for at in set(small) - set(stays): free(at)
+    call("cuCtxSynchronize")
+    alloc(info()[0] // 10 * 6)
+
+
+def failures():
+    """What the driver does not give, and frees of what is not there."""
+    start()
+    at = U64()
+    assert D.cuMemAllocManaged(c.byref(at), SIZE(5 << 20), 1) == OOM
+    assert D.cuMemFree_v2(U64(0x7000_0000_0000)) == 1
 
 
 def idle():
@@ -104,6 +178,16 @@ def forks(count):
     assert attempt(400000)[1] == 0 and attempt(1)[1] == 0
     for block in held[:2]:
         free(block)
+
+
+def stepwise(pairs):
+    """So many allocations and frees for each line on standard input."""
+    start()
+    print("ready", flush=True)
+    for _line in sys.stdin:
+        for n in range(int(pairs)):
+            free(alloc(4096 + n))
+        print("done", flush=True)
 
 
 def small():

@@ -1,4 +1,4 @@
-//! `journal-kill [--kills N] [--others N] [--seed S] [--keep]`: jobs under libweir.so on the virtual GPU die in every way there is, at
+//! `journal-kill [--kills N] [--others N] [--seed S] [--keep] [--until-wrong]`: jobs under libweir.so on the virtual GPU die in every way there is, at
 //! random instants. Afterwards each journal must say what two witnesses say: the virtual GPU's own log of calls, and a
 //! mapped file in which the job writes down what it is about to do and what it holds.
 //!
@@ -11,16 +11,15 @@
 
 #[path = "../pool/api.rs"]
 mod api;
+mod dying;
 
 use api::{Api, OK, OUT_OF_MEMORY, Rng, context_on, ok};
+use dying::{dies, map_truth, unmap};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::AsRawFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 use weir_cuda::*;
 use weir_journal::reader::{FlightOf, Reader, Slot};
 use weir_journal::{Class, Kind, LiveEntry};
@@ -51,18 +50,7 @@ fn unpack(word: u64) -> (Sort, u64) {
     (SORTS[(word >> 56) as usize], word & ((1 << 56) - 1))
 }
 
-fn map_truth(path: &Path) -> &'static [AtomicU64] {
-    let bytes = (1 + THREADS * THREAD_WORDS) * 8;
-    let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
-    file.set_len(bytes as u64).unwrap();
-    // SAFETY: a fresh shared mapping of a file that is long enough, seen only as atomics.
-    unsafe {
-        let flags = libc::PROT_READ | libc::PROT_WRITE;
-        let start = libc::mmap(null_mut(), bytes, flags, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        assert_ne!(start, libc::MAP_FAILED);
-        std::slice::from_raw_parts(start.cast(), bytes / 8)
-    }
-}
+const TRUTH_WORDS: usize = 1 + THREADS * THREAD_WORDS;
 
 // ---- the job
 
@@ -180,7 +168,7 @@ fn job(truth: &str, threads: usize, seed: u64, death: &str) {
     // SAFETY: the handler only calls _exit.
     unsafe { libc::signal(libc::SIGUSR1, exit_now as *const () as libc::sighandler_t) };
     let api = Api::load();
-    let truth = map_truth(Path::new(truth));
+    let truth = map_truth(Path::new(truth), TRUTH_WORDS);
     let worker = move |thread: usize| {
         context_on(api, 0);
         let mut stream = null_mut();
@@ -323,26 +311,31 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
         jobs.entry((entry.address, entry.asked)).or_default().push(entry);
     }
     tally.live += jobs.len() as u64;
-    for thread in 0..THREADS {
-        let words = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
-        let (id, intent, at) = (words[0].load(SeqCst), words[1].load(SeqCst), words[2].load(SeqCst) as usize);
-        for slot in 0..SLOTS {
-            let (address, (sort, size)) = (words[4 + 2 * slot].load(SeqCst), unpack(words[5 + 2 * slot].load(SeqCst)));
-            let known = address != 0 && jobs.get_mut(&(address, size)).is_some_and(|list| list.pop().is_some());
-            let cut_short = intent != 0 && at == slot;
-            if address != 0 && !known && !cut_short {
-                return Err(format!(
-                    "thread {thread} ({id}) holds {sort:?} {address:#x} of {size}, not in the journal"
-                ));
+    let threads = || truth[1..].chunks(THREAD_WORDS).enumerate();
+    let intent_of = |words: &[AtomicU64]| (words[1].load(SeqCst), words[2].load(SeqCst) as usize);
+    // Calls that were cut short last: what one was giving back may be another's by now, and of the very same size.
+    for cut_short in [false, true] {
+        for (thread, words) in threads() {
+            let (intent, at) = intent_of(words);
+            for slot in (0..SLOTS).filter(|slot| (intent != 0 && at == *slot) == cut_short) {
+                let address = words[4 + 2 * slot].load(SeqCst);
+                let (sort, size) = unpack(words[5 + 2 * slot].load(SeqCst));
+                let known = address != 0 && jobs.get_mut(&(address, size)).is_some_and(|list| list.pop().is_some());
+                if address != 0 && !known && !cut_short {
+                    let id = words[0].load(SeqCst);
+                    return Err(format!(
+                        "thread {thread} ({id}) holds {sort:?} {address:#x} of {size}, not in the journal"
+                    ));
+                }
             }
         }
-        if intent == ALLOC {
-            // One that the job was not told of any more; whether the driver has more is the first witness's matter.
-            let (_, size) = unpack(words[3].load(SeqCst));
-            let is_it = |entry: &&LiveEntry| entry.asked == size && u64::from(entry.thread) == id;
-            if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {
-                list.pop();
-            }
+    }
+    for (_, words) in threads().filter(|(_, words)| intent_of(words).0 == ALLOC) {
+        // One that the job was not told of any more; whether the driver has more is the first witness's matter.
+        let (id, (_, size)) = (words[0].load(SeqCst), unpack(words[3].load(SeqCst)));
+        let is_it = |entry: &&LiveEntry| entry.asked == size && u64::from(entry.thread) == id;
+        if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {
+            list.pop();
         }
     }
     if let Some(entry) = jobs.values().flatten().next() {
@@ -415,7 +408,7 @@ fn start(dir: &Path, pool: bool, ring: &str, threads: usize, seed: u64, death: &
         .unwrap()
 }
 
-fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, keep: bool) -> Tally {
+fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, keep: bool, until_wrong: bool) -> Tally {
     let mut tally = Tally::default();
     for run in 0..count {
         let _ = std::fs::remove_dir_all(scratch);
@@ -424,30 +417,10 @@ fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, keep: bool) -
         let ring = ["64,1024", "16384,1024"][run as usize / 3 % 2];
         let pool = run / 6 % 2 == 0;
         let seed = dice.below(1 << 40);
-        let truth = map_truth(&scratch.join("truth"));
-        let mut child = start(scratch, pool, ring, threads, seed, death);
-        while truth[0].load(SeqCst) == 0 {
-            assert!(child.try_wait().unwrap().is_none(), "the job did not start");
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        if death == "kill" {
-            std::thread::sleep(Duration::from_nanos(dice.below(12_000_000)));
-            child.kill().unwrap();
-        }
-        let output = child.wait_with_output().unwrap();
-        let status = output.status;
-        let expected = match death {
-            "kill" => status.signal() == Some(libc::SIGKILL),
-            "segfault" => status.signal() == Some(libc::SIGSEGV),
-            "abort" => status.signal() == Some(libc::SIGABRT),
-            "handler" => status.code() == Some(3),
-            _ => status.success(),
-        };
-        let verdict = if !expected {
-            Err(format!("{status}: {}", String::from_utf8_lossy(&output.stderr)))
-        } else {
-            judge(scratch, truth, &mut tally)
-        };
+        let truth = map_truth(&scratch.join("truth"), TRUTH_WORDS);
+        let child = start(scratch, pool, ring, threads, seed, death);
+        let verdict =
+            dies(child, truth, death, dice.below(12_000_000)).and_then(|()| judge(scratch, truth, &mut tally));
         if let Err(why) = verdict {
             tally.failures.push(format!("run {run}, {threads} threads, ring {ring}, pool {pool}, seed {seed}: {why}"));
             if keep {
@@ -457,8 +430,11 @@ fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, keep: bool) -
             }
         }
         tally.runs += 1;
-        // SAFETY: the mapping was made for this run alone and is not used after this.
-        unsafe { libc::munmap(truth.as_ptr().cast_mut().cast(), std::mem::size_of_val(truth)) };
+        // SAFETY: it was made for this run alone, and is not used after this.
+        unsafe { unmap(truth) };
+        if until_wrong && !tally.failures.is_empty() {
+            break;
+        }
     }
     let _ = std::fs::remove_dir_all(scratch);
     tally
@@ -475,7 +451,7 @@ fn main() -> ExitCode {
     if let [word, dir] = &args[..]
         && word == "judge"
     {
-        let truth = map_truth(&Path::new(dir).join("truth"));
+        let truth = map_truth(&Path::new(dir).join("truth"), TRUTH_WORDS);
         println!("{:?}", judge(Path::new(dir), truth, &mut Tally::default()));
         return ExitCode::SUCCESS;
     }
@@ -499,7 +475,7 @@ fn main() -> ExitCode {
     };
     let mut dice = Rng::new(value("--seed", 4711));
     let others = value("--others", 12);
-    let keep = args.iter().any(|arg| arg == "--keep");
+    let [keep, until_wrong] = ["--keep", "--until-wrong"].map(|flag| args.iter().any(|arg| arg == flag));
     let scratch = std::env::temp_dir().join(format!("weir-journal-kill-{}", std::process::id()));
     let (mut passed, mut failed) = (0, 0);
     for (death, count) in [
@@ -509,7 +485,7 @@ fn main() -> ExitCode {
         ("handler", others),
         ("exit", others),
     ] {
-        let tally = deaths(&scratch, count, death, &mut dice, keep);
+        let tally = deaths(&scratch, count, death, &mut dice, keep, until_wrong);
         passed += tally.runs - tally.failures.len() as u64;
         failed += tally.failures.len();
         println!(

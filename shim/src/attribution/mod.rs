@@ -10,7 +10,7 @@ pub(crate) mod python;
 
 use crate::tensorflow;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use weir_journal::{Attribution, Journal, Walk};
 
 /// When native stacks are taken.
@@ -49,9 +49,13 @@ thread_local! {
 
 /// Sets when stacks are taken; at the making of the journal, when allocating is fine.
 pub(crate) fn begin(stacks: Stacks) {
-    // A forked child's journal is another one: what was interned before means nothing in it.
-    python::forget();
-    tensorflow::forget();
+    static BEFORE: AtomicBool = AtomicBool::new(false);
+    // A forked child's journal is another one: what was interned before means nothing in it. In a process's first there is
+    // nothing to forget, and the tables stay untouched.
+    if BEFORE.swap(true, Ordering::AcqRel) {
+        python::forget();
+        tensorflow::forget();
+    }
     python::begin();
     tensorflow::begin();
     if stacks != Stacks::Off {

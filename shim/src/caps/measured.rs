@@ -4,6 +4,7 @@
 //! most that it could grow by, makes the call with the gate closed, and corrects the charge by what was really taken.
 
 use super::{Caps, Device, PAGE, lock, on};
+use crate::recorder;
 use crate::served::quiet::Relaxed;
 use crate::served::real::{self, done};
 use std::collections::{HashMap, HashSet};
@@ -54,7 +55,8 @@ fn graph_figure(ordinal: i32, attribute: CUgraphMem_attribute) -> Option<u64> {
     Some(bytes)
 }
 
-fn graph_reserved(ordinal: i32) -> u64 {
+/// What the driver keeps for the graphs of a device.
+pub(crate) fn graph_reserved(ordinal: i32) -> u64 {
     graph_figure(ordinal, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT).unwrap_or(0)
 }
 
@@ -125,6 +127,7 @@ pub(super) fn trim(caps: &Caps, device: &Device, idle: bool) -> u64 {
         if measured.graphs.contains_key(&device.ordinal) {
             // SAFETY: takes a device's number.
             unsafe { real::cuDeviceGraphMemTrim(device.ordinal) };
+            recorder::graphs::changed(device.ordinal);
         }
     }
     if idle {
@@ -230,7 +233,7 @@ pub(crate) unsafe fn allocate(
 /// What the allocation nodes of a graph take together, for each device, whole portions each.
 pub(crate) fn appetite(graph: CUgraph) -> Vec<(i32, u64)> {
     let mut sum = Vec::new();
-    if on().is_some() {
+    if on().is_some() || recorder::open().is_some() {
         add_up(graph, &mut sum, 0);
     }
     sum

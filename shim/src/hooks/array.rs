@@ -10,6 +10,8 @@ use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
 pub(crate) type Create3d = unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
+pub(crate) type CreateV1 = unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
+pub(crate) type Create3dV1 = unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
 pub(crate) type CreateMipmap =
     unsafe extern "C-unwind" fn(*mut CUmipmappedArray, *const CUDA_ARRAY3D_DESCRIPTOR, c_uint) -> CUresult;
 pub(crate) type Destroy = unsafe extern "C-unwind" fn(CUarray) -> CUresult;
@@ -39,6 +41,22 @@ fn recorded<F: Copy>(
     })
 }
 
+/// Makes an array that takes at most `bound` bytes, by the driver's function in `forward`.
+///
+/// # Safety
+/// `array` is the caller's place for the handle, written by `forward` if it succeeds.
+unsafe fn make<F: Copy>(
+    call: &Call<F, CUresult>,
+    array: *mut CUarray,
+    (bound, flags): (u64, u32),
+    forward: impl Fn() -> CUresult,
+) -> CUresult {
+    // SAFETY: only asked after success, when the handle is there.
+    let made = || unsafe { *array } as u64;
+    let run = || arrays::create(bound, flags, || served::with_room(&forward), made, arrays::size_of_array, undo);
+    recorded(call, (bound, flags), run, made, arrays::size_of_array)
+}
+
 /// `cuArrayCreate`.
 pub(crate) unsafe fn create(
     call: &Call<Create, CUresult>,
@@ -46,30 +64,34 @@ pub(crate) unsafe fn create(
     wanted: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: null or the caller's own description.
-    let bound = unsafe { wanted.as_ref() }.map_or(0, |d| {
-        let whole = CUDA_ARRAY3D_DESCRIPTOR {
-            Width: d.Width,
-            Height: d.Height,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-            ..CUDA_ARRAY3D_DESCRIPTOR::default()
-        };
-        arrays::bound(&whole, 1)
-    });
-    let run = || {
-        arrays::create(
-            bound,
-            0,
-            // SAFETY: the caller's own arguments.
-            || served::with_room(|| call.forward(|real| unsafe { real(array, wanted) })),
-            // SAFETY: after success the handle is there.
-            || unsafe { *array } as u64,
-            arrays::size_of_array,
-            undo,
-        )
+    let bound = unsafe { wanted.as_ref() }.map_or(0, |d| flat(d.Width, d.Height, d.Format, d.NumChannels));
+    // SAFETY: the caller's own arguments.
+    unsafe { make(call, array, (bound, 0), || call.forward(|real| real(array, wanted))) }
+}
+
+/// `cuArrayCreate` as in CUDA 2, with 32-bit sizes.
+pub(crate) unsafe fn create_v1(
+    call: &Call<CreateV1, CUresult>,
+    array: *mut CUarray,
+    wanted: *const CUDA_ARRAY_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: null or the caller's own description.
+    let bound =
+        unsafe { wanted.as_ref() }.map_or(0, |d| flat(d.Width as usize, d.Height as usize, d.Format, d.NumChannels));
+    // SAFETY: the caller's own arguments.
+    unsafe { make(call, array, (bound, 0), || call.forward(|real| real(array, wanted))) }
+}
+
+/// The most that an array of one or two dimensions takes.
+fn flat(width: usize, height: usize, format: CUarray_format, channels: c_uint) -> u64 {
+    let whole = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: width,
+        Height: height,
+        Format: format,
+        NumChannels: channels,
+        ..CUDA_ARRAY3D_DESCRIPTOR::default()
     };
-    // SAFETY: after success the handle is there.
-    recorded(call, (bound, 0), run, || unsafe { *array } as u64, arrays::size_of_array)
+    arrays::bound(&whole, 1)
 }
 
 /// `cuArray3DCreate`.
@@ -79,21 +101,31 @@ pub(crate) unsafe fn create_3d(
     wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: null or the caller's own description.
-    let (bound, flags) = unsafe { wanted.as_ref() }.map_or((0, 0), |d| (arrays::bound(d, 1), d.Flags));
-    let run = || {
-        arrays::create(
-            bound,
-            flags,
-            // SAFETY: the caller's own arguments.
-            || served::with_room(|| call.forward(|real| unsafe { real(array, wanted) })),
-            // SAFETY: after success the handle is there.
-            || unsafe { *array } as u64,
-            arrays::size_of_array,
-            undo,
-        )
-    };
-    // SAFETY: after success the handle is there.
-    recorded(call, (bound, flags), run, || unsafe { *array } as u64, arrays::size_of_array)
+    let size = unsafe { wanted.as_ref() }.map_or((0, 0), |d| (arrays::bound(d, 1), d.Flags));
+    // SAFETY: the caller's own arguments.
+    unsafe { make(call, array, size, || call.forward(|real| real(array, wanted))) }
+}
+
+/// `cuArray3DCreate` as in CUDA 2, with 32-bit sizes.
+pub(crate) unsafe fn create_3d_v1(
+    call: &Call<Create3dV1, CUresult>,
+    array: *mut CUarray,
+    wanted: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: null or the caller's own description.
+    let size = unsafe { wanted.as_ref() }.map_or((0, 0), |d| {
+        let whole = CUDA_ARRAY3D_DESCRIPTOR {
+            Width: d.Width as usize,
+            Height: d.Height as usize,
+            Depth: d.Depth as usize,
+            Format: d.Format,
+            NumChannels: d.NumChannels,
+            Flags: d.Flags,
+        };
+        (arrays::bound(&whole, 1), d.Flags)
+    });
+    // SAFETY: the caller's own arguments.
+    unsafe { make(call, array, size, || call.forward(|real| real(array, wanted))) }
 }
 
 /// `cuMipmappedArrayCreate`.

@@ -2,6 +2,7 @@
 
 use crate::caps::measured;
 use crate::guard::Call;
+use crate::recorder::graphs;
 use crate::served::{self, real, work};
 use core::ffi::{c_char, c_ulonglong};
 use weir_cuda::*;
@@ -32,7 +33,12 @@ unsafe fn noting(
     };
     if result == CUresult::CUDA_SUCCESS && !appetite.is_empty() && !exec.is_null() {
         // SAFETY: after success the handle is there.
-        measured::instantiated(unsafe { *exec } as u64, appetite);
+        let exec = unsafe { *exec } as u64;
+        graphs::instantiated(exec, &appetite);
+        measured::instantiated(exec, appetite);
+        if upload.is_some() {
+            graphs::launched(exec);
+        }
     }
     result
 }
@@ -80,6 +86,7 @@ pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -
     let result = call.forward(|real| unsafe { real(exec) });
     if result == CUresult::CUDA_SUCCESS {
         measured::exec_gone(exec as u64);
+        graphs::exec_gone(exec as u64);
     }
     result
 }
@@ -92,14 +99,18 @@ pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, 
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(exec, stream) })
     };
-    measured::launch(&appetite, stream as u64, || served::with_room(launch))
+    let result = measured::launch(&appetite, stream as u64, || served::with_room(launch));
+    graphs::launched(exec as u64);
+    result
 }
 
 /// `cuGraphUpload`: may take it before.
 pub(crate) unsafe fn upload(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
     let appetite = measured::appetite_of(exec as u64);
     // SAFETY: the caller's own arguments.
-    measured::launch(&appetite, stream as u64, || call.forward(|real| unsafe { real(exec, stream) }))
+    let result = measured::launch(&appetite, stream as u64, || call.forward(|real| unsafe { real(exec, stream) }));
+    graphs::launched(exec as u64);
+    result
 }
 
 /// `cuDeviceGraphMemTrim`.
@@ -107,6 +118,7 @@ pub(crate) unsafe fn trim(call: &Call<OfDevice, CUresult>, device: CUdevice) -> 
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(device) });
     measured::refresh_at(device);
+    graphs::changed(device);
     result
 }
 

@@ -8,12 +8,15 @@ use crate::recorder::{self, blocks::Freeing};
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
 use core::ffi::c_uint;
-use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUmemoryPool, CUresult, CUstream, Variant};
+use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 use weir_ledger::Category;
 use weir_pool::{Freed, Request};
 
 pub(crate) type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
+pub(crate) type AllocV1 = unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, c_uint) -> CUresult;
+pub(crate) type AllocPitchV1 =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, *mut c_uint, c_uint, c_uint, c_uint) -> CUresult;
 pub(crate) type AllocPitch =
     unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
 pub(crate) type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
@@ -61,6 +64,32 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
             passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
         },
     }
+}
+
+/// `cuMemAlloc` as in CUDA 2, for 32-bit device addresses. No driver of today has such memory to give; should one have,
+/// it would lie beside the account, so there is none under a cap.
+pub(crate) unsafe fn alloc_v1(call: &Call<AllocV1, CUresult>, dptr: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
+    if caps::on().is_some() {
+        return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    call.forward(|real| unsafe { real(dptr, bytes) })
+}
+
+/// `cuMemAllocPitch` as in CUDA 2.
+pub(crate) unsafe fn alloc_pitch_v1(
+    call: &Call<AllocPitchV1, CUresult>,
+    dptr: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width: c_uint,
+    height: c_uint,
+    element: c_uint,
+) -> CUresult {
+    if caps::on().is_some() {
+        return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    call.forward(|real| unsafe { real(dptr, pitch, width, height, element) })
 }
 
 /// `cuMemAllocPitch`: rows padded to what textures of the device want.

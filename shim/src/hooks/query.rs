@@ -11,6 +11,8 @@ use weir_pool::BlockInfo;
 
 pub(crate) type Total = unsafe extern "C-unwind" fn(*mut usize, CUdevice) -> CUresult;
 pub(crate) type Info = unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> CUresult;
+pub(crate) type TotalV1 = unsafe extern "C-unwind" fn(*mut c_uint, CUdevice) -> CUresult;
+pub(crate) type InfoV1 = unsafe extern "C-unwind" fn(*mut c_uint, *mut c_uint) -> CUresult;
 pub(crate) type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
 pub(crate) type Attribute = unsafe extern "C-unwind" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
 pub(crate) type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, CUpointer_attribute, CUdeviceptr) -> CUresult;
@@ -46,6 +48,35 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
         unsafe { *free = (*free + held).min(all.saturating_sub(live)) };
     }
     result
+}
+
+/// `cuMemGetInfo` as in CUDA 2: under a cap the same figures, as far as 32 bits reach.
+pub(crate) unsafe fn info_v1(call: &Call<InfoV1, CUresult>, free: *mut c_uint, total: *mut c_uint) -> CUresult {
+    let (mut left, mut all) = (0, 0);
+    if !capped_info(&raw mut left, &raw mut all) {
+        // SAFETY: the caller's own arguments.
+        return call.forward(|real| unsafe { real(free, total) });
+    }
+    for (place, value) in [(free, left), (total, all)] {
+        if !place.is_null() {
+            // SAFETY: the caller's place for the result.
+            unsafe { *place = c_uint::try_from(value).unwrap_or(c_uint::MAX) };
+        }
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+/// `cuDeviceTotalMem` as in CUDA 2.
+pub(crate) unsafe fn total_v1(call: &Call<TotalV1, CUresult>, bytes: *mut c_uint, device: CUdevice) -> CUresult {
+    match view::total(device).filter(|_| !bytes.is_null()) {
+        Some(total) => {
+            // SAFETY: the caller's place for the result, not null.
+            unsafe { *bytes = c_uint::try_from(total).unwrap_or(c_uint::MAX) };
+            CUresult::CUDA_SUCCESS
+        }
+        // SAFETY: the caller's own arguments.
+        None => call.forward(|real| unsafe { real(bytes, device) }),
+    }
 }
 
 /// Tells what a cap leaves, into the places that the driver has accepted.

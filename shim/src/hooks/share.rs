@@ -16,6 +16,8 @@ pub(crate) type CreatePhysical = unsafe extern "C-unwind" fn(
     *const CUmemAllocationProp,
     c_ulonglong,
 ) -> CUresult;
+pub(crate) type Import =
+    unsafe extern "C-unwind" fn(*mut CUmemGenericAllocationHandle, *mut c_void, CUmemAllocationHandleType) -> CUresult;
 pub(crate) type GetAccess =
     unsafe extern "C-unwind" fn(*mut c_ulonglong, *const CUmemLocation, CUdeviceptr) -> CUresult;
 pub(crate) type RetainHandle = unsafe extern "C-unwind" fn(*mut CUmemGenericAllocationHandle, *mut c_void) -> CUresult;
@@ -74,6 +76,22 @@ pub(crate) unsafe fn retain_handle(
         let handle = unsafe { *handle };
         handles::retained(handle);
         recorder::handles::retained(handle);
+    }
+    result
+}
+
+/// `cuMemImportFromShareableHandle`: memory of another process, or of this one again.
+pub(crate) unsafe fn import(
+    call: &Call<Import, CUresult>,
+    handle: *mut CUmemGenericAllocationHandle,
+    shared: *mut c_void,
+    kind: CUmemAllocationHandleType,
+) -> CUresult {
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(handle, shared, kind) });
+    if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
+        // SAFETY: after success the handle is there.
+        recorder::handles::imported(unsafe { *handle });
     }
     result
 }

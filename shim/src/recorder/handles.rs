@@ -1,5 +1,6 @@
-//! The job's own physical memory (cuMemCreate). It is gone after the last release and the last unmap, in whatever
-//! order; the journal has it as device memory, by its handle, because nothing else counts it.
+//! The job's own physical memory (cuMemCreate), and that of others which it imports. It is gone after the last release and
+//! the last unmap, in whatever order; the journal has it by its handle, as device memory, because nothing else counts it,
+//! or as imported from its first mapping on, which tells its size.
 
 use super::passed::{self, Wanted};
 use super::{Recorder, device, on, open};
@@ -11,7 +12,8 @@ use weir_cuda::CUresult;
 use weir_journal::{Class, FreeTicket, Granted, Kind, STREAM_UNKNOWN};
 
 struct Known {
-    class: Class,
+    /// `None`: imported and not mapped yet.
+    class: Option<Class>,
     /// Handles given out for it and not released.
     owners: u32,
     mappings: u32,
@@ -28,7 +30,7 @@ pub(crate) struct Handles {
 impl Handles {
     fn is_last(&self, handle: u64, owners: u32, mappings: u32) -> Option<Class> {
         let known = self.known.get(&handle)?;
-        (known.owners <= owners && known.mappings <= mappings).then_some(known.class)
+        if known.owners <= owners && known.mappings <= mappings { known.class } else { None }
     }
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn create<F: Copy>(
     passed::allocate(call, wanted, run, || {
         let handle = made();
         if let Some(recorder) = open() {
-            recorder.handles().known.insert(handle, Known { class, owners: 1, mappings: 0 });
+            recorder.handles().known.insert(handle, Known { class: Some(class), owners: 1, mappings: 0 });
         }
         Granted { address: handle, given: bytes }
     })
@@ -63,6 +65,14 @@ pub(crate) fn retained(handle: u64) {
         && let Some(known) = recorder.handles().known.get_mut(&handle)
     {
         known.owners += 1;
+    }
+}
+
+/// `cuMemImportFromShareableHandle` gave a handle, or one again that is known.
+pub(crate) fn imported(handle: u64) {
+    if let Some(recorder) = on() {
+        let mut handles = recorder.handles();
+        handles.known.entry(handle).or_insert(Known { class: None, owners: 0, mappings: 0 }).owners += 1;
     }
 }
 
@@ -78,6 +88,9 @@ pub(crate) fn release(handle: u64, run: impl FnOnce() -> CUresult) -> CUresult {
             handles.known.remove(&handle);
         } else if let Some(known) = handles.known.get_mut(&handle) {
             known.owners = known.owners.saturating_sub(1);
+            if known.owners == 0 && known.class.is_none() {
+                handles.known.remove(&handle);
+            }
         }
         drop(handles);
         ended(ticket, handle, last);
@@ -108,7 +121,13 @@ pub(crate) fn map(addr: u64, size: u64, handle: u64, run: impl FnOnce() -> CUres
     let mut handles = recorder.handles();
     if let Some(known) = handles.known.get_mut(&handle) {
         known.mappings += 1;
+        let first = known.class.replace(known.class.unwrap_or(Class::Imported)).is_none();
         handles.mapped.insert(addr, handle);
+        drop(handles);
+        if first {
+            let ticket = recorder.begin(Kind::Alloc, Class::Imported, here, STREAM_UNKNOWN, size, handle);
+            ticket.granted(Granted { address: handle, given: size });
+        }
     }
     result
 }

@@ -9,12 +9,14 @@
 //! | `settings.rs` | what the environment asks for |
 //! | `blocks.rs` | what the pool hands out and takes back |
 //! | `passed.rs` | what the driver serves itself, and what goes with a context |
-//! | `handles.rs` | the job's own physical handles |
+//! | `handles.rs` | the job's own physical handles, and imported ones |
+//! | `graphs.rs` | what the driver keeps for graphs |
 //! | `physical.rs` | what lies behind the pool: handles, mappings, address space |
 //! | `streams.rs` | numbers for streams |
 //! | `shortage.rs` | requests that found no memory |
 
 pub(crate) mod blocks;
+pub(crate) mod graphs;
 pub(crate) mod handles;
 pub(crate) mod passed;
 pub(crate) mod physical;
@@ -45,6 +47,7 @@ pub(crate) struct Recorder {
     streams: streams::Streams,
     passed: Mutex<passed::Passed>,
     handles: Mutex<handles::Handles>,
+    graphs: Mutex<graphs::Graphs>,
     physical: Mutex<physical::Mappings>,
     syncs: AtomicU64,
     oom_text: bool,
@@ -137,6 +140,7 @@ fn make(devices: i32) -> Option<()> {
         streams: streams::Streams::new(),
         passed: Mutex::default(),
         handles: Mutex::default(),
+        graphs: Mutex::default(),
         physical: Mutex::default(),
         syncs: AtomicU64::new(0),
         oom_text: settings.oom_text,

@@ -13,6 +13,11 @@ use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
 use crate::writer::{Backing, Journal};
 
+/// Bytes after the header, which are the ring's first, that are got ready for writing when a journal is made: 4 096 events.
+/// The other pages come with the first store to each, which costs once and only what is used. Having them all at once
+/// costs 25 ms and, on a machine that must find 94 MiB of fresh memory for it, six times that.
+const READY_BYTES: u64 = 256 << 10;
+
 /// What a new journal shall be like.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -106,7 +111,10 @@ impl Journal {
     pub fn create(options: &Options) -> io::Result<Self> {
         let (sections, bytes) = options.geometry.sections();
         let (mapping, backing) = match create_file(options.dir.as_ref(), bytes) {
-            Ok((mapping, backing)) => (mapping, backing),
+            Ok((mapping, backing)) => {
+                mapping.make_ready(HEADER_BYTES + READY_BYTES, sections[Section::Live as usize].0);
+                (mapping, backing)
+            }
             Err(error) => (Mapping::anonymous(bytes)?, Backing::memory(error.to_string())),
         };
         let clock = Clock::best();

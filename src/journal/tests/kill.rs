@@ -4,13 +4,15 @@
 //!
 //! `WEIR_KILLS=5000 cargo test -p weir-journal --test kill` for a long run, `WEIR_SEED` for another one.
 
+#[path = "../../../tests/journal/dying.rs"]
+mod dying;
+
 use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use dying::{dies, map_truth, unmap};
 use weir_journal::reader::{FlightOf, Reader, Slot};
 use weir_journal::*;
 
@@ -22,20 +24,7 @@ const THREADS: usize = 8;
 const WANTS_ALLOC: u64 = 1 << 32;
 const WANTS_FREE: u64 = 2 << 32;
 
-/// Maps the truth. Word 0 says that the victim has begun.
-fn map_truth(path: &Path) -> &'static [AtomicU64] {
-    use std::os::fd::AsRawFd;
-    let bytes = (1 + THREADS * THREAD_WORDS) * 8;
-    let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
-    file.set_len(bytes as u64).unwrap();
-    // SAFETY: a fresh shared mapping of a file that is long enough, seen only as atomics and never unmapped.
-    unsafe {
-        let flags = libc::PROT_READ | libc::PROT_WRITE;
-        let start = libc::mmap(std::ptr::null_mut(), bytes, flags, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        assert_ne!(start, libc::MAP_FAILED);
-        std::slice::from_raw_parts(start.cast(), bytes / 8)
-    }
-}
+const TRUTH_WORDS: usize = 1 + THREADS * THREAD_WORDS;
 
 fn address_of(thread: usize, slot: usize) -> u64 {
     0x7f00_0000_0000 + ((thread * SLOTS + slot) as u64) * 4096
@@ -126,7 +115,7 @@ fn victim(args: &[String]) {
     let geometry = Geometry { events, live: 1024, ..Geometry::tiny() };
     let journal: &Journal = Box::leak(Box::new(Journal::create(&Options::in_dir(dir).sized(geometry)).unwrap()));
     assert_eq!(journal.fallback_reason(), None);
-    let truth = map_truth(&dir.join("truth"));
+    let truth = map_truth(&dir.join("truth"), TRUTH_WORDS);
     // SAFETY: the handler only calls _exit.
     unsafe { libc::signal(libc::SIGUSR1, exit_now as *const () as libc::sighandler_t) };
     let death: &'static str = death.clone().leak();
@@ -247,10 +236,10 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
         let dir = scratch(name);
         let threads = [1, 2, 8][run as usize % 3];
         let events = [64, 16384][run as usize / 3 % 2];
-        let truth = map_truth(&dir.join("truth"));
+        let truth = map_truth(&dir.join("truth"), TRUTH_WORDS);
         let path = dir.to_str().unwrap();
         let seed = roll(dice) >> 8;
-        let mut child = start(&[
+        let child = start(&[
             "victim",
             path,
             &threads.to_string(),
@@ -259,23 +248,7 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
             death,
             &guards.to_string(),
         ]);
-        while truth[0].load(Ordering::SeqCst) == 0 {
-            assert!(child.try_wait().unwrap().is_none(), "the victim did not start");
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        if death == "kill" {
-            std::thread::sleep(Duration::from_nanos(roll(dice) % 8_000_000));
-            child.kill().unwrap();
-        }
-        let status = child.wait().unwrap();
-        let expected = match death {
-            "kill" => status.signal() == Some(libc::SIGKILL),
-            "segfault" => status.signal() == Some(libc::SIGSEGV),
-            "abort" => status.signal() == Some(libc::SIGABRT),
-            "handler" => status.code() == Some(3),
-            _ => status.success(),
-        };
-        assert!(expected, "{death}: {status}");
+        dies(child, truth, death, roll(dice) % 8_000_000).unwrap();
         match judge(&dir, truth) {
             Ok((in_flight, events, torn)) => {
                 tally.in_flight += in_flight as u64;
@@ -287,9 +260,13 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
             }
         }
         tally.runs += 1;
-        // SAFETY: the mapping was made by `map_truth` for this run alone, and `truth` is not used after this.
-        unsafe { libc::munmap(truth.as_ptr().cast_mut().cast(), std::mem::size_of_val(truth)) };
+        // SAFETY: it was made for this run alone, and is not used after this.
+        unsafe { unmap(truth) };
         std::fs::remove_dir_all(&dir).unwrap();
+        // A missing guard is noticed once.
+        if guards != 0 && !tally.failures.is_empty() {
+            break;
+        }
     }
     tally
 }

@@ -195,6 +195,28 @@ fn state_is_exact_at_every_event_still_there() {
     assert_eq!(reader.live_at(5).unwrap(), None);
 }
 
+/// A thread was stopped inside a free for good while others got the address again and again.
+#[test]
+fn going_back_past_two_owners_of_an_address_leaves_nothing() {
+    let scratch = Scratch::new("owners");
+    let journal = scratch.journal(128);
+    alloc(&journal, 4096, 1);
+    for size in 2..9 {
+        alloc(&journal, 4096, size);
+        journal.free(4096, Class::Device, 0).unwrap();
+    }
+    alloc(&journal, 4096, 9);
+    let reader = open(&journal);
+    let mut replay = reader.replay().unwrap();
+    let mut counts = vec![replay.live().count()];
+    while replay.back().unwrap().is_some() {
+        counts.push(replay.live().count());
+    }
+    let mut expected = [2, 1].repeat(8);
+    expected.push(0);
+    assert_eq!((counts, replay.missed()), (expected, 0));
+}
+
 #[test]
 fn a_follower_sees_everything_or_says_what_it_missed() {
     let scratch = Scratch::new("follow");

@@ -1,4 +1,6 @@
-//! The admission protocol and the queue under a model checker: every interleaving of two or three members, with a member that dies or halts for ever before each of its shared accesses in turn.
+//! The admission protocol and the queue under a model checker: every interleaving of two members; and a member that dies or
+//! halts for ever before each of its shared accesses in turn, beside another and then a newcomer in its row, with up to
+//! three preemptions a run (without that bound the runs do not come to an end).
 //!
 //! The checker runs the very code that runs on the mapped file. Every guard is also removed once, on purpose, and the
 //! checker must then find the fault: a check that cannot fail would prove nothing.

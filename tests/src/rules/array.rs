@@ -56,6 +56,22 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!((got.Width, got.Height, got.Depth), (8, 6, 4));
         ok(cuArrayDestroy(array));
     }),
+    rule("array.narrow", "cuArrayCreate", "The functions of CUDA 2 make the same arrays from 32-bit sizes.", || {
+        context();
+        let (mut array, mut got) = (null_mut(), CUDA_ARRAY3D_DESCRIPTOR::default());
+        let format = F::CU_AD_FORMAT_FLOAT;
+        let wanted = CUDA_ARRAY_DESCRIPTOR_v1 { Width: 100, Height: 50, Format: format, NumChannels: 2 };
+        ok(cuArrayCreate(&raw mut array, &raw const wanted));
+        ok(cuArray3DGetDescriptor_v2(&raw mut got, array));
+        assert_eq!((got.Width, got.Height, got.Depth, got.NumChannels), (100, 50, 0, 2));
+        ok(cuArrayDestroy(array));
+        let wanted =
+            CUDA_ARRAY3D_DESCRIPTOR_v1 { Width: 8, Height: 6, Depth: 4, Format: format, NumChannels: 1, Flags: 0 };
+        ok(cuArray3DCreate(&raw mut array, &raw const wanted));
+        ok(cuArray3DGetDescriptor_v2(&raw mut got, array));
+        assert_eq!((got.Width, got.Height, got.Depth), (8, 6, 4));
+        ok(cuArrayDestroy(array));
+    }),
     rule("array.needs_width", "cuArrayCreate", "Zero width is an invalid value.", || {
         context();
         create_refused(&flat(0, 10));

@@ -177,28 +177,27 @@ impl<'reader> Replay<'reader> {
         Ok(!self.ready.is_empty())
     }
 
+    /// Takes the owner of an address that has this birth away; whether there was one.
+    fn remove(&mut self, key: Key, birth: u64) -> bool {
+        let shadow = |entry: &LiveEntry| (entry.class, entry.address) == key;
+        if self.live.get(&key).is_some_and(|entry| entry.birth == birth) {
+            self.live.remove(&key);
+            if let Some(place) = self.shadowed.iter().position(shadow) {
+                let older = self.shadowed.swap_remove(place);
+                self.live.insert(key, older);
+            }
+            return true;
+        }
+        let place = self.shadowed.iter().rposition(|entry| shadow(entry) && entry.birth == birth);
+        place.map(|place| self.shadowed.swap_remove(place)).is_some()
+    }
+
     fn undo(&mut self, event: &Event) {
         let key = (event.class, event.address);
         match event.kind {
             Kind::Alloc if event.flags & FLAG_NOT_IN_TABLE == 0 => {
-                if self.live.get(&key).is_some_and(|entry| entry.birth == event.seq) {
-                    self.live.remove(&key);
-                } else if let Some(place) = self
-                    .shadowed
-                    .iter()
-                    .position(|entry| (entry.class, entry.address) == key && entry.birth == event.seq)
-                {
-                    self.shadowed.swap_remove(place);
-                    return;
-                } else if self.live.get(&key).is_some_and(|entry| entry.birth == BIRTH_UNKNOWN) {
-                    self.live.remove(&key);
-                } else {
-                    return;
-                }
-                if let Some(place) = self.shadowed.iter().position(|entry| (entry.class, entry.address) == key) {
-                    let older = self.shadowed.swap_remove(place);
-                    self.live.insert(key, older);
-                }
+                // What is known only from its free has no birth; an older owner beside it keeps its own.
+                let _ = self.remove(key, event.seq) || self.remove(key, BIRTH_UNKNOWN);
             }
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.add(LiveEntry {
                 address: event.address,

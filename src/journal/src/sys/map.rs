@@ -15,7 +15,24 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the first `bytes` of a file that has them, shared with everyone who reads it.
     pub(crate) fn of_file(file: &File, bytes: u64) -> io::Result<Self> {
-        Self::map(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd())
+        Self::map(bytes, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Gets the pages of the first `bytes` ready to be written, so that no store there enters the kernel; the others come
+    /// with the first store to each. (`MAP_POPULATE` would get pages of a shared mapping ready to be read alone.) From
+    /// `scattered` on, a page that comes does not bring its neighbours. Both are wishes that need not come true.
+    pub(crate) fn make_ready(&self, bytes: u64, scattered: u64) {
+        let advise = |from: u64, to: u64, what: i32| {
+            if let Some(words) = self.words.get(from as usize / 8..to as usize / 8) {
+                let place = words.as_ptr().cast_mut().cast();
+                // SAFETY: pages of this mapping, which is never unmapped; their content does not change.
+                unsafe { libc::madvise(place, std::mem::size_of_val(words), what) };
+            }
+        };
+        let end = std::mem::size_of_val(self.words) as u64;
+        advise(0, end, libc::MADV_RANDOM);
+        advise(0, bytes.min(end), libc::MADV_POPULATE_WRITE);
+        advise(0, scattered / page_size() * page_size(), libc::MADV_NORMAL);
     }
 
     /// Memory that nobody else sees and that dies with the process.

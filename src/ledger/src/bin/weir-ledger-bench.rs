@@ -1,4 +1,5 @@
-//! What a ledger costs, as JSON lines: one request in nanoseconds, and the start of 200 processes in one group.
+//! What a ledger costs, as JSON lines: one request in nanoseconds, and the start of 200 processes in one group, beside 200 that
+//! join none.
 //!
 //! `cargo run --release -p weir-ledger --bin weir-ledger-bench`: a program and not a bench target, because those are built
 //! with the faults of the tests. Every figure stands beside a simple alternative measured in the same run: a counter
@@ -99,8 +100,13 @@ fn requests(dir: &Path) {
 }
 
 /// One of the 200: joins, says how long it took, stays until its input ends, leaves.
-fn starter(dir: &Path) {
+fn starter(dir: Option<&Path>) {
     let begin = Instant::now();
+    let Some(dir) = dir else {
+        println!("{}", begin.elapsed().as_nanos());
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        return println!("0");
+    };
     let ledger = Ledger::join_group(&Place::at(dir), "start").expect("joins");
     let device = ledger.open_device(&terms()).expect("opens");
     let joined = begin.elapsed();
@@ -118,10 +124,10 @@ struct Starter {
 }
 
 impl Starter {
-    fn spawn(dir: &Path) -> Self {
+    fn spawn(dir: Option<&Path>) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .arg("starter")
-            .arg(dir)
+            .args(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -138,9 +144,20 @@ impl Starter {
     }
 }
 
+/// Processor time of all children that have ended, in milliseconds.
+fn processor_ms() -> f64 {
+    // SAFETY: zeros are a valid answer, and the place is a live local.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let ms = |t: libc::timeval| t.tv_sec as f64 * 1e3 + t.tv_usec as f64 / 1e3;
+    ms(usage.ru_utime) + ms(usage.ru_stime)
+}
+
 /// Starts 200 processes that all stay: each after the one before has joined, or all at once.
-fn start(dir: &Path, at_once: bool) {
+fn start(dir: Option<&Path>, at_once: bool) {
     const PROCESSES: usize = 200;
+    let before = processor_ms();
     let begin = Instant::now();
     let mut joined = Vec::new();
     let mut starters = Vec::new();
@@ -163,26 +180,30 @@ fn start(dir: &Path, at_once: bool) {
     }
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
     let how = if at_once { "all at once" } else { "one after another" };
+    let what = if dir.is_some() { "in one group" } else { "in none (for comparison)" };
     println!(
-        "{{\"bench\":\"ledger\",\"case\":\"start of {PROCESSES} processes in one group, {how}\",\
+        "{{\"bench\":\"ledger\",\"case\":\"start of {PROCESSES} processes {what}, {how}\",\
          \"join_mean_ms\":{:.3},\"join_max_ms\":{:.3},\"leave_mean_ms\":{:.3},\
-         \"wall_ms_each_with_process_start\":{:.3}}}",
+         \"wall_ms_each_with_process_start\":{:.3},\"processor_ms_each\":{:.3}}}",
         mean(&joined),
         joined.iter().copied().fold(0.0, f64::max),
         mean(&left),
-        wall / PROCESSES as f64
+        wall / PROCESSES as f64,
+        (processor_ms() - before) / PROCESSES as f64
     );
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|a| a == "starter") {
-        return starter(Path::new(&args[2]));
+        return starter(args.get(2).map(Path::new));
     }
     let dir: PathBuf = std::env::temp_dir().join(format!("weir-bench-ledger-{}", std::process::id()));
     Place::at(&dir).prepare().expect("a directory");
     requests(&dir);
-    start(&dir, false);
-    start(&dir, true);
+    for at_once in [false, true] {
+        start(None, at_once);
+        start(Some(&dir), at_once);
+    }
     let _ = std::fs::remove_dir_all(&dir);
 }

@@ -79,6 +79,36 @@ pub(crate) unsafe fn cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: 
     unsafe { cuArray3DCreate_v2(p_handle, &raw const full) }
 }
 
+pub(crate) unsafe fn cuArray3DCreate(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> R {
+    given(p_allocate_array)?;
+    // SAFETY: checked above.
+    let d = unsafe { p_allocate_array.read_unaligned() };
+    let full = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: d.Width as usize,
+        Height: d.Height as usize,
+        Depth: d.Depth as usize,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
+        Flags: d.Flags,
+    };
+    // SAFETY: passed on as promised.
+    unsafe { cuArray3DCreate_v2(p_handle, &raw const full) }
+}
+
+pub(crate) unsafe fn cuArrayCreate(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> R {
+    given(p_allocate_array)?;
+    // SAFETY: checked above.
+    let d = unsafe { p_allocate_array.read_unaligned() };
+    let full = CUDA_ARRAY_DESCRIPTOR {
+        Width: d.Width as usize,
+        Height: d.Height as usize,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
+    };
+    // SAFETY: passed on as promised.
+    unsafe { cuArrayCreate_v2(p_handle, &raw const full) }
+}
+
 pub(crate) unsafe fn cuArrayDestroy(h_array: CUarray) -> R {
     destroy(h_array as u64, false)
 }

@@ -31,9 +31,9 @@ use crate::store::Protection;
 use weir_cuda::CUmemAccess_flags;
 
 pub(crate) use self::array::{
-    cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayCreate_v2, cuArrayDestroy, cuArrayGetDescriptor_v2,
-    cuArrayGetMemoryRequirements, cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel,
-    cuMipmappedArrayGetMemoryRequirements,
+    cuArray3DCreate, cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayCreate, cuArrayCreate_v2, cuArrayDestroy,
+    cuArrayGetDescriptor_v2, cuArrayGetMemoryRequirements, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
+    cuMipmappedArrayGetLevel, cuMipmappedArrayGetMemoryRequirements,
 };
 pub(crate) use self::capture::{
     cuStreamBeginCapture, cuStreamBeginCapture_v2, cuStreamBeginCaptureToGraph, cuStreamEndCapture,
