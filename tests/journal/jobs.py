@@ -63,6 +63,7 @@ def tour():
     other = P()
     call("cuCtxCreate_v2", c.byref(other), 0, 0)
     call("cuMemAllocManaged", c.byref(at), SIZE(123456), 1)  # goes with its context
+    alloc(234567)  # this too
     call("cuCtxDestroy_v2", other)
     call("cuCtxSetCurrent", ctx)
     pool = P()
