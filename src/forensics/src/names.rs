@@ -84,7 +84,8 @@ pub fn short_op(name: &str) -> &str {
     while let Some(rest) = ["StatefulPartitionedCall/", "PartitionedCall/"].iter().find_map(|p| name.strip_prefix(p)) {
         name = rest;
     }
-    name
+    // The graph optimizer's mark at the end would be all that is left of a name in a narrow column.
+    name.strip_suffix("-LayoutOptimizer").unwrap_or(name)
 }
 
 /// The end of a text, which says more than its beginning, in at most `most` characters.

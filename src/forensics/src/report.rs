@@ -16,7 +16,7 @@ use crate::{Error, Fate, Run};
 /// Version of the report's JSON.
 pub const SCHEMA: u32 = 1;
 /// Events beyond which requests are not replayed for a report: `weir replay` does it, with a progress bar.
-const MOST_REPLAYED: u64 = 400_000;
+const MOST_REPLAYED: u64 = 4_000_000;
 /// TensorFlow's number of float64.
 const DOUBLE: u32 = 2;
 

@@ -171,12 +171,12 @@ fn bar(page: &mut Page, report: &Report) {
         let note = match part {
             Part::Live => format!("{} blocks", count(report.blocks)),
             Part::PoolFree if report.pool.2 > 0 => {
-                format!("{} holes, the largest {}", count(report.pool.2), size(report.pool.1))
+                format!("{} holes, up to {}", count(report.pool.2), size(report.pool.1))
             }
             Part::Overhead => "contexts, code, mappings".into(),
             Part::Others if !report.neighbours.is_empty() => report.neighbours.join(", "),
             Part::Others => "and the driver's own".into(),
-            Part::Free if !view.measured => "or other processes': nobody asked the driver".into(),
+            Part::Free if !view.measured => "or others': not measured".into(),
             _ => String::new(),
         };
         let share = *bytes as f64 * 100.0 / view.total as f64;
@@ -266,7 +266,9 @@ fn spark(holder: &Holder) -> String {
 }
 
 fn growth(page: &mut Page, report: &Report) {
-    for growing in report.growth.iter().take(2) {
+    // What the verdict has said already is not said again.
+    let said = |text: &str| report.findings.iter().any(|finding| finding.evidence == text);
+    for growing in report.growth.iter().take(2).filter(|growing| !said(&growing.text)) {
         let until = match growing.until_full {
             Some(left) if report.oom == 0 && growing.unit == "step" => {
                 format!("; full in about {} steps", count(left as u64))
