@@ -64,9 +64,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.json {
         let checks: Vec<_> =
             (findings.0.iter()).map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding})).collect();
-        println!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
+        putln!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
     } else {
-        print!("{}", text(&findings, &seen));
+        put!("{}", text(&findings, &seen));
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

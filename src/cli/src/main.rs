@@ -1,5 +1,8 @@
 //! The weir command: one subcommand a file, each with its `Arguments` and a `run`.
 
+#[macro_use]
+mod output;
+
 mod cap;
 mod completions;
 mod diff;

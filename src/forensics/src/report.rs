@@ -184,6 +184,10 @@ impl Report {
             })?),
             None => run.ooms().last(),
         };
+        if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
+            let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
+            return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
+        }
         let survey = Survey::of(run, dump.map(|dump| dump.event), progress)?;
         Ok(Gathered::new(run, &survey, dump, options)?.report(options))
     }
