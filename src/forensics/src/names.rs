@@ -99,7 +99,7 @@ pub fn tail(text: &str, most: usize) -> String {
 }
 
 /// A command without its interpreter and the interpreter's options: `train.py --batch 64`.
-pub(crate) fn short_command(command: &[String]) -> String {
+pub fn short_command(command: &[String]) -> String {
     let mut words = command.iter().map(String::as_str);
     let mut kept: Vec<&str> = Vec::new();
     let Some(first) = words.next() else { return String::new() };
