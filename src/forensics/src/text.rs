@@ -127,8 +127,10 @@ fn why(page: &mut Page, report: &Report) {
         let written = page.text.split_off(start).replacen(title, &painted, 1);
         page.text.push_str(&written);
     }
-    if report.findings.is_empty() && report.oom == 0 {
-        page.paragraph("Why", "nothing was refused for want of memory");
+    if report.findings.is_empty() {
+        let on =
+            if report.oom > 0 { "nothing was refused on this GPU" } else { "nothing was refused for want of memory" };
+        page.paragraph("Why", on);
     }
     if let Some(reason) = &report.turned_off {
         page.paragraph("Note", &format!("weir turned itself off in this job: {reason}"));
@@ -312,6 +314,9 @@ fn evidence(page: &mut Page, report: &Report) {
         facts.push(format!("{} calls in flight", evidence.in_flight));
     }
     facts.push(format!("{:.0} % of live bytes have a name", evidence.named * 100.0));
+    if evidence.truncated {
+        facts.push("the file is cut off".into());
+    }
     if evidence.moving {
         facts.push("the job runs: a picture taken while things move".into());
     }

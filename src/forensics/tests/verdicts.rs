@@ -13,7 +13,7 @@ use weir_forensics::verdict::Cause;
 use weir_forensics::views::Part;
 use weir_forensics::{Fate, Run};
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Attribution, Class, Situation};
+use weir_journal::{Attribution, Class, Failure, STREAM_UNKNOWN, Situation};
 
 fn job(scratch: &Scratch) -> Job {
     Job::new(&scratch.0, 1 << 14).unwrap()
@@ -311,6 +311,34 @@ fn building_up_without_steps_is_no_leak() {
     }
     job.refused(job.who("Conv2D", 20), 12 * GIB, &device(10 * GIB));
     assert_eq!(causes(&report(job, End::Exit)), [Cause::Demand]);
+}
+
+#[test]
+fn each_device_is_told_by_its_own_failure() {
+    let scratch = Scratch::new("devices");
+    let mut job = job(&scratch);
+    job.journal.set_device(1, *b"weir-synthetic-1", 40 * GIB, "Made-up GPU");
+    job.journal.set_device(2, *b"weir-synthetic-2", 40 * GIB, "Made-up GPU");
+    let by = job.who("Conv2D", 20);
+    job.refused(by, 50 * GIB, &device(40 * GIB));
+    for _ in 0..30 {
+        job.alloc_as(Class::Block, 1, by, GIB);
+    }
+    let failure = Failure { device: 1, class: Class::Block, stream: STREAM_UNKNOWN, asked: 12 * GIB, result: 2, by };
+    job.journal.out_of_memory(&failure, &device(10 * GIB));
+    let path = job.end(End::Exit).unwrap();
+    let of = |device| {
+        let options = Options { device, ..Options::default() };
+        Report::of(&Run::open(&path).unwrap(), &options, |_, _| {}).unwrap()
+    };
+    let told = |report: Report| {
+        let causes = causes(&report);
+        (report.device, report.asked.map(|asked| asked.bytes), causes)
+    };
+    assert_eq!(told(of(None)), (1, Some(12 * GIB), vec![Cause::Demand]));
+    assert_eq!(told(of(Some(1))), (1, Some(12 * GIB), vec![Cause::Demand]));
+    assert_eq!(told(of(Some(0))).2[0], Cause::RequestTooLarge);
+    assert_eq!(told(of(Some(2))), (2, None, vec![]));
 }
 
 #[test]
