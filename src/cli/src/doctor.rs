@@ -18,6 +18,10 @@ const NOTES: usize = 10;
 
 /// Arguments of `weir doctor`.
 #[derive(clap::Args)]
+#[command(after_long_help = "Examples:
+  weir doctor
+  weir run --vgpu 8GiB -- weir doctor        with the virtual GPU in the driver's place
+  weir doctor --json | jq '.checks'")]
 pub(crate) struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
