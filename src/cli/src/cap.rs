@@ -1,6 +1,7 @@
 //! `weir cap`: shows the caps of living jobs, and changes one while the job runs. It touches ledger files only.
 
 use clap::Args;
+use serde_json::json;
 use std::process::ExitCode;
 use weir_ledger::Category;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
@@ -10,6 +11,11 @@ use weir_ledger::size::{Amount, Human, parse_amount};
 
 /// Arguments of `weir cap`.
 #[derive(Args)]
+#[command(after_long_help = "Examples:
+  weir cap                      what is capped here, and how much of it is used
+  weir cap 4711 6GiB            the job with this process id may have 6 GiB from now on
+  weir cap team-a 50%           the group that shares one cap
+  weir cap --json | jq '.[].devices[].used'")]
 pub(crate) struct Arguments {
     /// A process id, or the name of a group (WEIR_GROUP); without it, all that have a cap are shown
     #[arg(value_name = "PID|GROUP")]
@@ -20,13 +26,16 @@ pub(crate) struct Arguments {
     /// The device, by its UUID or the beginning of it; without it, every device that the job uses
     #[arg(long, value_name = "GPU-UUID")]
     device: Option<String>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs `weir cap`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match answer(arguments) {
         Ok(text) => {
-            print!("{text}");
+            put!("{text}");
             ExitCode::SUCCESS
         }
         Err(problem) => {
@@ -40,8 +49,12 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
     let variable = |name: &str| std::env::var(name).ok();
     let place = Place::from_variables(variable("WEIR_DIR").as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
     let Some(target) = &arguments.target else {
-        let all: String = control::list(&place).iter().map(|visit| shown(visit, &visit.devices())).collect();
-        return Ok(if all.is_empty() { "no living process has a cap\n".into() } else { all });
+        let all: Vec<_> = control::list(&place).into_iter().map(|visit| (visit.devices(), visit)).collect();
+        if arguments.json {
+            return Ok(told(all.iter().map(|(devices, visit)| (visit, devices.as_slice()))));
+        }
+        let text: String = all.iter().map(|(devices, visit)| shown(visit, devices)).collect();
+        return Ok(if text.is_empty() { "no living process has a cap\n".into() } else { text });
     };
     let target = match target.parse::<u32>() {
         Ok(pid) => Target::Process(pid),
@@ -63,7 +76,26 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
         order(&visit, &target, &devices, amount)?;
         devices = visit.devices().into_iter().filter(|now| devices.iter().any(|d| d.uuid == now.uuid)).collect();
     }
-    Ok(shown(&visit, &devices))
+    Ok(if arguments.json { told(std::iter::once((&visit, devices.as_slice()))) } else { shown(&visit, &devices) })
+}
+
+/// For programs: a list, of one where one was asked for.
+fn told<'a>(visits: impl Iterator<Item = (&'a Visit, &'a [DeviceState])>) -> String {
+    let device = |device: &DeviceState| {
+        let holdings: Vec<_> = device
+            .holdings
+            .iter()
+            .map(|holding| json!({"pid": holding.pid, "charged": holding.charged, "waits_for": holding.waits_for}))
+            .collect();
+        json!({"uuid": uuid_text(device.uuid), "cap": device.cap, "set_while_running": device.ordered,
+               "used": device.used, "peak": device.peak, "processes": holdings})
+    };
+    let all: Vec<_> = visits
+        .map(|(visit, devices)| {
+            json!({"target": visit.target.to_string(), "devices": devices.iter().map(device).collect::<Vec<_>>()})
+        })
+        .collect();
+    format!("{:#}\n", serde_json::Value::from(all))
 }
 
 fn order(visit: &Visit, target: &Target, devices: &[DeviceState], amount: Amount) -> Result<(), String> {

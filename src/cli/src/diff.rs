@@ -1,5 +1,6 @@
 //! `weir diff`: two runs, what grew.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,10 +24,10 @@ Examples:
 pub(crate) struct Arguments {
     /// The first run: a file, a process id, or a name as `weir list` shows it
     #[arg(value_name = "A")]
-    before: String,
+    before: OsString,
     /// The second run
     #[arg(value_name = "B")]
-    after: String,
+    after: OsString,
     #[command(flatten)]
     place: Place,
     /// Device, by its number in the journals
@@ -47,16 +48,16 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let dir: Option<&PathBuf> = arguments.place.dir.as_ref();
-    let open = |name: &str| runs::find(Some(name), dir.map(PathBuf::as_path)).map_err(|error| error.to_string());
+    let open = |name: &OsStr| runs::find(Some(name), dir.map(PathBuf::as_path)).map_err(|error| error.to_string());
     let (before, after) = (open(&arguments.before)?, open(&arguments.after)?);
     let mut progress = Progress::new("comparing");
     let found = diff(&before, &after, arguments.device, &mut |done, all| progress.at(done, all));
     drop(progress);
     let found = found.map_err(|error| error.to_string())?;
     if arguments.json {
-        println!("{}", serde_json::to_string(&found).map_err(|error| error.to_string())?);
+        putln!("{}", serde_json::to_string(&found).map_err(|error| error.to_string())?);
     } else {
-        print!("{}", as_text(&found, (&before.name(), &after.name()), arguments.top));
+        put!("{}", as_text(&found, (&before.name(), &after.name()), arguments.top));
     }
     Ok(ExitCode::SUCCESS)
 }

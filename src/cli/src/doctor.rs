@@ -18,6 +18,10 @@ const NOTES: usize = 10;
 
 /// Arguments of `weir doctor`.
 #[derive(clap::Args)]
+#[command(after_long_help = "Examples:
+  weir doctor
+  weir run --vgpu 8GiB -- weir doctor        with the virtual GPU in the driver's place
+  weir doctor --json | jq '.checks'")]
 pub(crate) struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
@@ -64,9 +68,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.json {
         let checks: Vec<_> =
             (findings.0.iter()).map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding})).collect();
-        println!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
+        putln!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
     } else {
-        print!("{}", text(&findings, &seen));
+        put!("{}", text(&findings, &seen));
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,6 +1,5 @@
 //! `weir export`: a recorded run in the format of another tool.
 
-use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,6 +8,7 @@ use clap::Args;
 use weir_forensics::export::{self, Failure, Format, Options, Summary};
 use weir_forensics::{Run, symbols::Missing};
 
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
 
@@ -74,22 +74,14 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes beside the file and renames, so that a file of this name is always whole.
 fn to_file(run: &Run, arguments: &Arguments, output: &Path) -> Result<Summary, String> {
-    let place = |error: &dyn std::fmt::Display| format!("{}: {error}", output.display());
-    let mut draft = output.as_os_str().to_owned();
-    draft.push(format!(".{}.part", std::process::id()));
-    let draft = PathBuf::from(draft);
-    let file = File::create(&draft).map_err(|error| place(&format!("cannot be written: {error}")))?;
-    let mut to = BufWriter::with_capacity(1 << 20, file);
-    let done = written(run, arguments, &mut to).and_then(|summary| {
-        std::fs::rename(&draft, output)?;
-        Ok(summary)
+    let done = output::whole(output, |file| {
+        let mut to = BufWriter::with_capacity(1 << 20, file);
+        let summary = written(run, arguments, &mut to)?;
+        to.flush()?;
+        Ok::<_, Failure>(summary)
     });
-    done.map_err(|error| {
-        let _ = std::fs::remove_file(&draft);
-        place(&error)
-    })
+    done.map_err(|error| format!("{}: {error}", output.display()))
 }
 
 fn written(run: &Run, arguments: &Arguments, to: &mut dyn Write) -> Result<Summary, Failure> {

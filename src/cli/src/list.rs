@@ -42,11 +42,11 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     if arguments.json {
-        println!("{:#}", Value::from(rows));
+        putln!("{:#}", Value::from(rows));
     } else if rows.is_empty() {
-        println!("no runs in {}; start a job with: weir run -- COMMAND", dir.display());
+        putln!("no runs in {}; start a job with: weir run -- COMMAND", dir.display());
     } else {
-        print!("{}", table(&rows, if std::io::stdout().is_terminal() { screen::width() } else { 500 }));
+        put!("{}", table(&rows, if std::io::stdout().is_terminal() { screen::width() } else { 500 }));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -64,7 +64,7 @@ fn described(run: &Run) -> Value {
         .collect();
     json!({
         "run": run.name(),
-        "path": run.path(),
+        "path": run.path().to_string_lossy(),
         "pid": run.pid(),
         "command": run.command(),
         "state": run.fate().word(),
@@ -80,7 +80,7 @@ fn described(run: &Run) -> Value {
 
 fn unreadable(path: &Path, problem: &str) -> Value {
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    json!({"run": name, "path": path, "state": "unreadable", "problem": problem})
+    json!({"run": name, "path": path.to_string_lossy(), "state": "unreadable", "problem": problem})
 }
 
 fn table(rows: &[Value], width: usize) -> String {

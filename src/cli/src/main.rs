@@ -1,5 +1,8 @@
 //! The weir command: one subcommand a file, each with its `Arguments` and a `run`.
 
+#[macro_use]
+mod output;
+
 mod cap;
 mod completions;
 mod diff;
@@ -27,7 +30,14 @@ use std::process::ExitCode;
 
 /// Caps, pools and records the GPU memory of an unmodified CUDA job.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  weir run --cap 8GiB -- python train.py     a job, held to 8 GiB
+  weir report                                why it ran out of memory, and who holds it
+  weir help plan                             more about a command, with examples"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

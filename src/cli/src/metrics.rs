@@ -45,7 +45,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         exposition::text(&jobs, watch.unreadable().len(), holders)
     };
     if arguments.once {
-        print!("{}", figures());
+        put!("{}", figures());
         return Ok(());
     }
     server::serve(arguments.listen, figures)

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.list {
-        print!("{}", gpus::listed());
+        put!("{}", gpus::listed());
         return Ok(ExitCode::SUCCESS);
     }
     let gpu = gpus::parse(arguments.gpu.as_deref().unwrap_or_default())?;
@@ -108,9 +108,9 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(sweep) => swept(arguments, &conditions, &gpu, sweep)?,
     };
     if arguments.json {
-        println!("{:#}", plan.told());
+        putln!("{:#}", plan.told());
     } else {
-        print!("{}", words::page(&plan));
+        put!("{}", words::page(&plan));
     }
     Ok(ExitCode::from(plan.code()))
 }

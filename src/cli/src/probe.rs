@@ -19,7 +19,7 @@ const PER_THREAD_STREAM: u64 = 2;
 
 /// Runs the probe.
 pub(crate) fn run() -> ExitCode {
-    println!("{}", report());
+    putln!("{}", report());
     ExitCode::SUCCESS
 }
 

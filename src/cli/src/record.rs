@@ -90,9 +90,9 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         eprint!("\r\x1b[K");
     }
     if arguments.json {
-        println!("{:#}", json!({"file": output, "events": events, "missed": missed, "bytes": bytes}));
+        putln!("{:#}", json!({"file": output.to_string_lossy(), "events": events, "missed": missed, "bytes": bytes}));
     } else {
-        println!(
+        putln!(
             "{}: {} events, {} missed, {}; next: weir report {}",
             output.display(),
             words::count(events),

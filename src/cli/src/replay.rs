@@ -58,7 +58,7 @@ struct Row {
 /// Runs `weir replay`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = answer(arguments).map(|(text, fits)| {
-        print!("{text}");
+        put!("{text}");
         ExitCode::from(if fits { 0 } else { 4 })
     });
     screen::end("replay", result)
@@ -95,7 +95,9 @@ fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
 
 fn read(arguments: &Arguments) -> Result<Requests, String> {
     if let Some(name) = &arguments.which.run
-        && [".trace", ".trace.gz", ".txt", ".txt.gz"].iter().any(|end| name.to_lowercase().ends_with(end))
+        && [".trace", ".trace.gz", ".txt", ".txt.gz"]
+            .iter()
+            .any(|end| name.to_string_lossy().to_lowercase().ends_with(end))
     {
         return Requests::from_trace(Path::new(name));
     }

@@ -1,8 +1,8 @@
 //! `weir report`: why a job ran out of memory, and who holds it.
 
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
-use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,25 +78,21 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         let offset = screen::local_offset(report.realtime_ns);
         text::screen(&report, &Look { width: screen::width(), colour: screen::colour(), offset })
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    put!("{text}");
     Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
 /// Writes the page, whole or not at all.
 fn page(run: &Run, file: &Path, check: bool) -> Result<ExitCode, String> {
-    let problem = |error: std::io::Error| format!("{}: {error}", file.display());
-    let mut draft = file.as_os_str().to_owned();
-    draft.push(".draft");
-    let draft = PathBuf::from(draft);
-    let mut to = BufWriter::new(File::create(&draft).map_err(problem)?);
-    let written = html::write(run, &mut to).map_err(|error| error.to_string());
-    let written = written.and_then(|()| to.flush().map_err(problem));
-    if let Err(problem) = written {
-        let _ = std::fs::remove_file(&draft);
-        return Err(problem);
-    }
-    std::fs::rename(&draft, file).map_err(problem)?;
-    println!("{}: open it in a browser", file.display());
+    let mut progress = Progress::new("reading events");
+    let written = output::whole(file, |to| {
+        let mut to = BufWriter::new(to);
+        html::write(run, &mut to, |done, all| progress.at(done, all))?;
+        Ok::<_, html::Error>(to.flush()?)
+    });
+    written.map_err(|error| format!("{}: {error}", file.display()))?;
+    drop(progress);
+    putln!("{}: open it in a browser", file.display());
     Ok(if check && run.oom_count() > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 

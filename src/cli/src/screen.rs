@@ -1,5 +1,6 @@
 //! How every command speaks: colour or none, width, errors that name what is wrong, and where runs are looked for.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ pub(crate) struct Which {
     /// A file, a process id, or the name of a run as `weir list` shows it; without it, the newest run that ran out of
     /// memory, else the newest
     #[arg(value_name = "RUN")]
-    pub(crate) run: Option<String>,
+    pub(crate) run: Option<OsString>,
     #[command(flatten)]
     pub(crate) place: Place,
 }

@@ -54,12 +54,12 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     if arguments.json {
         let jobs = watch.look(show);
         let told = json!({"at": now(), "dir": watch.dir(), "jobs": jobs, "unreadable": watch.unreadable()});
-        println!("{told:#}");
+        putln!("{told:#}");
         return Ok(());
     }
     if arguments.once || !io::stdout().is_terminal() {
         let jobs = watch.look(show);
-        print!("{}", words::page(&jobs, &watch));
+        put!("{}", words::page(&jobs, &watch));
         return Ok(());
     }
     if !(0.1..=3600.0).contains(&arguments.interval) {

@@ -33,7 +33,7 @@ fn main() -> Outcome {
         ["storm", dir, events, ring] => storm(Path::new(dir), events.parse()?, ring.parse()?),
         ["page", file, to] => {
             let mut page = std::io::BufWriter::new(std::fs::File::create(to)?);
-            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &mut page)?)
+            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &mut page, |_, _| ())?)
         }
         ["truth", file, ref seqs @ ..] => truth(Path::new(file), seqs),
         _ => Err("see the first lines of this file".into()),

@@ -84,7 +84,8 @@ pub fn short_op(name: &str) -> &str {
     while let Some(rest) = ["StatefulPartitionedCall/", "PartitionedCall/"].iter().find_map(|p| name.strip_prefix(p)) {
         name = rest;
     }
-    name
+    // The graph optimizer's mark at the end would be all that is left of a name in a narrow column.
+    name.strip_suffix("-LayoutOptimizer").unwrap_or(name)
 }
 
 /// The end of a text, which says more than its beginning, in at most `most` characters.
@@ -98,7 +99,7 @@ pub fn tail(text: &str, most: usize) -> String {
 }
 
 /// A command without its interpreter and the interpreter's options: `train.py --batch 64`.
-pub(crate) fn short_command(command: &[String]) -> String {
+pub fn short_command(command: &[String]) -> String {
     let mut words = command.iter().map(String::as_str);
     let mut kept: Vec<&str> = Vec::new();
     let Some(first) = words.next() else { return String::new() };

@@ -2,13 +2,16 @@
 //! by the numbers of the moment, or not at all.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use weir_journal::{Attribution, Class};
 
 use crate::Run;
 use crate::holders::Share;
 use crate::leaks::Leak;
-use crate::replay::{Policy, Requests, Settings, fits, smallest_cap};
+use crate::replay::{Policy, Requests, Settings, fits, replay, smallest_cap};
 use crate::roles::Role;
-use crate::survey::Survey;
+use crate::survey::{Owner, Survey};
 use crate::verdict::{Cause, Facts, Finding};
 use crate::words::{count, duration, size};
 
@@ -89,8 +92,11 @@ pub fn remedies(
     let mut all: Vec<Remedy> = Vec::new();
     for found in findings {
         match found.cause {
-            Cause::Leak => all.extend(leaks.iter().take(2).map(|leak| stop_growth(bench.survey, leak, facts.limit()))),
+            Cause::Leak => all.extend(leaks.iter().take(2).map(|leak| stop_growth(bench, leak, facts))),
+            Cause::Fragmentation if facts.pool_free > 0 => all.extend(finer(bench, facts)),
             Cause::Fragmentation | Cause::Hoarding => all.push(pool(bench, facts)),
+            // What grows fills any cap.
+            Cause::Cap if findings.first().is_some_and(|first| first.cause == Cause::Leak) => {}
             Cause::Cap => all.extend(raise_cap(bench, facts)),
             Cause::Neighbour => all.push(stop_others(facts, neighbours)),
             Cause::RequestTooLarge => all.push(split(facts)),
@@ -134,21 +140,40 @@ pub fn growing(survey: &Survey, leak: &Leak) -> String {
     format!("{place} grows by {} a {unit}, {} so far", size(leak.trend.slope as u64), size(leak.grown))
 }
 
-fn stop_growth(survey: &Survey, leak: &Leak, limit: u64) -> Remedy {
-    let owner = survey.owners.get(leak.owner);
+fn stop_growth(bench: &Bench<'_>, leak: &Leak, facts: &Facts) -> Remedy {
+    let (owner, limit) = (bench.survey.owners.get(leak.owner), facts.limit());
     let place = owner.map(|owner| owner.who.place()).filter(|place| !place.is_empty());
     let place = place.or_else(|| owner.map(|owner| owner.who.op_name().to_owned())).unwrap_or_default();
     let unit = if leak.by_step { "step" } else { "second" };
+    let held = owner.map_or(0, |owner| owner.blocks);
     // Alone, from nothing to the limit: how long the same job would last once more.
     let again = limit as f64 / leak.trend.slope.max(1.0);
     let again = if leak.by_step { format!("{} steps", count(again as u64)) } else { duration(again) };
-    let held = owner.map_or(0, |owner| owner.blocks);
-    let text = format!(
-        "look at {place}: +{} a {unit}, {} blocks kept; any cap is full after about {again}",
-        size(leak.trend.slope as u64),
-        count(held)
-    );
-    Remedy { text, check: Check::Counted }
+    let slope = size(leak.trend.slope as u64);
+    let kept = format!("look at {place}: +{slope} a {unit}, {} blocks kept", count(held));
+    let kept = format!("{kept}, {} are full after about {again}", size(limit));
+    match owner.filter(|_| leak.by_step).and_then(|owner| peak_without(bench, owner, facts)) {
+        Some(peak) => Remedy {
+            text: format!("{kept}; given back each step, at most {} are live and every request fits", size(peak)),
+            check: Check::Replayed,
+        },
+        None => Remedy { text: kept, check: Check::Counted },
+    }
+}
+
+/// Most bytes live if the job had kept nothing of an owner's beyond a step; none if that would not have been enough.
+fn peak_without(bench: &Bench<'_>, owner: &Owner, facts: &Facts) -> Option<u64> {
+    bench.requests()?;
+    let mut known = HashMap::new();
+    let same = |by: Attribution| {
+        let who = bench.run.who(by);
+        who.op_name() == owner.who.op_name() && who.line() == owner.who.line()
+    };
+    let released = |by: Attribution| *known.entry((by.op, by.python)).or_insert_with(|| same(by));
+    let cured = Requests::if_released(&bench.run.name(), bench.run.reader(), Some(bench.device), released).ok()?;
+    let room = facts.limit().saturating_sub(facts.others.max(beside(facts)));
+    let outcome = replay(&cured, &Settings::new(Policy::Weir, room), &mut |_, _| {});
+    outcome.fits.then_some(outcome.peak_live)
 }
 
 fn pool(bench: &Bench<'_>, facts: &Facts) -> Remedy {
@@ -171,13 +196,35 @@ fn pool(bench: &Bench<'_>, facts: &Facts) -> Remedy {
     }
 }
 
+/// What the cap pays for beside blocks: contexts, code, others of the group.
+fn beside(facts: &Facts) -> u64 {
+    facts.charged.saturating_sub(facts.live + facts.pool_free + facts.pool_deferred)
+}
+
+/// For weir's own pool: smaller physical handles, of which more become wholly free and can be moved. None where a
+/// replay says that they do not help.
+fn finer(bench: &Bench<'_>, facts: &Facts) -> Option<Remedy> {
+    let text = "smaller pieces of device memory: WEIR_POOL=handle=2MiB";
+    if bench.run.setting("pool").is_some_and(|setting| setting.contains("handle=")) {
+        return None;
+    }
+    let mut settings = Settings::new(Policy::Weir, facts.limit().saturating_sub(facts.others.max(beside(facts))));
+    // A replay in which the pool as it was does not run out proves nothing about another.
+    let requests = bench.requests().filter(|requests| !fits(requests, &settings));
+    let Some(requests) = requests else { return Some(unchecked(text.into())) };
+    settings.pool.large_handle = 2 << 20;
+    let helps = fits(requests, &settings);
+    helps.then(|| Remedy { text: format!("{text}; every request then fits"), check: Check::Replayed })
+}
+
 fn raise_cap(bench: &Bench<'_>, facts: &Facts) -> Option<Remedy> {
-    // What the cap pays for beside blocks: contexts, code, others of the group.
-    let beside = facts.charged.saturating_sub(facts.live + facts.pool_free + facts.pool_deferred);
     let replayed = bench
         .requests()
         .and_then(|requests| smallest_cap(requests, &Settings::new(Policy::Weir, facts.limit()), &mut |_, _| {}))
-        .map(|(cap, _)| (cap + beside, Check::Replayed));
+        .map(|(cap, _)| (cap + beside(facts), Check::Replayed));
+    // The pool served the job and ran out: a replay that goes better is not believed.
+    let served = bench.survey.of_class(bench.device, Class::Block) > 0;
+    let replayed = replayed.filter(|(need, _)| *need > facts.cap || !served);
     let (need, check) = replayed.unwrap_or((facts.charged + facts.asked, Check::Counted));
     let mib = need.div_ceil(1 << 20);
     if facts.total > 0 && need > facts.total {
@@ -187,7 +234,8 @@ fn raise_cap(bench: &Bench<'_>, facts: &Facts) -> Option<Remedy> {
         let text = format!("weir's pool fits every recorded request into the cap of {}", size(facts.cap));
         return Some(Remedy { text, check });
     }
-    Some(Remedy { text: format!("raise the cap to {}: WEIR_CAP={mib}MiB; the request then fits", size(need)), check })
+    let more = size(need - facts.cap);
+    Some(Remedy { text: format!("raise the cap by {more}: WEIR_CAP={mib}MiB; the request then fits"), check })
 }
 
 fn stop_others(facts: &Facts, neighbours: &[String]) -> Remedy {

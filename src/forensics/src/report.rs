@@ -16,7 +16,9 @@ use crate::{Error, Fate, Run};
 /// Version of the report's JSON.
 pub const SCHEMA: u32 = 1;
 /// Events beyond which requests are not replayed for a report: `weir replay` does it, with a progress bar.
-const MOST_REPLAYED: u64 = 400_000;
+const MOST_REPLAYED: u64 = 4_000_000;
+/// Growth of host memory below this is not worth a word.
+const HOST_GROWN: u64 = 64 << 20;
 /// TensorFlow's number of float64.
 const DOUBLE: u32 = 2;
 
@@ -182,8 +184,17 @@ impl Report {
                 let there = run.ooms().len();
                 Error::at(run.path(), format!("has no out-of-memory dump {number}; it has {there}"))
             })?),
-            None => run.ooms().last(),
+            // Of a device that was asked for, its own last one; what a host could not pin belongs to all.
+            None => {
+                run.ooms().iter().rev().find(|dump| {
+                    options.device.is_none_or(|device| dump.device == device || dump.device == HOST_DEVICE)
+                })
+            }
         };
+        if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
+            let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
+            return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
+        }
         let survey = Survey::of(run, dump.map(|dump| dump.event), progress)?;
         Ok(Gathered::new(run, &survey, dump, options)?.report(options))
     }
@@ -259,7 +270,7 @@ impl<'run> Gathered<'run> {
         let last = self.last_mark();
         let own = self.tensors.filter(|view| view.own_allocator);
         Facts {
-            refused: self.dump.is_some() || self.run.oom_count() > 0,
+            refused: self.dump.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
             asked: self.asked().map_or(0, |asked| asked.bytes),
             class: self.dump.map(|dump| dump.class),
             by_op: self.dump.is_some_and(|dump| !dump.op.is_empty()),
@@ -341,6 +352,7 @@ impl<'run> Gathered<'run> {
         let course = survey.course(device);
         let counters = &run.header().counters;
         let last = self.last_mark();
+        let grown = self.facts.host_grown >= HOST_GROWN;
         Report {
             schema: SCHEMA,
             run: run.name(),
@@ -371,7 +383,7 @@ impl<'run> Gathered<'run> {
             host: Host {
                 resident: self.facts.resident,
                 pinned: self.situation.pinned.max(last.pinned),
-                slope: self.host_trend().filter(Trend::grows).map(|trend| trend.slope),
+                slope: self.host_trend().filter(Trend::grows).filter(|_| grown).map(|trend| trend.slope),
             },
             neighbours: options.neighbours.clone(),
             remedies,

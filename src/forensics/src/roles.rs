@@ -139,7 +139,8 @@ pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
     if matches!(who.op.region.as_str(), "temp" | "scratch" | "workspace") {
         return (Role::Workspaces, "the region is temporary");
     }
-    let op = who.op.name.to_ascii_lowercase();
+    // TensorFlow's graph optimizer leaves its own name in those of the operations that it makes: it holds nothing.
+    let op = who.op.name.to_ascii_lowercase().replace("layoutoptimizer", "").replace("arithmeticoptimizer/", "");
     let by_op = BY_OP.iter().find(|(parts, ..)| parts.iter().any(|part| op.contains(part)));
     // A variable's value, its slot and a constant come from the same operations: the Python lines tell them apart.
     let lined = BY_LINE.iter().find(|(files, functions, ..)| {
@@ -203,6 +204,9 @@ mod tests {
             ("StatefulPartitionedCall/model/conv1/Conv2D", "output", "", "", Role::Activations),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "temp", "", "", Role::Workspaces),
             ("adam/mul_3", "output", "", "", Role::Optimizer),
+            ("model/conv/Conv2D-0-TransposeNCHWToNHWC-LayoutOptimizer", "output", "", "", Role::Activations),
+            ("ArithmeticOptimizer/ReorderCast_model/Cast", "output", "", "", Role::Activations),
+            ("my_optimizer/mul", "output", "", "", Role::Optimizer),
             ("StatelessRandomUniformV2", "output", "", "", Role::Parameters),
             ("Fill", "output", "optimizers/base_optimizer.py", "build", Role::Optimizer),
             ("Fill", "output", "layers/layer.py", "add_weight", Role::Parameters),

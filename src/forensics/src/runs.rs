@@ -1,5 +1,6 @@
 //! The runs of a directory: finding one by its name, and listing them all. Reads directories and files.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -39,16 +40,18 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest
 /// run that ran out of memory, else the newest.
-pub fn find(name: Option<&str>, dir: Option<&Path>) -> Result<Run, Error> {
+pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
     let dir = match dir {
         Some(dir) => dir.to_owned(),
         None => directory().ok_or_else(|| Error::new("WEIR_DIR", "is not set, and there is no HOME; name a file"))?,
     };
     let Some(name) = name else { return newest(&dir) };
     let path = Path::new(name);
-    if name.contains('/') || path.is_file() {
-        return Run::open(path);
+    let folder = || Error::at(path, "is a folder; --dir looks into it");
+    if path.components().count() > 1 || path.is_file() {
+        return if path.is_dir() { Err(folder()) } else { Run::open(path) };
     }
+    let name = &*name.to_string_lossy();
     let all = files(&dir)?;
     let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(path) = all.iter().find(|path| stem(path) == name || path.file_name().is_some_and(|file| file == name))
@@ -63,6 +66,7 @@ pub fn find(name: Option<&str>, dir: Option<&Path>) -> Result<Run, Error> {
     let starting: Vec<&PathBuf> = all.iter().filter(|path| stem(path).starts_with(name)).collect();
     match starting[..] {
         [path] => Run::open(path),
+        [] if path.is_dir() => Err(folder()),
         [] => Err(Error::new(
             name,
             format!("no run has this path, process id or name in {}; `weir list` shows them", dir.display()),

@@ -127,8 +127,10 @@ fn why(page: &mut Page, report: &Report) {
         let written = page.text.split_off(start).replacen(title, &painted, 1);
         page.text.push_str(&written);
     }
-    if report.findings.is_empty() && report.oom == 0 {
-        page.paragraph("Why", "nothing was refused for want of memory");
+    if report.findings.is_empty() {
+        let on =
+            if report.oom > 0 { "nothing was refused on this GPU" } else { "nothing was refused for want of memory" };
+        page.paragraph("Why", on);
     }
     if let Some(reason) = &report.turned_off {
         page.paragraph("Note", &format!("weir turned itself off in this job: {reason}"));
@@ -171,12 +173,12 @@ fn bar(page: &mut Page, report: &Report) {
         let note = match part {
             Part::Live => format!("{} blocks", count(report.blocks)),
             Part::PoolFree if report.pool.2 > 0 => {
-                format!("{} holes, the largest {}", count(report.pool.2), size(report.pool.1))
+                format!("{} holes, up to {}", count(report.pool.2), size(report.pool.1))
             }
             Part::Overhead => "contexts, code, mappings".into(),
             Part::Others if !report.neighbours.is_empty() => report.neighbours.join(", "),
             Part::Others => "and the driver's own".into(),
-            Part::Free if !view.measured => "or other processes': nobody asked the driver".into(),
+            Part::Free if !view.measured => "or others': not measured".into(),
             _ => String::new(),
         };
         let share = *bytes as f64 * 100.0 / view.total as f64;
@@ -266,7 +268,9 @@ fn spark(holder: &Holder) -> String {
 }
 
 fn growth(page: &mut Page, report: &Report) {
-    for growing in report.growth.iter().take(2) {
+    // What the verdict has said already is not said again.
+    let said = |text: &str| report.findings.iter().any(|finding| finding.evidence == text);
+    for growing in report.growth.iter().take(2).filter(|growing| !said(&growing.text)) {
         let until = match growing.until_full {
             Some(left) if report.oom == 0 && growing.unit == "step" => {
                 format!("; full in about {} steps", count(left as u64))
@@ -310,6 +314,9 @@ fn evidence(page: &mut Page, report: &Report) {
         facts.push(format!("{} calls in flight", evidence.in_flight));
     }
     facts.push(format!("{:.0} % of live bytes have a name", evidence.named * 100.0));
+    if evidence.truncated {
+        facts.push("the file is cut off".into());
+    }
     if evidence.moving {
         facts.push("the job runs: a picture taken while things move".into());
     }

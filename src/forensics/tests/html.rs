@@ -16,7 +16,7 @@ fn page_of(names: &[&str]) -> String {
     }
     let path = job.end(End::Exit).unwrap();
     let mut page = Vec::new();
-    html::write(&Run::open(&path).unwrap(), &mut page).unwrap();
+    html::write(&Run::open(&path).unwrap(), &mut page, |_, _| ()).unwrap();
     std::fs::remove_dir_all(dir).unwrap();
     String::from_utf8(page).unwrap()
 }

@@ -60,7 +60,7 @@ fn runs_are_found_by_what_people_call_them() {
     let later = Job::new(&scratch.0, 64).unwrap().end(End::Alive).unwrap();
 
     assert_eq!(runs::find(None, dir).unwrap().path(), out_of_memory, "the newest that ran out of memory");
-    let found = |name: &str| runs::find(Some(name), dir).map(|run| run.path().to_owned());
+    let found = |name: &str| runs::find(Some(name.as_ref()), dir).map(|run| run.path().to_owned());
     assert_eq!(found(later.to_str().unwrap()).unwrap(), later);
     assert_eq!(found(later.file_stem().unwrap().to_str().unwrap()).unwrap(), later);
     assert_eq!(found(&std::process::id().to_string()).unwrap(), later, "the newest with this process id");

@@ -4,6 +4,7 @@
 mod scratch;
 
 use scratch::Scratch;
+use weir_forensics::remedies::Check;
 use weir_forensics::report::{Options, Report};
 use weir_forensics::roles::Role;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
@@ -12,7 +13,7 @@ use weir_forensics::verdict::Cause;
 use weir_forensics::views::Part;
 use weir_forensics::{Fate, Run};
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Attribution, Class, Situation};
+use weir_journal::{Attribution, Class, Failure, STREAM_UNKNOWN, Situation};
 
 fn job(scratch: &Scratch) -> Job {
     Job::new(&scratch.0, 1 << 14).unwrap()
@@ -92,6 +93,7 @@ fn fragmentation_of_the_pool() {
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
     assert!(report.findings[0].evidence.contains("largest hole 1.00 GiB"));
+    assert!(report.remedies[0].text.contains("handle=2MiB"), "the pool served it already: {:?}", report.remedies);
 }
 
 #[test]
@@ -99,16 +101,24 @@ fn a_leak_is_the_cause_though_the_cap_decides_when() {
     let scratch = Scratch::new("leak-cap");
     let mut job = job(&scratch);
     job.journal.set_cap(0, 8 * GIB);
+    let mut kept = Vec::new();
     train(&mut job, 200, GIB, |job, _| {
-        job.alloc(job.who("model/head/Softmax", 131), 22 * MIB);
+        kept.push(job.alloc(job.who("model/head/Softmax", 131), 22 * MIB));
     });
     job.refused(job.who("model/conv/Conv2D", 20), GIB, &capped(8 * GIB, 7 * GIB + 900 * MIB, 30 * GIB));
+    for address in kept {
+        job.free(address);
+    }
     let report = report(job, End::Killed);
     assert_eq!(causes(&report)[..2], [Cause::Leak, Cause::Cap]);
     assert!(report.growth[0].text.contains("train.py:131"), "{:?}", report.growth);
     assert!((report.growth[0].slope / (22.0 * MIB as f64) - 1.0).abs() < 0.05, "{:?}", report.growth);
     assert!(report.holders[0].grows && report.holders[0].blocks == 200, "{:?}", report.holders[0]);
-    assert!(report.remedies[0].text.contains("train.py:131"));
+    // 200 × 22 MiB kept, of which a step keeps one.
+    let cure = &report.remedies[0];
+    assert!(cure.text.contains("train.py:131") && cure.check == Check::Replayed, "{cure:?}");
+    assert!(cure.text.contains("at most 2.02 GiB are live"), "{cure:?}");
+    assert!(!report.remedies.iter().any(|remedy| remedy.text.contains("raise the cap")), "{:?}", report.remedies);
     assert_eq!((report.step, report.state), (200, Fate::Killed));
 }
 
@@ -301,6 +311,34 @@ fn building_up_without_steps_is_no_leak() {
     }
     job.refused(job.who("Conv2D", 20), 12 * GIB, &device(10 * GIB));
     assert_eq!(causes(&report(job, End::Exit)), [Cause::Demand]);
+}
+
+#[test]
+fn each_device_is_told_by_its_own_failure() {
+    let scratch = Scratch::new("devices");
+    let mut job = job(&scratch);
+    job.journal.set_device(1, *b"weir-synthetic-1", 40 * GIB, "Made-up GPU");
+    job.journal.set_device(2, *b"weir-synthetic-2", 40 * GIB, "Made-up GPU");
+    let by = job.who("Conv2D", 20);
+    job.refused(by, 50 * GIB, &device(40 * GIB));
+    for _ in 0..30 {
+        job.alloc_as(Class::Block, 1, by, GIB);
+    }
+    let failure = Failure { device: 1, class: Class::Block, stream: STREAM_UNKNOWN, asked: 12 * GIB, result: 2, by };
+    job.journal.out_of_memory(&failure, &device(10 * GIB));
+    let path = job.end(End::Exit).unwrap();
+    let of = |device| {
+        let options = Options { device, ..Options::default() };
+        Report::of(&Run::open(&path).unwrap(), &options, |_, _| {}).unwrap()
+    };
+    let told = |report: Report| {
+        let causes = causes(&report);
+        (report.device, report.asked.map(|asked| asked.bytes), causes)
+    };
+    assert_eq!(told(of(None)), (1, Some(12 * GIB), vec![Cause::Demand]));
+    assert_eq!(told(of(Some(1))), (1, Some(12 * GIB), vec![Cause::Demand]));
+    assert_eq!(told(of(Some(0))).2[0], Cause::RequestTooLarge);
+    assert_eq!(told(of(Some(2))), (2, None, vec![]));
 }
 
 #[test]

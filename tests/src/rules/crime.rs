@@ -189,6 +189,27 @@ pub(super) const RULES: &[Rule] = &[
     )
     .aborts("crime"),
     rule(
+        "crime.unseen_accuses_nobody",
+        "cuMemUnmap",
+        "A pending kernel whose arguments cannot be seen accuses no unmapping: it may touch something else.",
+        || {
+            context();
+            let mapped = Mapped::units(1);
+            let image = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0";
+            let mut module = null_mut();
+            ok(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
+            let mut unseen = null_mut();
+            ok(cuModuleGetFunction(&raw mut unseen, module, c"unseen".as_ptr()));
+            let stream = stream();
+            let gate = Gate::close(stream);
+            ok(cuLaunchKernel(unseen, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()));
+            mapped.drop_all();
+            gate.open();
+            sync(stream);
+        },
+    )
+    .virtual_only(),
+    rule(
         "crime.free_async_reported_at_once",
         "cuMemFreeAsync",
         "Freeing in one stream what another may still touch is reported by the call.",

@@ -42,7 +42,7 @@ impl<F: FnMut() -> String> Shelf<F> {
 pub(super) fn serve(address: SocketAddr, figures: impl FnMut() -> String + Send + 'static) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let bound = listener.local_addr().map_err(|error| error.to_string())?;
-    println!("listening on http://{bound}/metrics");
+    putln!("listening on http://{bound}/metrics");
     let _ = io::stdout().flush();
     let shelf = Arc::new(Mutex::new(Shelf { figures, page: None }));
     let busy = Arc::new(AtomicUsize::new(0));

@@ -107,7 +107,16 @@ fn swept(plan: &Plan, sweep: &Outcome, text: &mut String) {
     let (base, each) = (size(line.base.abs() as u64), size(line.each.max(0.0) as u64));
     let _ = writeln!(text, "Line      {sign}{base} + {each} × {} ({error})", sweep.name);
     let Some(largest) = &sweep.largest else {
-        let _ = writeln!(text, "Largest   not known: the need does not grow with {}, or none fits", sweep.name);
+        let _ = if line.each > 0.0 {
+            writeln!(
+                text,
+                "Largest   none: with {}=1 it needs {} already",
+                sweep.name,
+                size((line.base + line.each) as u64)
+            )
+        } else {
+            writeln!(text, "Largest   not known: the need does not grow with {}", sweep.name)
+        };
         return;
     };
     let far = if largest.far { "; far beyond what was measured" } else { "" };

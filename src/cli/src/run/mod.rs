@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let variables = variables(arguments)?;
     if let Some(format) = arguments.print_env {
-        print!("{}", variables.printed(format));
+        put!("{}", variables.printed(format));
         return Ok(ExitCode::SUCCESS);
     }
     let [command, rest @ ..] = &arguments.command[..] else {

@@ -381,10 +381,10 @@ fn buckets(history: &[(f64, u64)], columns: usize) -> Vec<u64> {
         .collect()
 }
 
-/// The program and its arguments without their folders.
+/// The program and its arguments, as `weir list` shows them.
 fn short_command(command: &str, most: usize) -> String {
-    let parts = command.split(' ').map(|part| part.rsplit('/').next().unwrap_or(part));
-    parts.collect::<Vec<_>>().join(" ").chars().take(most).collect()
+    let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    weir_forensics::names::short_command(&words).chars().take(most).collect()
 }
 
 #[cfg(test)]
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_left_out() {
-        assert_eq!(short_command("/usr/bin/python3 /home/u/train.py --x=1", 99), "python3 train.py --x=1");
+    fn folders_and_interpreters_are_left_out() {
+        assert_eq!(short_command("/usr/bin/python3 /home/u/train.py --x=1", 99), "train.py --x=1");
     }
 }

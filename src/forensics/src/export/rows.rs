@@ -86,7 +86,7 @@ impl<'a, 'reader> Rows<'a, 'reader> {
     }
 
     fn opening(&mut self, entry: &LiveEntry) -> Result<Row, Error> {
-        let mut row = self.event(&super::timeline::birth_of(entry))?;
+        let mut row = self.event(&weir_journal::reader::rebuilt_alloc(entry))?;
         row.texts[0] = self.live;
         // The number of the event is not known for what is known only from its free.
         row.numbers[0] = if entry.birth == weir_journal::reader::BIRTH_UNKNOWN { -1 } else { entry.birth as i64 };

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_journal::reader::{Error, Loss, Reader, Slot, State};
-use weir_journal::{Event, FLAG_REBUILT, Kind, LiveEntry};
+use weir_journal::reader::{Error, Loss, Reader, Slot, State, rebuilt_alloc};
+use weir_journal::{Event, LiveEntry};
 
 /// See the file's first comment.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl<'reader> Timeline<'reader> {
         let state = reader.state()?;
         let (first, end) = reader.range();
         let born = state.live.iter().filter(|entry| (first..end).contains(&entry.birth));
-        let mut known: BTreeMap<u64, Event> = born.map(|entry| (entry.birth, birth_of(entry))).collect();
+        let mut known: BTreeMap<u64, Event> = born.map(|entry| (entry.birth, rebuilt_alloc(entry))).collect();
         known.extend(state.rebuilt.iter().map(|(seq, event)| (*seq, *event)));
         Ok(Self { reader, state, known })
     }
@@ -73,21 +73,5 @@ impl<'reader> Timeline<'reader> {
             pieces.push(Ok(Slot::Lost(Loss { first: at, count: end - at, why: loss.why })));
         }
         pieces
-    }
-}
-
-/// The event that made an allocation, from its entry in the live table.
-pub(crate) fn birth_of(entry: &LiveEntry) -> Event {
-    Event {
-        seq: entry.birth,
-        time: entry.time,
-        stream: entry.stream,
-        address: entry.address,
-        asked: entry.asked,
-        given: entry.given,
-        thread: entry.thread,
-        by: entry.by,
-        flags: FLAG_REBUILT,
-        ..Event::new(Kind::Alloc, entry.class, entry.device)
     }
 }

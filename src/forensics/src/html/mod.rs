@@ -74,10 +74,10 @@ impl From<io::Error> for Error {
 }
 
 /// Writes the page of a run.
-pub fn write(run: &Run, to: &mut dyn Write) -> Result<(), Error> {
+pub fn write(run: &Run, to: &mut dyn Write, mut progress: impl FnMut(u64, u64)) -> Result<(), Error> {
     let lifetimes = Lifetimes::of(run.reader(), MOST_ENTRIES)?;
-    let survey = Survey::of(run, None, |_, _| ())?;
-    let report = Report::of(run, &Options::default(), |_, _| ())?;
+    let survey = Survey::of(run, None, &mut progress)?;
+    let report = Report::of(run, &Options::default(), &mut progress)?;
     let mut holders = Holders::new(run, &survey)?;
     let columns = columns(&lifetimes, &mut holders)?;
     let title = format!("weir: {}", run.command());

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_journal::reader::{Error, Reader, Slot};
-use weir_journal::{Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
+use weir_journal::{Attribution, Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
 use crate::export::holdings::regions;
 use crate::export::timeline::Timeline;
@@ -205,6 +205,16 @@ impl Requests {
 
     /// Reads what a job asked for on one device; without one, on the device that the job used most.
     pub fn from_journal(name: &str, reader: &Reader, device: Option<u8>) -> Result<Self, Error> {
+        Self::if_released(name, reader, device, |_| false)
+    }
+
+    /// The same, as if the job had given back at the end of each step what those asked for whom `released` picks.
+    pub fn if_released(
+        name: &str,
+        reader: &Reader,
+        device: Option<u8>,
+        released: impl FnMut(Attribution) -> bool,
+    ) -> Result<Self, Error> {
         let devices = reader.devices()?;
         let most = devices.iter().max_by_key(|device| device.usage.iter().map(|(_, _, peak)| peak).max());
         let number = device.or(most.map(|device| device.number)).unwrap_or(0);
@@ -219,7 +229,8 @@ impl Requests {
         let timeline = Timeline::of(reader)?;
         let regions = if has(Class::Tensor) { regions(&timeline, number)? } else { HashSet::new() };
         let pooled = has(Class::Block);
-        Intake { requests, regions, pooled, live: HashMap::new(), failed: None }.read(&timeline)
+        let (live, gone) = (HashMap::new(), HashSet::new());
+        Intake { requests, regions, pooled, live, failed: None, released, leaving: Vec::new(), gone }.read(&timeline)
     }
 
     /// Reads a trace: lines of `id bytes` for an allocation and `id -bytes` for a free, plain or gzipped.
@@ -287,7 +298,7 @@ fn role(class: Class, internal: bool, region: bool) -> Option<What> {
 }
 
 /// Turns events into steps.
-struct Intake {
+struct Intake<Released> {
     requests: Requests,
     regions: HashSet<u64>,
     /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
@@ -295,9 +306,14 @@ struct Intake {
     live: HashMap<(Class, u64), u32>,
     /// Step of the last failed request, its size, and the allocations since.
     failed: Option<(u64, u64, u64)>,
+    released: Released,
+    /// What is given back when the next step begins.
+    leaving: Vec<(Class, u64, u16)>,
+    /// What was given back so: the free that the job made does not count.
+    gone: HashSet<(Class, u64)>,
 }
 
-impl Intake {
+impl<Released: FnMut(Attribution) -> bool> Intake<Released> {
     fn read(mut self, timeline: &Timeline<'_>) -> Result<Requests, Error> {
         let first = timeline.reader().range().0;
         for entry in timeline.live().iter().filter(|entry| entry.birth < first) {
@@ -307,7 +323,7 @@ impl Intake {
             match slot? {
                 Slot::Event(event) if event.device == self.requests.device => self.event(&event),
                 // A step fetches its loss, and so waits for the device.
-                Slot::Event(event) if event.kind == Kind::Step => drop(self.requests.push(What::Sync, 0, 0, 0)),
+                Slot::Event(event) if event.kind == Kind::Step => self.step(),
                 Slot::Event(_) => {}
                 Slot::Lost(loss) => self.requests.lost += loss.count,
             }
@@ -322,17 +338,31 @@ impl Intake {
             && let Some(what) = role(entry.class, internal, self.regions.contains(&entry.address))
         {
             let bytes = if entry.asked == 0 { entry.given } else { entry.asked };
-            self.take(what, entry.class, entry.address, entry.stream, bytes);
+            self.take(what, entry.class, entry.address, entry.stream, bytes, entry.by);
         }
     }
 
-    fn take(&mut self, what: What, class: Class, address: u64, stream: u16, bytes: u64) {
+    fn step(&mut self) {
+        self.requests.push(What::Sync, 0, 0, 0);
+        for (class, address, stream) in self.leaving.drain(..) {
+            if let Some(block) = self.live.remove(&(class, address)) {
+                self.requests.free(stream, block);
+                self.gone.insert((class, address));
+            }
+        }
+    }
+
+    fn take(&mut self, what: What, class: Class, address: u64, stream: u16, bytes: u64, by: Attribution) {
         if let Some(block) = self.live.remove(&(class, address)) {
             // Its free is missing.
             self.requests.free(stream, block);
         }
         if let Some(block) = self.requests.ask(what, stream, bytes) {
             self.live.insert((class, address), block);
+        }
+        self.gone.remove(&(class, address));
+        if (self.released)(by) {
+            self.leaving.push((class, address, stream));
         }
     }
 
@@ -343,7 +373,7 @@ impl Intake {
         match event.kind {
             Kind::Alloc => {
                 let Some(what) = what else { return };
-                self.take(what, event.class, event.address, event.stream, bytes);
+                self.take(what, event.class, event.address, event.stream, bytes, event.by);
                 if let Some((_, asked, since)) = &mut self.failed {
                     *since += 1;
                     if bytes >= *asked || *since > SURVIVED {
@@ -354,6 +384,7 @@ impl Intake {
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => {
                 match (self.live.remove(&(event.class, event.address)), what) {
                     (Some(block), _) => self.requests.free(event.stream, block),
+                    (None, _) if self.gone.remove(&(event.class, event.address)) => {}
                     // A free does not say whose it was.
                     (None, Some(_)) if self.pooled && event.class == Class::Handle => {}
                     (None, Some(what)) => self.requests.free_early(what, event.stream, bytes),
@@ -365,7 +396,8 @@ impl Intake {
                 let step = self.requests.push(What::Demand, event.stream, 0, bytes);
                 self.failed = Some((step, bytes, 0));
             }
-            Kind::Sync | Kind::Step => drop(self.requests.push(What::Sync, 0, 0, 0)),
+            Kind::Step => self.step(),
+            Kind::Sync => drop(self.requests.push(What::Sync, 0, 0, 0)),
             _ => {}
         }
     }

@@ -23,7 +23,7 @@ pub use header::{Counters, Header, Range};
 pub use names::{CauseCount, Device, Line, ModuleEntry, OomSlot, OpName};
 pub use replay::{BIRTH_UNKNOWN, Replay};
 pub use source::Source;
-pub use state::{FlightOf, MOST_LIVE, State};
+pub use state::{FlightOf, MOST_LIVE, State, rebuilt_alloc};
 
 use crate::layout::{HEADER_WORDS, Section};
 use events::EventStore;

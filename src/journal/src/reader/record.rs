@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
+use flate2::{Compression, Decompress, FlushDecompress, Status};
 
 use crate::layout::{RECORD_BYTES, Section, crc_words};
 use crate::reader::events::BATCH;
@@ -52,7 +51,15 @@ pub struct Recording {
     events: Vec<FrameRef>,
     pages: BTreeMap<u64, FrameRef>,
     size: u64,
-    last: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+    last: Mutex<Last>,
+}
+
+/// The frame that was read last, for neighbouring reads, and what unpacks the next one.
+#[derive(Debug)]
+struct Last {
+    at: u64,
+    bytes: Arc<Vec<u8>>,
+    unpacker: Decompress,
 }
 
 /// Whether the bytes start like a recording.
@@ -112,7 +119,8 @@ impl Recording {
             at += FRAME_HEADER + packed;
         }
         let size = pages.values().map(|page| page.first + u64::from(page.raw)).max().unwrap_or(0);
-        Ok(Self { file, events, pages, size, last: Mutex::new(None) })
+        let last = Last { at: 0, bytes: Arc::default(), unpacker: Decompress::new(false) };
+        Ok(Self { file, events, pages, size, last: Mutex::new(last) })
     }
 
     pub(crate) fn event_frames(&self) -> &[FrameRef] {
@@ -122,25 +130,31 @@ impl Recording {
     /// The content of a frame; a damaged one is empty.
     pub(crate) fn bytes_of(&self, frame: &FrameRef) -> Result<Arc<Vec<u8>>, Error> {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((at, bytes)) = &*last
-            && *at == frame.at
-        {
-            return Ok(Arc::clone(bytes));
+        if last.at == frame.at {
+            return Ok(Arc::clone(&last.bytes));
         }
         let mut packed = vec![0; frame.packed as usize];
         let done = self.file.read_at(&mut packed, frame.at)?;
-        let mut bytes = Vec::new();
-        if done == packed.len() && crc32c::crc32c(&packed) == frame.crc {
-            // One byte more than promised: a frame that expands further is not what it says.
-            let limit = if off(Guard::FrameLimit) { u64::MAX } else { u64::from(frame.raw) + 1 };
-            let read = DeflateDecoder::new(&packed[..]).take(limit).read_to_end(&mut bytes);
-            if read.is_err() || bytes.len() != frame.raw as usize {
-                bytes = Vec::new();
-            }
+        let whole = done == packed.len() && crc32c::crc32c(&packed) == frame.crc;
+        let bytes = if whole { unpack(&mut last.unpacker, &packed, frame.raw as usize) } else { None };
+        (last.at, last.bytes) = (frame.at, Arc::new(bytes.unwrap_or_default()));
+        Ok(Arc::clone(&last.bytes))
+    }
+}
+
+/// What was packed, if it is as long as promised.
+fn unpack(unpacker: &mut Decompress, packed: &[u8], raw: usize) -> Option<Vec<u8>> {
+    unpacker.reset(false);
+    let mut bytes = Vec::with_capacity(raw + 1);
+    loop {
+        let status =
+            unpacker.decompress_vec(packed.get(unpacker.total_in() as usize..)?, &mut bytes, FlushDecompress::Finish);
+        match status {
+            Ok(Status::StreamEnd) => return (bytes.len() == raw).then_some(bytes),
+            // A frame that expands further than promised is not what it says.
+            Ok(_) if off(Guard::FrameLimit) && bytes.len() == bytes.capacity() => bytes.reserve(bytes.len().max(4096)),
+            _ => return None,
         }
-        let bytes = Arc::new(bytes);
-        *last = Some((frame.at, Arc::clone(&bytes)));
-        Ok(bytes)
     }
 }
 

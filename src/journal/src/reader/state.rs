@@ -161,7 +161,7 @@ fn rebuilt_free(entry: &LiveEntry, seq: u64) -> Event {
 }
 
 /// The event that made an allocation, from its entry.
-pub(crate) fn rebuilt_alloc(entry: &LiveEntry) -> Event {
+pub fn rebuilt_alloc(entry: &LiveEntry) -> Event {
     Event {
         seq: entry.birth,
         time: entry.time,

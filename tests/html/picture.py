@@ -1,0 +1,17 @@
+"""Photographs a page as a reader first sees it, in the light theme. Started by `run --picture PAGE FILE`."""
+import pathlib
+import sys
+
+from stage import Stage, settle
+
+
+def main(page, file):
+    stage = Stage()
+    window = stage.browser.new_page(viewport={"width": 1240, "height": 984}, color_scheme="light")
+    window.goto(pathlib.Path(page).resolve().as_uri())
+    settle(window)
+    window.screenshot(path=file)
+    stage.close()
+
+
+main(*sys.argv[1:])
