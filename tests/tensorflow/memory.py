@@ -6,6 +6,7 @@ import tensorflow as tf
 
 _driver = ctypes.CDLL("libcuda.so.1")
 _driver.vgpu_physical_bytes.restype = ctypes.c_uint64
+_driver.vgpu_physical_peak.restype = ctypes.c_uint64
 _driver.vgpu_call_count.restype = ctypes.c_uint64
 _driver.vgpu_call_count.argtypes = [ctypes.c_char_p]
 
@@ -41,6 +42,11 @@ def reset_peak(device=0):
 def physical(device=0):
     """Bytes of a device that are taken, as its driver counts them."""
     return _driver.vgpu_physical_bytes(device)
+
+
+def physical_peak(device=0):
+    """The most that they ever were, between two looks too."""
+    return _driver.vgpu_physical_peak(device)
 
 
 def calls(symbol):

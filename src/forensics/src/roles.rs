@@ -128,6 +128,26 @@ const BY_LINE: [(&[&str], &[&str], Role, &str); 3] = [
     ),
 ];
 
+/// What an operation's memory is to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Region {
+    /// A tensor: its result, or what it keeps.
+    Tensor,
+    /// Scratch memory that it gives back at its end.
+    Temporary,
+    /// Asked for by a library that it called: cuBLAS for its handle, say.
+    Library,
+}
+
+/// Told from the region's name.
+pub fn region(who: &Who) -> Region {
+    match who.op.region.as_str() {
+        "library" => Region::Library,
+        "temp" | "scratch" | "workspace" => Region::Temporary,
+        _ => Region::Tensor,
+    }
+}
+
 /// The role that names, region and class alone give.
 pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
     match class {
@@ -136,8 +156,10 @@ pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
         _ if device == HOST_DEVICE => return (Role::Other, "host memory"),
         _ => {}
     }
-    if matches!(who.op.region.as_str(), "temp" | "scratch" | "workspace") {
-        return (Role::Workspaces, "the region is temporary");
+    match region(who) {
+        Region::Library => return (Role::Workspaces, "asked for by a library that an operation called"),
+        Region::Temporary => return (Role::Workspaces, "the region is temporary"),
+        Region::Tensor => {}
     }
     let op = who.op.name.to_ascii_lowercase();
     let by_op = BY_OP.iter().find(|(parts, ..)| parts.iter().any(|part| op.contains(part)));
@@ -202,6 +224,7 @@ mod tests {
             ("StatefulPartitionedCall/gradient_tape/model/conv/Conv2DBackpropInput", "output", "", "", Role::Gradients),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "output", "", "", Role::Activations),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "temp", "", "", Role::Workspaces),
+            ("Conv2D", "library", "", "", Role::Workspaces),
             ("adam/mul_3", "output", "", "", Role::Optimizer),
             ("StatelessRandomUniformV2", "output", "", "", Role::Parameters),
             ("Fill", "output", "optimizers/base_optimizer.py", "build", Role::Optimizer),

@@ -199,14 +199,16 @@ fn bar(page: &mut Page, report: &Report) {
     if report.host.resident > 0 {
         page.line(&format!("Host {} resident, {} pinned", size(report.host.resident), size(report.host.pinned)));
     }
-    if let Some(view) = report.tensors.filter(|view| view.own_allocator) {
-        page.line(&format!(
-            "TensorFlow reserved {}, its {} tensors use {}, idle {}",
-            size(view.reserved),
-            count(view.tensors),
-            size(view.used),
-            size(view.idle)
-        ));
+    if let Some(view) = report.tensors {
+        let held = match (view.own_allocator, count(view.tensors), size(view.used)) {
+            (true, tensors, used) => format!(
+                "TensorFlow reserved {}, its {tensors} tensors use {used}, idle {}",
+                size(view.reserved),
+                size(view.idle)
+            ),
+            (false, tensors, used) => format!("TensorFlow's {tensors} tensors use {used}, none idle"),
+        };
+        page.paragraph("Tensors", &format!("{held}; beside it {}", size(view.beside)));
     }
     let shares: Vec<String> =
         report.roles.iter().take(6).map(|share| format!("{} {}", share.role.word(), size(share.bytes))).collect();
