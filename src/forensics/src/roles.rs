@@ -90,6 +90,8 @@ const BY_OP: [(&[&str], Role, &str); 6] = [
         &[
             "varhandleop",
             "assignvariableop",
+            "assignaddvariableop",
+            "assignsubvariableop",
             "initializer",
             "glorot",
             "he_normal",
@@ -143,6 +145,8 @@ pub enum Region {
 pub fn region(who: &Who) -> Region {
     match who.op.region.as_str() {
         "library" => Region::Library,
+        // A variable that somebody still reads gets its new value in memory that was asked for as temporary, and keeps it.
+        "temp" if who.op.name.contains("Assign") && who.op.name.contains("VariableOp") => Region::Tensor,
         "temp" | "scratch" | "workspace" => Region::Temporary,
         _ => Region::Tensor,
     }
@@ -225,6 +229,7 @@ mod tests {
             ("StatefulPartitionedCall/model/conv1/Conv2D", "output", "", "", Role::Activations),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "temp", "", "", Role::Workspaces),
             ("Conv2D", "library", "", "", Role::Workspaces),
+            ("StatefulPartitionedCall/AssignSubVariableOp_3", "temp", "", "", Role::Parameters),
             ("adam/mul_3", "output", "", "", Role::Optimizer),
             ("StatelessRandomUniformV2", "output", "", "", Role::Parameters),
             ("Fill", "output", "optimizers/base_optimizer.py", "build", Role::Optimizer),

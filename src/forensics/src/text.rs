@@ -268,7 +268,13 @@ fn spark(holder: &Holder) -> String {
 }
 
 fn growth(page: &mut Page, report: &Report) {
-    for growing in report.growth.iter().take(2) {
+    // Several owners on one line may tell the same.
+    let mut told: Vec<&str> = Vec::new();
+    for growing in &report.growth {
+        if told.len() == 2 || told.contains(&growing.text.as_str()) {
+            continue;
+        }
+        told.push(&growing.text);
         let until = match growing.until_full {
             Some(left) if report.oom == 0 && growing.unit == "step" => {
                 format!("; full in about {} steps", count(left as u64))
