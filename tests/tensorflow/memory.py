@@ -1,5 +1,6 @@
 """What the jobs ask of memory: TensorFlow's own count, and the virtual GPU's."""
 import ctypes
+import os
 import time
 
 import tensorflow as tf
@@ -11,6 +12,9 @@ _driver.vgpu_call_count.restype = ctypes.c_uint64
 _driver.vgpu_call_count.argtypes = [ctypes.c_char_p]
 
 MiB = 1 << 20
+# Whether nothing is between the job and the driver, and whether TensorFlow's own allocator holds the tensors.
+ALONE = "LD_PRELOAD" not in os.environ
+OWN_ALLOCATOR = ALONE or os.environ.get("WEIR_TF_ALLOCATOR") == "keep"
 
 
 def held(device=0):
