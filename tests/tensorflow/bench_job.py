@@ -1,5 +1,5 @@
 """One measured job of tests/tensorflow/bench: `bench_job.py MODEL STEPS`. Prints what its steps took (the middle one of five
-rounds) and the most physical memory, as JSON."""
+rounds), the most physical memory and the most bytes of tensors, as JSON."""
 import json
 import statistics
 import sys
@@ -69,7 +69,7 @@ def main():
         train(steps)
         taken.append((time.perf_counter() - clocks[0], time.process_time() - clocks[1]))
     wall, processor = [statistics.median(each) for each in zip(*taken)] or (0, 0)
-    json.dump({"wall": wall, "processor": processor, "physical_peak": memory.physical_peak()}, sys.stdout)
+    json.dump({"wall": wall, "processor": processor, "physical_peak": memory.physical_peak(), "tensors": memory.peak()}, sys.stdout)
 
 
 main()
