@@ -1,5 +1,6 @@
 """A deep network trained in one step: the activations that the backward pass needs outweigh the parameters many times."""
 # gpu: 512MiB
+# whole: 2GiB
 # verdict: cap
 # env: WEIR_CAP=384MiB
 import tensorflow as tf

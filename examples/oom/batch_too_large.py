@@ -1,5 +1,6 @@
 """A training step whose batch does not fit: the activations of the forward pass alone fill the device."""
 # gpu: 1GiB
+# whole: 8GiB
 # verdict: demand
 import os
 

@@ -1,5 +1,6 @@
 """Numbers from numpy are float64, and everything made of them is twice as large as meant."""
 # gpu: 512MiB
+# whole: 2GiB
 # verdict: demand
 import numpy
 import tensorflow as tf

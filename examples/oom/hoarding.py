@@ -1,6 +1,7 @@
 """TensorFlow's allocator takes the whole device at the first operation and uses little of it. A second library of the same
 process then finds nothing left."""
 # gpu: 1GiB
+# whole: 8GiB
 # env: WEIR_TF_ALLOCATOR=keep
 # verdict: hoarding
 import ctypes

@@ -1,5 +1,6 @@
 """Eager results kept in a list: every step leaves its predictions behind."""
 # gpu: 512MiB
+# whole: 2GiB
 # verdict: leak
 import tensorflow as tf
 

@@ -38,6 +38,15 @@ pub(crate) fn vgpu_physical_bytes(device: i32) -> u64 {
     unsafe { f(device) }
 }
 
+/// The most that it ever held.
+pub(crate) fn vgpu_physical_peak(device: i32) -> u64 {
+    // SAFETY: the virtual GPU documents this signature.
+    let f = unsafe { library().get::<unsafe extern "C" fn(i32) -> u64>(b"vgpu_physical_peak") };
+    let f = f.expect("only the virtual GPU is asked");
+    // SAFETY: it takes any number.
+    unsafe { f(device) }
+}
+
 /// Calls of this process that met a function which the virtual GPU does not implement.
 pub(crate) fn vgpu_unsupported_count() -> u64 {
     // SAFETY: the virtual GPU documents this signature.

@@ -1,15 +1,20 @@
 """What the jobs ask of memory: TensorFlow's own count, and the virtual GPU's."""
 import ctypes
+import os
 import time
 
 import tensorflow as tf
 
 _driver = ctypes.CDLL("libcuda.so.1")
 _driver.vgpu_physical_bytes.restype = ctypes.c_uint64
+_driver.vgpu_physical_peak.restype = ctypes.c_uint64
 _driver.vgpu_call_count.restype = ctypes.c_uint64
 _driver.vgpu_call_count.argtypes = [ctypes.c_char_p]
 
 MiB = 1 << 20
+# Whether nothing is between the job and the driver, and whether TensorFlow's own allocator holds the tensors.
+ALONE = "LD_PRELOAD" not in os.environ
+OWN_ALLOCATOR = ALONE or os.environ.get("WEIR_TF_ALLOCATOR") == "keep"
 
 
 def held(device=0):
@@ -41,6 +46,11 @@ def reset_peak(device=0):
 def physical(device=0):
     """Bytes of a device that are taken, as its driver counts them."""
     return _driver.vgpu_physical_bytes(device)
+
+
+def physical_peak(device=0):
+    """The most that they ever were, between two looks too."""
+    return _driver.vgpu_physical_peak(device)
 
 
 def calls(symbol):

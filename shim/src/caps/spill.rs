@@ -1,23 +1,30 @@
 //! Spilled memory: what host memory a job may take in place of device memory, and what it has taken. Asked before every
 //! handle of host memory; nothing of it counts against the cap.
 
+use super::admit::urgency;
 use super::host::Host;
-use super::{Caps, on};
+use super::{Caps, PAGE, on};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
-use weir_ledger::Category;
 use weir_ledger::settings::OnCap;
 use weir_ledger::size::Amount;
+use weir_ledger::{Category, Urgency};
 
 /// Bytes of host memory that this process has taken for all its devices.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// The most that it may take.
 static LIMIT: OnceLock<u64> = OnceLock::new();
 
-/// Whether a request that does not fit shall get host memory.
+/// Whether a request that does not fit shall get host memory. Below one portion nothing at all fits under a cap: tiny
+/// requests get host memory then whatever is set, because TensorFlow repeats them for ever.
 #[inline]
-pub(crate) fn wanted() -> bool {
-    on().is_some_and(|caps| caps.terms.on_cap == OnCap::Spill)
+pub(crate) fn wanted(ordinal: i32, bytes: u64) -> bool {
+    let spills = on().is_some_and(|caps| caps.terms.on_cap == OnCap::Spill);
+    let nothing_fits = || {
+        let view = account(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account));
+        view.is_some_and(|view| view.total() < PAGE)
+    };
+    spills || (urgency(bytes) == Urgency::Tiny && nothing_fits())
 }
 
 /// The most host memory that this process may take: what WEIR_SPILL says, else half of what was available at first.

@@ -7,6 +7,7 @@ use crate::recorder::passed::{self, Wanted};
 use crate::recorder::{self, blocks::Freeing};
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
+use crate::tensorflow::ForTensors;
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -207,6 +208,8 @@ pub(crate) unsafe fn alloc_async(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    // Memory in the order of a stream is a framework's tensors; libraries take theirs by cuMemAlloc.
+    let _for_tensors = ForTensors::begin();
     let own = per_thread(call.variant, stream);
     match if dptr.is_null() { None } else { ordered(bytes, stream, own, mempools::current) } {
         Some(Ok(addr)) => {
@@ -231,6 +234,7 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    let _for_tensors = ForTensors::begin();
     let own = per_thread(call.variant, stream);
     match if dptr.is_null() { None } else { ordered(bytes, stream, own, |_| mempools::find(pool as u64)) } {
         Some(Ok(addr)) => {

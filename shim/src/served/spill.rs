@@ -55,7 +55,7 @@ pub(crate) fn again(served: &Served, request: &Request) -> Option<Allocation> {
 
 /// Serves a request from host memory, the last thing that can be done for it.
 pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
-    if !spill::wanted() || spill::limit() == 0 {
+    if !spill::wanted(served.ordinal, request.bytes) || spill::limit() == 0 {
         return None;
     }
     let spill = beside(served, request.context).or_else(|| make(served, request.context))?;

@@ -5,7 +5,7 @@
 //! and a preloaded library comes first. Each call goes on to the function of the library that the allocator's own table
 //! lies in; what was cut out is written down.
 
-use super::loaded;
+use super::{ForTensors, loaded};
 use crate::attribution::{self, What};
 use crate::recorder::{self, shortage};
 use crate::served::real::{self, done};
@@ -33,6 +33,7 @@ unsafe extern "C-unwind" fn allocate(
     if real == 0 {
         return core::ptr::null_mut();
     }
+    let _for_tensors = ForTensors::begin();
     // SAFETY: the address is that of the real function of this name; the arguments are the caller's own.
     let tensor = unsafe { core::mem::transmute::<usize, Allocate>(real)(allocator, alignment, bytes, attributes) };
     if recorder::open().is_some() {

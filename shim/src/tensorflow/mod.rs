@@ -20,6 +20,8 @@ use crate::attribution::cache::{Cache, mix, mix_text};
 use crate::job;
 use crate::surroundings::Errno;
 use annotation::Annotation;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
 use weir_journal::{Journal, Op};
 
 /// From what an annotation says to the journal's id of it.
@@ -28,6 +30,37 @@ static OPERATIONS: Cache<1024> = Cache::new();
 /// Says which of its allocators TensorFlow uses.
 const VARIABLE: &core::ffi::CStr = c"TF_GPU_ALLOCATOR";
 const ASYNC: &core::ffi::CStr = c"cuda_malloc_async";
+/// The allocator whose tensors come by the same road as the memory of libraries.
+const PLAIN: &core::ffi::CStr = c"cuda_malloc";
+
+/// The region of memory that a library asks for while an operation runs it: cuBLAS for its handle, say.
+const LIBRARY: &[u8] = b"library";
+/// Whether tensors can be told from the memory of libraries.
+static TOLD_APART: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread is inside TensorFlow's allocator. Constant and without a destructor.
+    static FOR_TENSORS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, what this thread asks for is for TensorFlow's tensors.
+pub(crate) struct ForTensors {
+    before: bool,
+}
+
+impl ForTensors {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        Self { before: FOR_TENSORS.try_with(|flag| flag.replace(true)).unwrap_or(false) }
+    }
+}
+
+impl Drop for ForTensors {
+    #[inline]
+    fn drop(&mut self) {
+        let _ = FOR_TENSORS.try_with(|flag| flag.set(self.before));
+    }
+}
 
 /// At each initialisation of the driver: TensorFlow may have been loaded since, and is about to choose its allocator.
 pub(crate) fn begin() {
@@ -40,6 +73,12 @@ pub(crate) fn begin() {
         // SAFETY: both are C strings; 0: what the user has set stays. TensorFlow itself sets variables at this stage.
         unsafe { libc::setenv(VARIABLE.as_ptr(), ASYNC.as_ptr(), 0) };
     }
+    // SAFETY: a C string; the answer is null or one, and nobody changes it now.
+    let plain = unsafe {
+        let allocator = libc::getenv(VARIABLE.as_ptr());
+        !allocator.is_null() && core::ffi::CStr::from_ptr(allocator) == PLAIN
+    };
+    TOLD_APART.store(!plain, Ordering::Relaxed);
 }
 
 /// Forgets the ids of a journal that is no more.
@@ -60,7 +99,13 @@ pub(crate) struct Running {
 /// The operation that the calling thread runs.
 #[inline]
 pub(crate) fn here(journal: &Journal) -> Option<Running> {
-    let annotation = annotation::here()?;
+    let mut annotation = annotation::here()?;
+    if annotation.region.is_empty()
+        && TOLD_APART.load(Ordering::Relaxed)
+        && !FOR_TENSORS.try_with(Cell::get).unwrap_or(true)
+    {
+        annotation.region = LIBRARY;
+    }
     let is_node = annotation.op.contains(&b'/');
     if is_node {
         step::seen(journal, annotation.step);

@@ -5,7 +5,7 @@ use weir_journal::reader::ModuleEntry;
 
 use crate::leaks::Leak;
 use crate::names::{Who, base_name};
-use crate::roles::{self, Role};
+use crate::roles::{self, Region, Role};
 use crate::survey::{BUCKETS, Owner, Survey};
 use crate::{Run, is_held};
 
@@ -49,7 +49,8 @@ impl Holder {
     /// What to call it: the operation, else the library, else the class.
     pub fn label(&self) -> String {
         if !self.op.is_empty() {
-            return self.op.clone();
+            let scratch = self.role == Role::Workspaces;
+            return if scratch { format!("{} ({})", self.op, self.role.word()) } else { self.op.clone() };
         }
         if !self.library.is_empty() {
             return format!("{} ({})", self.library, self.role.word());
@@ -90,7 +91,8 @@ fn counts(survey: &Survey, owner: &Owner, device: u8) -> bool {
         && match owner.class {
             Class::Tensor => true,
             Class::Device | Class::Managed | Class::Block if tensors => {
-                owner.who.op.name.is_empty() && !holds_regions(owner)
+                let nameless = owner.who.op.name.is_empty() && !holds_regions(owner);
+                nameless || roles::region(&owner.who) == Region::Library
             }
             class => is_held(class),
         }

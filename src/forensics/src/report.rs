@@ -242,7 +242,7 @@ impl<'run> Gathered<'run> {
         let situation = dump.map_or(Situation::default(), |dump| dump.situation);
         let total = run.device(device).map_or(0, |device| device.total);
         let driver = views::driver_view(survey, device, total, &situation);
-        let tensors = views::tensor_view(survey, device);
+        let tensors = views::tensor_view(survey, device, driver.of(Part::Live));
         let cap = if situation.cap > 0 { situation.cap } else { run.device(device).map_or(0, |device| device.cap) };
         let limit = if cap > 0 { cap.min(total.max(1)) } else { total };
         let leaks = leaks::leaks(survey, device, limit);

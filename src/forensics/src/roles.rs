@@ -90,6 +90,8 @@ const BY_OP: [(&[&str], Role, &str); 6] = [
         &[
             "varhandleop",
             "assignvariableop",
+            "assignaddvariableop",
+            "assignsubvariableop",
             "initializer",
             "glorot",
             "he_normal",
@@ -128,6 +130,28 @@ const BY_LINE: [(&[&str], &[&str], Role, &str); 3] = [
     ),
 ];
 
+/// What an operation's memory is to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Region {
+    /// A tensor: its result, or what it keeps.
+    Tensor,
+    /// Scratch memory that it gives back at its end.
+    Temporary,
+    /// Asked for by a library that it called: cuBLAS for its handle, say.
+    Library,
+}
+
+/// Told from the region's name.
+pub fn region(who: &Who) -> Region {
+    match who.op.region.as_str() {
+        "library" => Region::Library,
+        // A variable that somebody still reads gets its new value in memory that was asked for as temporary, and keeps it.
+        "temp" if who.op.name.contains("Assign") && who.op.name.contains("VariableOp") => Region::Tensor,
+        "temp" | "scratch" | "workspace" => Region::Temporary,
+        _ => Region::Tensor,
+    }
+}
+
 /// The role that names, region and class alone give.
 pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
     match class {
@@ -136,8 +160,10 @@ pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
         _ if device == HOST_DEVICE => return (Role::Other, "host memory"),
         _ => {}
     }
-    if matches!(who.op.region.as_str(), "temp" | "scratch" | "workspace") {
-        return (Role::Workspaces, "the region is temporary");
+    match region(who) {
+        Region::Library => return (Role::Workspaces, "asked for by a library that an operation called"),
+        Region::Temporary => return (Role::Workspaces, "the region is temporary"),
+        Region::Tensor => {}
     }
     // TensorFlow's graph optimizer leaves its own name in those of the operations that it makes: it holds nothing.
     let op = who.op.name.to_ascii_lowercase().replace("layoutoptimizer", "").replace("arithmeticoptimizer/", "");
@@ -203,6 +229,8 @@ mod tests {
             ("StatefulPartitionedCall/gradient_tape/model/conv/Conv2DBackpropInput", "output", "", "", Role::Gradients),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "output", "", "", Role::Activations),
             ("StatefulPartitionedCall/model/conv1/Conv2D", "temp", "", "", Role::Workspaces),
+            ("Conv2D", "library", "", "", Role::Workspaces),
+            ("StatefulPartitionedCall/AssignSubVariableOp_3", "temp", "", "", Role::Parameters),
             ("adam/mul_3", "output", "", "", Role::Optimizer),
             ("model/conv/Conv2D-0-TransposeNCHWToNHWC-LayoutOptimizer", "output", "", "", Role::Activations),
             ("ArithmeticOptimizer/ReorderCast_model/Cast", "output", "", "", Role::Activations),

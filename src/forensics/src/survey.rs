@@ -14,6 +14,7 @@ use weir_journal::{Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_AD
 
 use crate::growth::Sample;
 use crate::names::Who;
+use crate::roles::{self, Region};
 use crate::{Error, Run, is_held};
 
 /// Buckets of events between the oldest one and the moment.
@@ -210,7 +211,7 @@ struct Pass<'run> {
     run: &'run Run,
     survey: Survey,
     by_raw: HashMap<Raw, u32, BuildHasherDefault<Mix>>,
-    by_name: HashMap<(u8, Class, String, String, u32), u32>,
+    by_name: HashMap<(u8, Class, String, String, u32, Region), u32>,
     last: Option<(Raw, u32)>,
     first: u64,
     bucket: usize,
@@ -434,7 +435,8 @@ impl<'run> Pass<'run> {
         let crowded = self.survey.owners.len() >= MOST_OWNERS;
         let who = if crowded { Arc::default() } else { self.run.who(by) };
         let line = who.line().map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
-        let name = (device, class, who.op_name().to_owned(), line, if crowded { 0 } else { raw.4 });
+        let region = roles::region(&who);
+        let name = (device, class, who.op_name().to_owned(), line, if crowded { 0 } else { raw.4 }, region);
         self.survey.crowded += u64::from(crowded);
         let owners = &mut self.survey.owners;
         let index = *self.by_name.entry(name).or_insert_with(|| {

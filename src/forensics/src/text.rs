@@ -201,14 +201,16 @@ fn bar(page: &mut Page, report: &Report) {
     if report.host.resident > 0 {
         page.line(&format!("Host {} resident, {} pinned", size(report.host.resident), size(report.host.pinned)));
     }
-    if let Some(view) = report.tensors.filter(|view| view.own_allocator) {
-        page.line(&format!(
-            "TensorFlow reserved {}, its {} tensors use {}, idle {}",
-            size(view.reserved),
-            count(view.tensors),
-            size(view.used),
-            size(view.idle)
-        ));
+    if let Some(view) = report.tensors {
+        let held = match (view.own_allocator, count(view.tensors), size(view.used)) {
+            (true, tensors, used) => format!(
+                "TensorFlow reserved {}, its {tensors} tensors use {used}, idle {}",
+                size(view.reserved),
+                size(view.idle)
+            ),
+            (false, tensors, used) => format!("TensorFlow's {tensors} tensors use {used}, none idle"),
+        };
+        page.paragraph("Tensors", &format!("{held}; beside it {}", size(view.beside)));
     }
     let shares: Vec<String> =
         report.roles.iter().take(6).map(|share| format!("{} {}", share.role.word(), size(share.bytes))).collect();
@@ -268,9 +270,14 @@ fn spark(holder: &Holder) -> String {
 }
 
 fn growth(page: &mut Page, report: &Report) {
-    // What the verdict has said already is not said again.
-    let said = |text: &str| report.findings.iter().any(|finding| finding.evidence == text);
-    for growing in report.growth.iter().take(2).filter(|growing| !said(&growing.text)) {
+    // What the verdict has said already is not said again, nor what several owners on one line tell alike.
+    let mut told: Vec<&str> = report.findings.iter().map(|finding| finding.evidence.as_str()).collect();
+    let most = told.len() + 2;
+    for growing in &report.growth {
+        if told.len() == most || told.contains(&growing.text.as_str()) {
+            continue;
+        }
+        told.push(&growing.text);
         let until = match growing.until_full {
             Some(left) if report.oom == 0 && growing.unit == "step" => {
                 format!("; full in about {} steps", count(left as u64))

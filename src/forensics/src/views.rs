@@ -4,7 +4,8 @@
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Situation};
 
-use crate::survey::Survey;
+use crate::roles::{self, Region};
+use crate::survey::{Owner, Survey};
 
 /// What a part of a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -119,7 +120,8 @@ pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situatio
     DriverView { total: total.max(sum), parts, measured, spilled }
 }
 
-/// What TensorFlow's own allocator reserved against what its tensors use.
+/// What TensorFlow reserved against what its tensors use. What it reserved and what is beside it are the memory that the
+/// driver's view calls live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TensorView {
     /// Regions that TensorFlow's allocator took from the driver, or all tensors where every one comes to weir's pool.
@@ -130,22 +132,33 @@ pub struct TensorView {
     pub idle: u64,
     /// Tensors.
     pub tensors: u64,
+    /// Live memory of the job that is not TensorFlow's: of libraries such as cuBLAS, and of other code.
+    pub beside: u64,
     /// Whether TensorFlow's own allocator is in charge.
     pub own_allocator: bool,
 }
 
-/// What TensorFlow sees, at the survey's moment; `None` where no operation asked for anything.
-pub fn tensor_view(survey: &Survey, device: u8) -> Option<TensorView> {
-    let on_device = || survey.owners.iter().filter(|owner| owner.device == device);
-    let used = survey.of_class(device, Class::Tensor);
+/// What TensorFlow sees, at the survey's moment; `None` where no operation asked for anything. `live` is what the driver's
+/// view calls so.
+pub fn tensor_view(survey: &Survey, device: u8, live: u64) -> Option<TensorView> {
+    let of = |counts: &dyn Fn(&Owner) -> bool| {
+        let owners = survey.owners.iter().filter(|owner| owner.device == device && counts(owner));
+        owners.fold((0, 0), |(bytes, blocks), owner| (bytes + owner.bytes, blocks + owner.blocks))
+    };
+    let memory = |owner: &Owner| matches!(owner.class, Class::Device | Class::Managed | Class::Block);
+    let by_operation = |owner: &Owner| !owner.who.op.name.is_empty() && roles::region(&owner.who) != Region::Library;
+    let region = |owner: &Owner| memory(owner) && by_operation(owner);
+    // Where no region has an operation's name, those that nothing is known of are TensorFlow's.
+    let nameless = |owner: &Owner| memory(owner) && owner.who.is_nameless();
+    let tensor = |owner: &Owner| owner.class == Class::Tensor;
+    let in_pool = |owner: &Owner| owner.class == Class::Block && by_operation(owner);
+    let (used, tensors) = of(&tensor);
     if used > 0 {
-        let reserved = survey.of_class(device, Class::Device) + survey.of_class(device, Class::Managed);
-        let reserved = (reserved + survey.of_class(device, Class::Block)).max(used);
-        let tensors = on_device().filter(|owner| owner.class == Class::Tensor).map(|owner| owner.blocks).sum();
-        return Some(TensorView { reserved, used, idle: reserved - used, tensors, own_allocator: true });
+        let reserved = Some(of(&region).0).filter(|bytes| *bytes > 0).unwrap_or_else(|| of(&nameless).0).max(used);
+        let beside = live.saturating_sub(reserved);
+        return Some(TensorView { reserved, used, idle: reserved - used, tensors, beside, own_allocator: true });
     }
-    let named = || on_device().filter(|owner| owner.class == Class::Block && !owner.who.op.name.is_empty());
-    let used: u64 = named().map(|owner| owner.bytes).sum();
-    let tensors = named().map(|owner| owner.blocks).sum();
-    (used > 0).then_some(TensorView { reserved: used, used, idle: 0, tensors, own_allocator: false })
+    let (used, tensors) = of(&in_pool);
+    let beside = live.saturating_sub(used);
+    (used > 0).then_some(TensorView { reserved: used, used, idle: 0, tensors, beside, own_allocator: false })
 }

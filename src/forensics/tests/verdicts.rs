@@ -245,13 +245,18 @@ fn tensorflow_holds_what_a_library_lacks() {
         let by = job.who("model/conv/Conv2D", 20);
         job.alloc_at(Class::Tensor, 0, by, 100 * MIB, region + n * 100 * MIB);
     }
+    // The same operation on the same line calls a library that takes memory for itself.
+    let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
+    job.alloc_as(Class::Device, 0, library, 8 * MIB);
     job.refused_as(Class::Device, Attribution::default(), 512 * MIB, &device(200 * MIB));
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::Hoarding);
     let view = report.tensors.unwrap();
     assert!(view.own_allocator && view.used == 4000 * MIB && view.reserved == view.used + view.idle);
-    assert_eq!(report.driver.of(Part::Live), 37 * GIB, "the driver's view has the region");
+    assert_eq!((view.reserved, view.beside), (37 * GIB, 8 * MIB));
+    assert_eq!(report.driver.of(Part::Live), view.reserved + view.beside, "the views add up");
     assert_eq!(report.holders[0].bytes, 4000 * MIB, "the holders are tensors");
+    assert_eq!((report.holders[1].bytes, report.holders[1].role), (8 * MIB, Role::Workspaces));
 }
 
 #[test]

@@ -17,6 +17,14 @@ pub(crate) fn physical_bytes(physical: usize) -> u64 {
     PHYSICAL.get(physical).map_or(0, |p| p.load(Ordering::Relaxed))
 }
 
+/// The most that it ever held.
+static MOST: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// The most bytes of a device that this process ever held.
+pub(crate) fn physical_peak(physical: usize) -> u64 {
+    MOST.get(physical).map_or(0, |p| p.load(Ordering::Relaxed))
+}
+
 /// Contexts of this process that are alive, by physical device: read without the lock.
 static CONTEXTS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
@@ -62,6 +70,7 @@ impl Meter {
         if fits || config::lenient("oom_ignored") {
             // Every caller holds the state's lock: nobody else writes.
             counter.store(mine + bytes, Ordering::Relaxed);
+            MOST[self.physical as usize].fetch_max(mine + bytes, Ordering::Relaxed);
             return true;
         }
         false

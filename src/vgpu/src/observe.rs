@@ -11,6 +11,12 @@ pub extern "C" fn vgpu_physical_bytes(device: c_int) -> u64 {
     usize::try_from(device).map_or(0, device::physical_bytes)
 }
 
+/// The most physical bytes of a device that this process ever held, between two looks too.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn vgpu_physical_peak(device: c_int) -> u64 {
+    usize::try_from(device).map_or(0, device::physical_peak)
+}
+
 /// How many devices there are, whatever CUDA_VISIBLE_DEVICES says.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn vgpu_device_count() -> c_int {

@@ -22,7 +22,7 @@ elif mode.startswith("fraction"):
     tf.compat.v1.enable_eager_execution(config=tf.compat.v1.ConfigProto(gpu_options=options))
 
 size = max(cap // 16, 4096)
-kept, refused, most = [], dict.fromkeys(devices, 0), 0
+kept, refused = [], dict.fromkeys(devices, 0)
 for _ in range(48):
     for device in devices:
         try:
@@ -30,7 +30,6 @@ for _ in range(48):
                 kept.append(tf.zeros((size // 4,)) + 1.0)
         except (tf.errors.ResourceExhaustedError, tf.errors.InternalError):
             refused[device] += 1
-        most = max(most, memory.physical())
     if min(refused.values()) > 2:
         break
-json.dump({"kept": len(kept), "size": size, "refused": sum(refused.values()), "most": most}, sys.stdout)
+json.dump({"kept": len(kept), "size": size, "refused": sum(refused.values()), "most": memory.physical_peak()}, sys.stdout)

@@ -1,6 +1,6 @@
 //! Rules of the virtual GPU's own switches, and of several processes on one device.
 
-use crate::driver::{vgpu_physical_bytes, vgpu_unsupported_count};
+use crate::driver::{vgpu_physical_bytes, vgpu_physical_peak, vgpu_unsupported_count};
 use crate::prelude::*;
 
 /// The other process: takes half of the device and says whether it got it; ends when told or killed.
@@ -181,8 +181,10 @@ pub(super) const RULES: &[Rule] = &[
             let before = vgpu_physical_bytes(0);
             let ptr = alloc(32 * MIB);
             assert!(vgpu_physical_bytes(0) - before >= 32 * MIB as u64);
+            let most = vgpu_physical_bytes(0);
             free(ptr);
             assert_eq!(vgpu_physical_bytes(0), before);
+            assert_eq!(vgpu_physical_peak(0), most, "the most stays");
             let mapped = Mapped::units(4);
             assert_eq!(vgpu_physical_bytes(0) - before, mapped.bytes as u64);
             let alias = Mapped::of(mapped.handle, mapped.bytes);

@@ -10,6 +10,7 @@ with tf.device("/GPU:0"):
     asked, taken = memory.calls("cuMemAllocFromPoolAsync"), memory.physical()
     kept = [tf.ones((1 << 20,)) + 1.0 for _ in range(8)]
     # An allocation for the ones and one for each sum, and no pool of TensorFlow's own behind them.
-    assert memory.calls("cuMemAllocFromPoolAsync") - asked >= 8
+    if memory.ALONE:
+        assert memory.calls("cuMemAllocFromPoolAsync") - asked >= 8
     assert 32 * memory.MiB <= memory.physical() - taken <= 80 * memory.MiB, memory.physical() - taken
     assert memory.physical() < 1 << 30, memory.physical()

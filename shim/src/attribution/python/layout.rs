@@ -26,6 +26,24 @@ pub(crate) enum Table {
     Locations,
 }
 
+/// Where a frame keeps functions: one that AutoGraph made knows where its code comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Functions {
+    /// 3.9 and 3.10: among its local variables, which begin at this offset. AutoGraph calls by such a variable.
+    Locals(usize),
+    /// 3.11 and later: the one that runs, at this offset.
+    Running(usize),
+}
+
+/// How a dictionary keeps its keys, and a function its dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// In a function: the dictionary of its attributes.
+    pub(crate) of_function: usize,
+    /// Whether a table of keys says its size itself, not its logarithm (3.9 and 3.10).
+    pub(crate) sizes: bool,
+}
+
 /// Offsets of one release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -41,8 +59,10 @@ pub(crate) struct Layout {
     pub(crate) frame_at: usize,
     /// What that means.
     pub(crate) at: At,
-    /// In a frame: the function that runs (3.11 and later).
-    pub(crate) frame_function: Option<usize>,
+    /// In a frame: its functions.
+    pub(crate) frame_functions: Functions,
+    /// How their attributes are kept.
+    pub(crate) attributes: Attributes,
     /// In a code object: the file's name.
     pub(crate) code_file: usize,
     /// In a code object: the function's name.
@@ -60,6 +80,8 @@ pub(crate) struct Layout {
 /// The same in each release: type of an object, size of a variable one, length and state of a text, bytes of a `bytes`.
 pub(crate) const OBJECT_TYPE: usize = 8;
 pub(crate) const OBJECT_SIZE: usize = 16;
+/// In a code object of 3.9 and 3.10: the number of its local variables.
+pub(crate) const CODE_LOCALS: usize = 28;
 pub(crate) const TEXT_STATE: usize = 32;
 pub(crate) const BYTES_DATA: usize = 32;
 
@@ -70,7 +92,8 @@ const OLD: Layout = Layout {
     frame_code: 32,
     frame_at: 104,
     at: At::Index(1),
-    frame_function: None,
+    frame_functions: Functions::Locals(360),
+    attributes: Attributes { of_function: 72, sizes: true },
     code_file: 104,
     code_name: 112,
     code_first_line: 40,
@@ -86,7 +109,8 @@ const V3_11: Layout = Layout {
     frame_code: 32,
     frame_at: 56,
     at: At::Pointer(184),
-    frame_function: Some(0),
+    frame_functions: Functions::Running(0),
+    attributes: Attributes { of_function: 88, sizes: false },
     code_file: 112,
     code_name: 128,
     code_first_line: 72,
@@ -100,15 +124,23 @@ const V3_12: Layout = Layout {
     frame_previous: 8,
     frame_code: 0,
     at: At::Pointer(192),
-    frame_function: Some(16),
+    frame_functions: Functions::Running(16),
     code_first_line: 68,
     text_headers: (40, 56),
     ..V3_11
 };
 
+const V3_10: Layout = Layout {
+    frame_at: 96,
+    at: At::Index(2),
+    frame_functions: Functions::Locals(352),
+    attributes: Attributes { of_function: 88, sizes: true },
+    table: Table::Ranges,
+    ..OLD
+};
+
 /// Releases whose layout is known, by minor version of Python 3.
-static KNOWN: &[(u32, Layout)] =
-    &[(9, OLD), (10, Layout { frame_at: 96, at: At::Index(2), table: Table::Ranges, ..OLD }), (11, V3_11), (12, V3_12)];
+static KNOWN: &[(u32, Layout)] = &[(9, OLD), (10, V3_10), (11, V3_11), (12, V3_12)];
 
 /// Places of the offsets that 3.13 publishes, as words from the beginning of `_PyRuntime`.
 mod published {
@@ -149,7 +181,8 @@ fn from_runtime(runtime: usize) -> Option<Layout> {
         frame_at: offset(published::FRAME_AT)?,
         at: At::Pointer(offset(published::CODE_START)?),
         // Not published, and the same in all of 3.13.
-        frame_function: Some(16),
+        frame_functions: Functions::Running(16),
+        attributes: V3_12.attributes,
         code_file: offset(published::CODE_FILE)?,
         code_name: offset(published::CODE_NAME)?,
         code_first_line: offset(published::CODE_FIRST_LINE)?,
@@ -175,7 +208,10 @@ impl Layout {
                 "frame_previous" => Some(&mut self.frame_previous),
                 "frame_code" => Some(&mut self.frame_code),
                 "frame_at" => Some(&mut self.frame_at),
-                "frame_function" => self.frame_function.as_mut(),
+                "frame_functions" => match &mut self.frame_functions {
+                    Functions::Locals(offset) | Functions::Running(offset) => Some(offset),
+                },
+                "function_attributes" => Some(&mut self.attributes.of_function),
                 "code_start" => start,
                 "code_file" => Some(&mut self.code_file),
                 "code_name" => Some(&mut self.code_name),

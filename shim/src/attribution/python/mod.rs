@@ -17,7 +17,7 @@ use crate::linker;
 use chain::{Frames, choose};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use layout::{At, BYTES_DATA, Layout, OBJECT_SIZE, OBJECT_TYPE};
+use layout::{At, BYTES_DATA, CODE_LOCALS, Functions, Layout, OBJECT_SIZE, OBJECT_TYPE};
 use weir_journal::{Journal, PYTHON_DEPTH};
 
 /// The interpreter of this process.
@@ -34,6 +34,7 @@ pub(crate) struct Types {
     code: usize,
     text: usize,
     bytes: usize,
+    function: usize,
 }
 
 static PYTHON: AtomicPtr<Python> = AtomicPtr::new(core::ptr::null_mut());
@@ -95,6 +96,7 @@ fn find() -> Option<Python> {
             code: symbol(c"PyCode_Type")?,
             text: symbol(c"PyUnicode_Type")?,
             bytes: symbol(c"PyBytes_Type")?,
+            function: symbol(c"PyFunction_Type")?,
         },
         trust: Trust::new(),
     })
@@ -271,14 +273,24 @@ impl Python {
 
     /// The user's place behind one in generated code: the function that runs there knows it, or one around it.
     fn behind<'a>(&self, place: &Place, around: impl Iterator<Item = &'a Frame>) -> Option<Place> {
-        let function = self.layout.frame_function?;
         if !place.0.as_str().contains(origin::GENERATED) {
             return None;
         }
         let texts = origin::Texts { kind: self.types.text, headers: self.layout.text_headers };
-        around
-            .take(AROUND)
-            .find_map(|frame| origin::of(Careful.word(frame.address.checked_add(function)?)?, place.2, texts))
+        let known = |function| origin::of(function, place.2, texts, self.layout.attributes);
+        around.take(AROUND).find_map(|frame| match self.layout.frame_functions {
+            Functions::Running(at) => known(Careful.word(frame.address.checked_add(at)?)?),
+            Functions::Locals(at) => {
+                let count = Careful.int(frame.code.checked_add(CODE_LOCALS)?)?;
+                let start = frame.address.checked_add(at)?;
+                let locals = (0..count.clamp(0, MOST_LOCALS) as usize).filter_map(|n| Careful.word(start + n * 8));
+                let is_function = |object: &usize| {
+                    *object != 0
+                        && object.checked_add(OBJECT_TYPE).and_then(|at| Careful.word(at)) == Some(self.types.function)
+                };
+                locals.filter(is_function).find_map(known)
+            }
+        })
     }
 }
 
@@ -290,6 +302,8 @@ type Place = (text::Text, text::Text, u32);
 
 /// How many frames out the function is that knows where generated code comes from: loops and branches are functions.
 const AROUND: usize = 24;
+/// Local variables that are looked at in one frame.
+const MOST_LOCALS: i32 = 64;
 /// More frames than any sane recursion limit.
 const DEEPEST: usize = 100_000;
 /// More lines than any file has.

@@ -97,16 +97,15 @@ impl State {
         self.space.reservations.get_mut(&start)?.maps.get_mut(&addr)
     }
 
-    /// Work touches what is about to be unmapped: nothing waits for it.
+    /// Work touches what is about to be unmapped: nothing waits for it. A kernel whose arguments cannot be seen is not
+    /// taken for one that does: memory that it does not touch may be unmapped while it runs.
     fn no_pending(&mut self, label: &str, ptr: u64, size: u64) -> R {
         if config::lenient("unmap_pending") {
             return Ok(());
         }
-        // A kernel whose arguments cannot be seen is no proof: whoever unmaps may know that it does not touch this.
-        let work = self.engine.pending_known(ptr, size, &Clock::default());
-        if let Some(work) = work {
+        if let Some(work) = self.engine.pending_known(ptr, size, &Clock::default()) {
             let ctx = thread::current();
-            return self.crime(ctx, &format!("{label}({ptr:#x}, {size}) while {work}"));
+            return self.crime(ctx, &format!("{label}({ptr:#x}, {size}) while {work} touches it"));
         }
         Ok(())
     }
