@@ -130,8 +130,11 @@ fn one_cause_gives_one_dump() {
     let situation = Situation { cap: 10 << 30, charged: 9 << 30, ..Situation::default() };
     let mut asked = 8_u64 << 30;
     let mut reported = Vec::new();
-    for _ in 0..50 {
-        if let Outcome::Reported { report, text } = journal.out_of_memory(&failure(asked, small), &situation) {
+    for way in 1..=50 {
+        // Each attempt comes by another way through the code.
+        let mut failure = failure(asked, small);
+        failure.by.stack = way;
+        if let Outcome::Reported { report, text } = journal.out_of_memory(&failure, &situation) {
             reported.push((report, text));
         }
         asked = (asked * 9 / 10).max(2 << 30);
