@@ -15,7 +15,7 @@ use crate::sabotage::{Guard, off};
 use crate::sys::clock;
 use crate::sys::crc::crc_record;
 use crate::sys::prefetch;
-use crate::writer::{Granted, Journal};
+use crate::writer::{Answer, Granted, Journal};
 
 /// Buckets of the table that a pool gets at a time.
 const PORTION: usize = 64;
@@ -83,45 +83,22 @@ impl Journal {
     /// A pool has handed out the block `number` without a driver call: recorded in one go. Returns the event's number.
     #[inline]
     pub fn block_taken(&self, numbering: &Numbering, number: usize, intent: &Intent, granted: Granted) -> u64 {
-        let (now, thread) = (self.now(), clock::thread_id());
-        match self.place_of(numbering, number) {
-            Some(place) => self.take_place(place, intent, granted, now, 0, thread, None, FLAG_POOL_HIT),
-            None => self.granted(intent, granted, now, 0, thread, None, FLAG_POOL_HIT),
-        }
+        let hit =
+            Answer { now: self.now(), latency: 0, thread: clock::thread_id(), flight: None, flags: FLAG_POOL_HIT };
+        self.block_granted((numbering, number), intent, granted, &hit)
     }
 
-    /// The same for a block that took a driver call, which was in flight meanwhile.
-    #[expect(clippy::too_many_arguments, reason = "a ticket taken apart")]
+    /// A block was handed out, with a driver call or without one.
+    #[inline(always)]
     pub(crate) fn block_granted(
         &self,
         (numbering, number): (&Numbering, usize),
         intent: &Intent,
         granted: Granted,
-        now: u64,
-        latency: u64,
-        thread: u32,
-        flight: Option<usize>,
-        flags: u8,
+        answer: &Answer,
     ) -> u64 {
-        match self.place_of(numbering, number) {
-            Some(place) => self.take_place(place, intent, granted, now, latency, thread, flight, flags),
-            None => self.granted(intent, granted, now, latency, thread, flight, flags),
-        }
-    }
-
-    #[inline]
-    #[expect(clippy::too_many_arguments, reason = "all of it stands in registers")]
-    fn take_place(
-        &self,
-        place: &[AtomicU64; RECORD_WORDS],
-        intent: &Intent,
-        granted: Granted,
-        now: u64,
-        latency: u64,
-        thread: u32,
-        flight: Option<usize>,
-        flags: u8,
-    ) -> u64 {
+        let Some(place) = self.place_of(numbering, number) else { return self.granted(intent, granted, answer) };
+        let Answer { now, latency, thread, flight, flags } = *answer;
         let seq = self.claim();
         if let Some(flight) = flight {
             self.flights.becomes(flight, seq);
@@ -155,9 +132,8 @@ impl Journal {
         clock::thread_id()
     }
 
-    /// A pool takes the block `number` back: recorded in one go. To be called under the pool's lock, by
-    /// `thread` (see [`Journal::thread`]). False and no event:
-    /// the table does not know the block.
+    /// A pool takes the block `number` back: recorded in one go. To be called under the pool's lock, by `thread` (see
+    /// [`Journal::thread`]). False and no event: the table does not know the block.
     #[inline]
     pub fn block_freed(&self, numbering: &Numbering, number: usize, address: u64, stream: u16, thread: u32) -> bool {
         let Some(place) = self.place_of(numbering, number) else {

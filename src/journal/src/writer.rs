@@ -97,6 +97,16 @@ pub struct Granted {
     pub given: u64,
 }
 
+/// How a request was answered: when, after how long, to whom, which slot it was in flight in, and the event's flags.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) now: u64,
+    pub(crate) latency: u64,
+    pub(crate) thread: u32,
+    pub(crate) flight: Option<usize>,
+    pub(crate) flags: u8,
+}
+
 impl Journal {
     pub(crate) fn on(mapping: Mapping, table: &[(u64, u64); SECTIONS.len()], clock: Clock, backing: Backing) -> Self {
         let words = mapping.words();
@@ -192,24 +202,16 @@ impl Journal {
     /// An allocation that needed no driver call: recorded in one go. Returns its number.
     #[inline]
     pub fn pool_hit(&self, intent: &Intent, granted: Granted) -> u64 {
-        let now = self.now();
-        self.granted(intent, granted, now, 0, clock::thread_id(), None, FLAG_POOL_HIT)
+        let hit =
+            Answer { now: self.now(), latency: 0, thread: clock::thread_id(), flight: None, flags: FLAG_POOL_HIT };
+        self.granted(intent, granted, &hit)
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn granted(
-        &self,
-        intent: &Intent,
-        granted: Granted,
-        now: u64,
-        latency: u64,
-        thread: u32,
-        slot: Option<usize>,
-        mut flags: u8,
-    ) -> u64 {
+    pub(crate) fn granted(&self, intent: &Intent, granted: Granted, answer: &Answer) -> u64 {
+        let Answer { now, latency, thread, flight, mut flags } = *answer;
         let seq = self.claim();
-        if let Some(slot) = slot {
-            self.flights.becomes(slot, seq);
+        if let Some(flight) = flight {
+            self.flights.becomes(flight, seq);
         }
         let live_after = self.add_live(intent.device, intent.class, granted.given);
         let entry = LiveEntry {
@@ -473,18 +475,21 @@ impl Ticket<'_> {
     /// It succeeded: the memory is live from now on. Returns the event's number.
     #[inline]
     pub fn granted(self, granted: Granted) -> u64 {
-        let now = self.journal.now();
-        let latency = now.saturating_sub(self.since);
-        self.journal.free_comes_first(granted.address, self.intent.class, now);
-        self.journal.granted(&self.intent, granted, now, latency, self.thread, self.slot, self.flags)
+        let answer = self.answer();
+        self.journal.free_comes_first(granted.address, self.intent.class, answer.now);
+        self.journal.granted(&self.intent, granted, &answer)
     }
 
     /// The same for a block that a pool knows by this number.
     pub fn granted_block(self, numbering: &Numbering, number: usize, granted: Granted) -> u64 {
+        self.journal.block_granted((numbering, number), &self.intent, granted, &self.answer())
+    }
+
+    /// It is answered now.
+    fn answer(&self) -> Answer {
         let now = self.journal.now();
         let latency = now.saturating_sub(self.since);
-        let place = (numbering, number);
-        self.journal.block_granted(place, &self.intent, granted, now, latency, self.thread, self.slot, self.flags)
+        Answer { now, latency, thread: self.thread, flight: self.slot, flags: self.flags }
     }
 
     /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
