@@ -190,8 +190,13 @@ fn bar(page: &mut Page, report: &Report) {
     }
     let mut facts = Vec::new();
     if report.cap > 0 {
-        let blamed = report.findings.first().is_some_and(|finding| finding.cause == crate::verdict::Cause::Cap);
-        let blame = if report.oom > 0 && !blamed { " (not the cause)" } else { "" };
+        let place = report.findings.iter().position(|finding| finding.cause == crate::verdict::Cause::Cap);
+        let blame = match place {
+            Some(0) => "",
+            Some(_) => " (reached)",
+            None if report.oom > 0 => " (not the cause)",
+            None => "",
+        };
         facts.push(format!("Cap {}{blame}", size(report.cap)));
     }
     if report.peak > 0 {
