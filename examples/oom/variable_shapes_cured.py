@@ -1,7 +1,7 @@
-"""The same requests with weir's pool behind each tensor, in handles of 2 MiB: the free parts of holes are moved to where they
+"""The same requests with weir's pool behind each tensor: the free parts of holes are moved to where they
 are needed."""
 # gpu: 1GiB
-# env: WEIR_TF_ALLOCATOR=pool WEIR_POOL=handle=2MiB
+# env: WEIR_TF_ALLOCATOR=pool
 # cures: variable_shapes
 import random
 
