@@ -85,9 +85,14 @@ pub fn take<W: Word>(
             continue;
         }
         let cap = in_force.units;
-        let Some(new_sum) = sum.units.checked_add(units).filter(|s| *s <= MAX_UNITS) else {
+        if units > MAX_UNITS {
             return Err(Refused::Absurd);
-        };
+        }
+        let new_sum = sum.units + units;
+        if new_sum > MAX_UNITS {
+            // More than any device has: the sum is damaged, and an audit will say so.
+            return Err(Refused::Full { free: 0 });
+        }
         if check_cap && cap != 0 && new_sum > cap {
             return Err(Refused::Full { free: cap.saturating_sub(sum.units) });
         }

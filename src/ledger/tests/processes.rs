@@ -368,6 +368,21 @@ fn files_of_dead_processes_are_swept_away() {
     ledger.leave();
 }
 
+#[test]
+fn a_sum_that_was_damaged_to_the_utmost_is_corrected() {
+    let dir = Dir::new("utmost");
+    let (alive, device) = join(&dir.0);
+    let _ = take(&alive, device, 2);
+    drop(alive);
+    let file = File::options().write(true).open(dir.file()).unwrap();
+    // The first device's sum: see the table of words.
+    file.write_all_at(&u64::MAX.to_le_bytes(), 20 * 8).unwrap();
+    let ledger = Ledger::join_group(&dir.place(), "g").unwrap();
+    let device = ledger.open_device(&terms()).unwrap();
+    assert_eq!(take(&ledger, device, 8), Ok(()));
+    assert_eq!(ledger.view(device).unwrap().used, 8 * MIB);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
     /// Garbage anywhere in the file, any length: joining answers, and what it gives works.
