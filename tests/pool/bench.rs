@@ -1,4 +1,4 @@
-//! `pool-bench [--label TEXT]`: nanoseconds per allocation and free through whatever libcuda.so.1 and
+//! `pool-bench [--label TEXT] [--least LIVE] [--most LIVE] [--threads N]`: nanoseconds per allocation and free through whatever libcuda.so.1 and
 //! preload the process has: hot, and random churn among 100 to 100 000 live blocks; one and two
 //! threads. One JSON line a figure; `pool/bench` runs it side by side on the bare driver and under weir.
 
@@ -117,22 +117,25 @@ fn figures(mut slices: Vec<f64>) -> [f64; 3] {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let (mut label, mut most) = (String::from("driver"), 100_000);
+    let (mut label, mut least, mut most, mut only) = (String::from("driver"), 0, 100_000, 0);
+    let number = |text: Option<String>| text.and_then(|n| n.parse().ok()).expect("a number");
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--label" => label = arguments.next().expect("a text after --label"),
-            "--most" => most = arguments.next().and_then(|n| n.parse().ok()).expect("a number after --most"),
-            _ => panic!("pool-bench [--label TEXT] [--most LIVE]"),
+            "--least" => least = number(arguments.next()),
+            "--most" => most = number(arguments.next()),
+            "--threads" => only = number(arguments.next()),
+            _ => panic!("pool-bench [--label TEXT] [--least LIVE] [--most LIVE] [--threads N]"),
         }
     }
     let api = Api::load();
     for ordered in [true, false] {
-        for live in [0, 100, 1000, 10_000, 100_000].into_iter().filter(|live| *live <= most) {
+        for live in [0, 100, 1000, 10_000, 100_000].into_iter().filter(|live| (least..=most).contains(live)) {
             // A synchronous free is reusable after a synchronisation only, so churn of those needs some.
             if !ordered && live > 0 {
                 continue;
             }
-            for threads in [1, 2] {
+            for threads in [1, 2].into_iter().filter(|threads| only == 0 || *threads == only) {
                 let barrier = Barrier::new(threads);
                 let slices: Vec<Vec<f64>> = std::thread::scope(|scope| {
                     let running: Vec<_> = (0..threads)
