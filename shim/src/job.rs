@@ -4,8 +4,10 @@
 //! body asks [`active`] and forwards when the answer is `None`.
 
 use crate::config::Config;
+use crate::served::work;
 use crate::{note, recorder, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use weir_pool::shared;
 
 /// The state of a process that uses CUDA.
 pub(crate) struct Job {
@@ -51,11 +53,10 @@ pub(crate) fn start() {
         Config::from_environment()
     })
     .unwrap_or_default();
-    let job = Box::into_raw(Box::new(Job { config }));
-    let null = core::ptr::null_mut();
-    if JOB.compare_exchange(null, job, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    work::begin(config.pool.on && config.problems.is_empty());
+    if let Err(mine) = shared::keep_first(&JOB, Box::into_raw(Box::new(Job { config }))) {
         // SAFETY: made above, and nobody else has seen it.
-        drop(unsafe { Box::from_raw(job) });
+        drop(unsafe { Box::from_raw(mine) });
         return;
     }
     let problems = get().map_or(&[][..], |job| &job.config.problems);
@@ -69,11 +70,9 @@ pub(crate) fn start() {
 
 /// From now on weir passes everything through. The first reason is kept and noted.
 pub(crate) fn turn_off(reason: String) {
-    let reason = Box::into_raw(Box::new(reason));
-    let null = core::ptr::null_mut();
-    if OFF.compare_exchange(null, reason, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: made two lines above, and nobody else has seen it.
-        drop(unsafe { Box::from_raw(reason) });
+    if let Err(mine) = shared::keep_first(&OFF, Box::into_raw(Box::new(reason))) {
+        // SAFETY: made above, and nobody else has seen it.
+        drop(unsafe { Box::from_raw(mine) });
         return;
     }
     if let Some(text) = off() {

@@ -3,7 +3,6 @@
 use super::{Caps, Device, PAGE, measured};
 use crate::served::{self, Served, capture, contexts, quiet::Within, real};
 use crate::{recorder, surroundings};
-use std::sync::PoisonError;
 use weir_cuda::CUresult;
 use weir_ledger::ledger::TINY;
 use weir_ledger::settings::{OnCap, uuid_text};
@@ -39,7 +38,9 @@ impl Caps {
         if matches!(answer, Err(Refusal::Full { .. })) && self.make_room(device, false) {
             answer = ask();
         }
-        if matches!(answer, Err(Refusal::Full { .. })) && self.make_room(device, true) {
+        if matches!(answer, Err(Refusal::Full { .. })) {
+            // Whether this thread made room or another one did meanwhile: it is asked once more.
+            self.make_room(device, true);
             answer = ask();
         }
         if let (Err(Refusal::Full { .. }), OnCap::Wait(patience)) = (&answer, self.terms.on_cap) {
@@ -166,8 +167,9 @@ impl Caps {
 /// Waits for all work of a device, as the job itself could at any time.
 fn synchronise(ordinal: i32) {
     let sync = recorder::synchronising(ordinal, true);
-    let _alive = contexts::ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-    let known: Vec<u64> = contexts::all().filter(|slot| slot.ordinal() == ordinal).map(contexts::Slot::ctx).collect();
+    let _alive = contexts::alive();
+    let known: Vec<u64> =
+        contexts::all().filter(|context| context.ordinal == ordinal).map(|context| context.ctx).collect();
     if known.is_empty() && super::current_device() == Some(ordinal) {
         // Without the pool only the caller's own context is known.
         // SAFETY: waits for the current context's work.

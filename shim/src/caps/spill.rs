@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use weir_ledger::settings::OnCap;
 use weir_ledger::size::Amount;
 use weir_ledger::{Category, Urgency};
+use weir_pool::shared::take_within;
 
 /// Bytes of host memory that this process has taken for all its devices.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -41,15 +42,8 @@ fn limit_of(setting: Option<Amount>, host: Host) -> u64 {
 
 /// Asks for host memory. False: the limit is reached, or the host needs it itself.
 pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
-    let mut taken = TAKEN.load(Ordering::Relaxed);
-    loop {
-        if taken.checked_add(bytes).is_none_or(|sum| sum > limit()) {
-            return false;
-        }
-        match TAKEN.compare_exchange_weak(taken, taken + bytes, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(now) => taken = now,
-        }
+    if !take_within(&TAKEN, bytes, limit()) {
+        return false;
     }
     if Host::now().is_none_or(|host| host.available < bytes.saturating_add(host.reserve())) {
         TAKEN.fetch_sub(bytes, Ordering::AcqRel);

@@ -21,14 +21,18 @@ pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> C
 
 /// Notes the context that a call gave. Its work counts for the pools from its beginning on.
 unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, of: Of, give: impl FnOnce() -> CUresult) -> CUresult {
+    let give = || {
+        let result = give();
+        if result == CUresult::CUDA_SUCCESS && served::watching() {
+            // Before anything is noted of it: a context of the same handle may be on its way out in another thread.
+            served::context(made_at(place));
+        }
+        result
+    };
     let result = match device {
         Some(device) => caps::contexts::making(device, give, || made_at(place)),
         None => give(),
     };
-    if result == CUresult::CUDA_SUCCESS && served::watching() && !place.is_null() {
-        // SAFETY: after success the place holds the context.
-        served::context(unsafe { *place } as u64);
-    }
     if result == CUresult::CUDA_SUCCESS {
         let (ordinal, primary) = match of {
             Of::Device(ordinal) => (ordinal, false),
@@ -120,21 +124,21 @@ pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUco
 
 /// A call that ends a context, or not. `ended` says so after it succeeded.
 fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    let known = if served::watching() { served::context_leaves(ctx) } else { None };
+    let going = if served::watching() { served::context_leaves(ctx) } else { None };
     let result = end();
-    let gone = result == CUresult::CUDA_SUCCESS && (known.is_some() || passed::knows(ctx)) && ended();
-    if let Some(ordinal) = known {
-        if gone {
-            served::context_left(ctx, ordinal);
-            caps::contexts::gone(ctx);
-        } else {
-            // It lives on, with everything that is known of it in the pools.
-            served::context(ctx);
+    let gone = result == CUresult::CUDA_SUCCESS && (going.is_some() || passed::knows(ctx)) && ended();
+    if !gone {
+        if let Some(going) = going {
+            going.stays();
         }
+        return result;
     }
-    if gone {
-        passed::context_gone(ctx);
+    // Until all is told, a new context of the same handle waits in another thread.
+    if let Some(going) = &going {
+        going.left();
+        caps::contexts::gone(ctx);
     }
+    passed::context_gone(ctx);
     result
 }
 
@@ -146,16 +150,16 @@ pub(crate) unsafe fn destroy(call: &Call<OfContext, CUresult>, ctx: CUcontext) -
 
 /// The context that is a device's primary one, if it is active and known.
 fn primary(device: CUdevice) -> Option<u64> {
-    let mut candidates = contexts::all().filter(|slot| slot.ordinal() == device).map(contexts::Slot::ctx);
-    let active = is_active(device);
-    candidates.find(|_| active).and_then(|_| {
-        let mut ctx: CUcontext = core::ptr::null_mut();
-        // SAFETY: the place is a live local; the primary context is active, so retaining creates none.
-        real::done(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut ctx, device) }).ok()?;
-        // SAFETY: gives back what was retained above.
-        unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-        contexts::find(ctx as u64).map(contexts::Slot::ctx)
-    })
+    let known = contexts::announce(|known| known.iter().any(|context| context.ordinal == device));
+    if !known || !is_active(device) {
+        return None;
+    }
+    let mut ctx: CUcontext = core::ptr::null_mut();
+    // SAFETY: the place is a live local; the primary context is active, so retaining creates none.
+    real::done(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut ctx, device) }).ok()?;
+    // SAFETY: gives back what was retained above.
+    unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    Some(ctx as u64)
 }
 
 /// The primary context of a device, where anybody keeps account of it; else 0.

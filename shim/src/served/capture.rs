@@ -1,34 +1,39 @@
 //! The captures that are under way, and the streams that are part of one.
 
 use super::stream::Lane;
-use super::{pools_reached_by, real};
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use super::{contexts, pools_reached_by, real};
+use core::sync::atomic::AtomicUsize;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
+use weir_pool::shared::{Counted, Counts, Guarded};
 
 /// Held for reading while weir uses streams of the job's, for writing while a capture begins: so no
 /// call of weir's ever becomes part of one.
 static CALM: RwLock<()> = RwLock::new(());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Those of them under which the driver refuses calls that allocate.
-static STRICT: AtomicUsize = AtomicUsize::new(0);
-static LIST: Mutex<Vec<(Lane, bool)>> = Mutex::new(Vec::new());
+static LIST: Counted<Guarded<Captures>, AtomicUsize, 2> =
+    Counted::new(Guarded::new(Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
+
+/// Captured streams, each with whether the driver refuses calls that allocate meanwhile.
+struct Captures(Vec<(Lane, bool)>);
+
+const STRICT: usize = 1;
+
+impl Counts<2> for Captures {
+    fn counts(&self) -> [usize; 2] {
+        [self.0.len(), self.0.iter().filter(|(_, strict)| *strict).count()]
+    }
+}
 
 /// Whether anything is being captured in this process.
 #[inline]
 pub(crate) fn under_way() -> bool {
-    COUNT.load(Ordering::Acquire) > 0
+    LIST.any()
 }
 
 /// Whether the driver may refuse an allocation because of a capture: then it is asked.
 #[inline]
 pub(crate) fn forbids() -> bool {
-    STRICT.load(Ordering::Acquire) > 0
-}
-
-fn count(list: &[(Lane, bool)]) {
-    STRICT.store(list.iter().filter(|(_, strict)| *strict).count(), Ordering::Release);
-    COUNT.store(list.len(), Ordering::Release);
+    LIST.has(STRICT)
 }
 
 /// While it is held no capture is under way and none begins; `None` if one is.
@@ -67,13 +72,12 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
 
 /// A capture began; `strict`: in another than the relaxed mode.
 pub(crate) fn began(lane: Lane, strict: bool) {
-    let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    list.push((lane, strict));
-    count(&list);
-    drop(list);
-    for served in pools_reached_by(lane.ordinal) {
-        served.pool.capture_began(lane.id, lane.ctx);
-    }
+    contexts::announce(|_| {
+        for served in pools_reached_by(lane.ordinal) {
+            served.pool.capture_began(lane.id, lane.ctx);
+        }
+        LIST.with(|list: &mut Captures| list.0.push((lane, strict)));
+    });
 }
 
 /// A capture may have ended: it has if the stream is no part of one any more.
@@ -85,19 +89,26 @@ pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, lane: Lane) {
 
 /// Captures whose stream or context no longer exists.
 pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
-    let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    let ended: Vec<Lane> = list.iter().map(|(lane, _)| *lane).filter(|lane| which(lane)).collect();
-    list.retain(|(lane, _)| !which(lane));
-    count(&list);
-    drop(list);
-    for lane in ended {
-        for served in pools_reached_by(lane.ordinal) {
-            served.pool.capture_ended(lane.id, lane.ctx);
-        }
+    if !under_way() {
+        return;
     }
+    contexts::announce(|_| {
+        let ended: Vec<Lane> = list().into_iter().filter(|lane| which(lane)).collect();
+        for lane in ended {
+            for served in pools_reached_by(lane.ordinal) {
+                served.pool.capture_ended(lane.id, lane.ctx);
+            }
+        }
+        LIST.with(|list: &mut Captures| list.0.retain(|(lane, _)| !which(lane)));
+    });
+}
+
+/// Whether a capture began on this stream and is not known to have ended.
+pub(crate) fn is_of(stream: u64) -> bool {
+    under_way() && list().iter().any(|lane| lane.id == stream)
 }
 
 /// The captures under way, for a pool that is made now.
 pub(crate) fn list() -> Vec<Lane> {
-    LIST.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(lane, _)| *lane).collect()
+    LIST.with(|list: &mut Captures| list.0.iter().map(|(lane, _)| *lane).collect())
 }

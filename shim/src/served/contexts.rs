@@ -1,114 +1,188 @@
 //! The contexts of the job: which there are, of which device, and which pool serves each.
 //!
-//! Read without a lock on every allocation; written under one when a context comes or goes. A
-//! context that the table has no room for is simply not served.
+//! Read without a lock on every allocation; written under one when a context comes or goes (`weir_pool::shared::Roster`
+//! tells the rules). A context that the table has no room for is simply not served.
 
-use super::Served;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use super::{Served, stream};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use weir_pool::shared::{Coming, Guarded, Roster, Seat, Seated};
 
 const ROOM: usize = 256;
 
 /// A place for one context.
 pub(crate) struct Slot {
-    ctx: AtomicU64,
-    ordinal: AtomicI32,
-    serial: AtomicU64,
+    /// The context, and its device.
+    seat: Seat<AtomicU64>,
     served: AtomicPtr<Served>,
     refused: AtomicBool,
 }
 
-static SLOTS: [Slot; ROOM] = [const {
-    Slot {
-        ctx: AtomicU64::new(0),
-        ordinal: AtomicI32::new(0),
-        serial: AtomicU64::new(0),
-        served: AtomicPtr::new(core::ptr::null_mut()),
-        refused: AtomicBool::new(false),
+impl Seated for Slot {
+    type Word = AtomicU64;
+    #[inline(always)]
+    fn seat(&self) -> &Seat<AtomicU64> {
+        &self.seat
     }
-}; ROOM];
-static USED: AtomicUsize = AtomicUsize::new(0);
-static SERIALS: AtomicU64 = AtomicU64::new(0);
+}
 
-/// Held for reading while weir uses contexts other than the caller's, for writing while one goes.
-pub(crate) static ALIVE: RwLock<()> = RwLock::new(());
+static ROSTER: Roster<Guarded<Coming>, Slot, AtomicUsize, ROOM> = Roster::new(
+    Guarded::new(Coming::new()),
+    [const {
+        Slot {
+            seat: Seat::new(AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)),
+            served: AtomicPtr::new(core::ptr::null_mut()),
+            refused: AtomicBool::new(false),
+        }
+    }; ROOM],
+    AtomicUsize::new(0),
+);
+
+/// Held for reading while weir uses contexts other than the caller's, for writing while one begins to go.
+static ALIVE: RwLock<()> = RwLock::new(());
+
+/// A living context.
+#[derive(Clone, Copy)]
+pub(crate) struct Living {
+    /// The context.
+    pub(crate) ctx: u64,
+    /// Its device.
+    pub(crate) ordinal: i32,
+}
 
 impl Slot {
-    /// The context.
+    /// The context, 0 while it is about to go.
+    #[inline(always)]
     pub(crate) fn ctx(&self) -> u64 {
-        self.ctx.load(Ordering::Acquire)
+        self.seat.key()
     }
 
     /// Its device.
+    #[inline(always)]
     pub(crate) fn ordinal(&self) -> i32 {
-        self.ordinal.load(Ordering::Relaxed)
+        self.seat.value() as i32
+    }
+
+    /// The context and its device, unless it is about to go.
+    pub(crate) fn living(&self) -> Option<Living> {
+        self.seat.seen().map(living)
     }
 
     /// Unique among all contexts that ever were.
     pub(crate) fn serial(&self) -> u64 {
-        self.serial.load(Ordering::Relaxed)
+        self.seat.serial()
     }
 
     /// The pool that serves it, if it has one already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn served(&self) -> Option<&'static Served> {
         // SAFETY: a non-null pointer is a leaked `Served`.
         unsafe { self.served.load(Ordering::Acquire).as_ref() }
     }
 
-    /// From now on `served` serves it.
-    pub(crate) fn serve(&self, served: &'static Served) {
-        self.served.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release);
+    /// From now on `served` serves the context `ctx`, if this is still its place; `None`: it is passed through for good.
+    pub(crate) fn serve(&self, ctx: u64, served: Option<&'static Served>) {
+        announce(|_| match served.filter(|_| self.ctx() == ctx) {
+            Some(served) => self.served.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release),
+            None => self.refused.store(self.ctx() == ctx, Ordering::Relaxed),
+        });
     }
 
     /// Whether making a pool for it has failed.
     pub(crate) fn refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
+}
 
-    /// Making a pool for it has failed: it is passed through for good.
-    pub(crate) fn refuse(&self) {
-        self.refused.store(true, Ordering::Relaxed);
-    }
+fn living((ctx, ordinal): (u64, u64)) -> Living {
+    Living { ctx, ordinal: ordinal as i32 }
 }
 
 /// All living contexts.
-#[inline]
-pub(crate) fn all() -> impl Iterator<Item = &'static Slot> {
-    SLOTS.iter().take(USED.load(Ordering::Acquire)).filter(|slot| slot.ctx() != 0)
+pub(crate) fn all() -> impl Iterator<Item = Living> {
+    ROSTER.all().map(living)
 }
 
 /// A living context.
-#[inline]
+#[inline(always)]
 pub(crate) fn find(ctx: u64) -> Option<&'static Slot> {
-    if ctx == 0 {
-        return None;
-    }
-    SLOTS.iter().take(USED.load(Ordering::Acquire)).find(|slot| slot.ctx.load(Ordering::Acquire) == ctx)
+    ROSTER.find(ctx)
 }
 
-/// Adds a context; `None` if there is no room. True: it was not there before.
-pub(crate) fn add(ctx: u64, ordinal: i32) -> Option<(&'static Slot, bool)> {
-    let _alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = find(ctx) {
-        return Some((known, false));
-    }
-    let used = USED.load(Ordering::Acquire);
-    let place = SLOTS.iter().position(|slot| slot.ctx() == 0)?;
-    let slot = SLOTS.get(place)?;
-    slot.ordinal.store(ordinal, Ordering::Relaxed);
-    slot.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-    slot.served.store(core::ptr::null_mut(), Ordering::Release);
-    slot.refused.store(false, Ordering::Relaxed);
-    slot.ctx.store(ctx, Ordering::Release);
-    USED.store(used.max(place + 1), Ordering::Release);
-    Some((slot, true))
+/// Adds a context, unless it is there; `tell` makes it known to the pools before anybody sees it. Waits for the end of
+/// a context that had the same handle. `None` if there is no room, or if it is this thread that ends it.
+pub(crate) fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
+    let fresh = |slot: &Slot| {
+        slot.served.store(core::ptr::null_mut(), Ordering::Release);
+        slot.refused.store(false, Ordering::Relaxed);
+    };
+    ROSTER.add(ctx, ordinal as u64, stream::thread_number(), fresh, tell)
 }
 
-/// Forgets a context and tells its device. Waits for those that use it.
-pub(crate) fn remove(ctx: u64) -> Option<i32> {
-    let _alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
-    let slot = find(ctx)?;
-    slot.ctx.store(0, Ordering::Release);
-    Some(slot.ordinal())
+/// Nobody comes or goes while `meet` lasts: it gets all contexts whose work may run, and makes something known to them, or
+/// them to something. No driver call in it.
+pub(crate) fn announce<R>(meet: impl FnOnce(&[Living]) -> R) -> R {
+    ROSTER.announce(|known| meet(&known.iter().copied().map(living).collect::<Vec<_>>()))
+}
+
+/// While it is held, every context whose work may run is in the table and stays.
+pub(crate) fn alive() -> RwLockReadGuard<'static, ()> {
+    let me = stream::thread_number();
+    loop {
+        ROSTER.until_certain(me);
+        let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+        if ROSTER.certain(me) {
+            return alive;
+        }
+    }
+}
+
+/// Waits until everybody was told of the end of a context that another thread makes go, or it stays.
+pub(crate) fn settled(ctx: u64) {
+    ROSTER.settled(ctx, stream::thread_number());
+}
+
+/// Whether it is certain of every context whether it goes.
+pub(crate) fn certain() -> bool {
+    ROSTER.certain(stream::thread_number())
+}
+
+/// A context that is about to go: nobody finds it, and nobody has its place. Dropped when everybody was told.
+pub(crate) struct Leaving {
+    /// What goes.
+    pub(crate) of: Living,
+    stays: bool,
+}
+
+/// Nobody finds a context any more. Waits for those that use it.
+pub(crate) fn leave(ctx: u64) -> Option<Leaving> {
+    let me = stream::thread_number();
+    loop {
+        ROSTER.settled(ctx, me);
+        let _alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = ROSTER.leave(ctx, me) {
+            return left.map(|ordinal| Leaving { of: living((ctx, ordinal)), stays: false });
+        }
+    }
+}
+
+impl Leaving {
+    /// It lives on, as it was.
+    pub(crate) fn stays(mut self) {
+        self.stays = true;
+        ROSTER.stay(self.of.ctx);
+    }
+
+    /// It is gone: pools that come from now on need not know it.
+    pub(crate) fn ended(&self) {
+        ROSTER.ended(self.of.ctx);
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.stays {
+            ROSTER.left(self.of.ctx);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The real driver behind a pool: address space, physical handles, plain segments, fences, waits and
 //! copies. Every call here is weir's own: it breaks no capture and leaves the current context as it was.
 
-use super::contexts::{self, ALIVE};
+use super::contexts;
 use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
 use super::{capture, device_attribute, reaches, spill, stream, work};
@@ -185,11 +185,11 @@ impl Driver {
 
     /// Waits for all work of every context that can reach this memory.
     pub(crate) fn wait_for_all(&self) -> Result<(), BackingError> {
+        let _alive = contexts::alive();
         let _calm = capture::calm().ok_or(CAPTURING)?;
         let sync = recorder::synchronising(self.ordinal, true);
-        let _alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-        for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)) {
-            let Ok(_within) = Within::context(slot.ctx()) else { continue };
+        for context in contexts::all().filter(|context| reaches(context.ordinal, self.ordinal)) {
+            let Ok(_within) = Within::context(context.ctx) else { continue };
             // SAFETY: waits for the current context's work.
             done(unsafe { real::cuCtxSynchronize() }).map_err(refused)?;
         }
@@ -416,7 +416,7 @@ impl Backing for Driver {
     }
 
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
-        let ctx = contexts::all().find(|slot| slot.ordinal() == self.ordinal).map_or(current(), contexts::Slot::ctx);
+        let ctx = contexts::all().find(|of| of.ordinal == self.ordinal).map_or(current(), |of| of.ctx);
         let _within = Within::context(ctx).map_err(refused)?;
         // The driver finds out by itself which of them is memory of the host.
         // SAFETY: both ranges are the pool's own and mapped; the device is idle.

@@ -1,19 +1,23 @@
 //! Events whose records weir can't see: those that other processes or graphs may record. Nothing is
 //! concluded from waiting for them.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use weir_pool::shared::{Counted, Counts, Guarded};
 
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static LIST: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+struct Events(Option<HashSet<u64>>);
+
+impl Counts<1> for Events {
+    fn counts(&self) -> [usize; 1] {
+        [self.0.as_ref().map_or(0, HashSet::len)]
+    }
+}
+
+static LIST: Counted<Guarded<Events>, AtomicUsize, 1> = Counted::new(Guarded::new(Events(None)), [AtomicUsize::new(0)]);
 
 /// From now on nothing is concluded from this event.
 pub(crate) fn distrust(event: u64) {
-    let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    let list = list.get_or_insert_default();
-    list.insert(event);
-    COUNT.store(list.len(), Ordering::Release);
+    LIST.with(|list: &mut Events| list.0.get_or_insert_default().insert(event));
     for served in super::pools() {
         served.pool.event_destroyed(event);
     }
@@ -22,17 +26,13 @@ pub(crate) fn distrust(event: u64) {
 /// Whether records of this event are seen.
 #[inline]
 pub(crate) fn trusted(event: u64) -> bool {
-    COUNT.load(Ordering::Acquire) == 0
-        || !LIST.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|list| list.contains(&event))
+    !LIST.any() || LIST.with(|list: &mut Events| list.0.as_ref().is_none_or(|list| !list.contains(&event)))
 }
 
 /// An event is gone; its handle may come again.
 pub(crate) fn destroyed(event: u64) {
-    if COUNT.load(Ordering::Acquire) > 0
-        && let Some(list) = LIST.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
-    {
-        list.remove(&event);
-        COUNT.store(list.len(), Ordering::Release);
+    if LIST.any() {
+        LIST.with(|list: &mut Events| list.0.as_mut().is_some_and(|list| list.remove(&event)));
     }
     for served in super::pools() {
         served.pool.event_destroyed(event);

@@ -8,11 +8,12 @@ use super::quiet::{Relaxed, current};
 use super::real::{self, done};
 use super::{Served, pins};
 use crate::served::transport::{self, Part};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_pool::BlockInfo;
+use weir_pool::shared::{Counted, Counts, Guarded};
 
 /// What an opaque handle begins with.
 const MAGIC: [u8; 8] = *b"\x7fweirIPC";
@@ -50,9 +51,17 @@ struct Opened {
     users: usize,
 }
 
+struct Imports(Vec<Opened>);
+
+impl Counts<1> for Imports {
+    fn counts(&self) -> [usize; 1] {
+        [self.0.len()]
+    }
+}
+
 static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
-static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
-static OPENED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static OPENED: Counted<Guarded<Imports>, AtomicUsize, 1> =
+    Counted::new(Guarded::new(Imports(Vec::new())), [AtomicUsize::new(0)]);
 static SOCKET: Mutex<Option<u64>> = Mutex::new(None);
 
 impl Ticket {
@@ -174,21 +183,21 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     let device = super::context(current()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.ordinal();
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = opened.iter_mut().find(|known| known.ticket == ticket) {
-        known.users += 1;
-        return Ok(known.ptr);
-    }
-    let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
-    let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
-    let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
-    let parts = parts.ok_or(invalid)?;
-    let _relaxed = Relaxed::enter();
-    let fresh = map(device, &parts, ticket, offset, bytes)?;
-    let ptr = fresh.ptr;
-    opened.push(fresh);
-    OPENED_COUNT.store(opened.len(), Ordering::Release);
-    Ok(ptr)
+    OPENED.with(|opened: &mut Imports| {
+        if let Some(known) = opened.0.iter_mut().find(|known| known.ticket == ticket) {
+            known.users += 1;
+            return Ok(known.ptr);
+        }
+        let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
+        let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
+        let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
+        let parts = parts.ok_or(invalid)?;
+        let _relaxed = Relaxed::enter();
+        let fresh = map(device, &parts, ticket, offset, bytes)?;
+        let ptr = fresh.ptr;
+        opened.0.push(fresh);
+        Ok(ptr)
+    })
 }
 
 /// Maps the parts one behind the other.
@@ -242,36 +251,38 @@ fn unmap(opened: &Opened) {
 
 /// Closes what [`open`] gave; `None`: it is none of weir's.
 pub(crate) fn close(ptr: CUdeviceptr) -> Option<CUresult> {
-    if OPENED_COUNT.load(Ordering::Acquire) == 0 {
+    if !OPENED.any() {
         return None;
     }
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = opened.iter().position(|known| known.ptr == ptr)?;
-    let known = opened.get_mut(at)?;
-    known.users -= 1;
-    if known.users > 0 {
-        return Some(CUresult::CUDA_SUCCESS);
+    let gone = OPENED.with(|opened: &mut Imports| {
+        let at = opened.0.iter().position(|known| known.ptr == ptr)?;
+        let known = opened.0.get_mut(at)?;
+        if known.users > 1 {
+            known.users -= 1;
+            return Some(Ok(None));
+        }
+        // Unmapping is no fence: work that was queued on the memory must have finished.
+        // SAFETY: waits for the current context's work.
+        Some(done(unsafe { real::cuCtxSynchronize() }).map(|()| Some(opened.0.swap_remove(at))))
+    })?;
+    match gone {
+        Ok(Some(gone)) => {
+            let _relaxed = Relaxed::enter();
+            unmap(&gone);
+        }
+        Ok(None) => {}
+        Err(code) => return Some(code),
     }
-    // Unmapping is no fence: work that was queued on the memory must have finished.
-    // SAFETY: waits for the current context's work.
-    if let Err(code) = done(unsafe { real::cuCtxSynchronize() }) {
-        known.users += 1;
-        return Some(code);
-    }
-    let gone = opened.swap_remove(at);
-    OPENED_COUNT.store(opened.len(), Ordering::Release);
-    drop(opened);
-    let _relaxed = Relaxed::enter();
-    unmap(&gone);
     Some(CUresult::CUDA_SUCCESS)
 }
 
 /// Start and size of the opened block that holds `ptr`.
 pub(crate) fn opened(ptr: CUdeviceptr) -> Option<(u64, u64)> {
-    if OPENED_COUNT.load(Ordering::Acquire) == 0 {
+    if !OPENED.any() {
         return None;
     }
-    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = opened.iter().find(|known| (known.ptr..known.ptr + known.bytes).contains(&ptr))?;
-    Some((known.ptr, known.bytes))
+    OPENED.with(|opened: &mut Imports| {
+        let known = opened.0.iter().find(|known| (known.ptr..known.ptr + known.bytes).contains(&ptr))?;
+        Some((known.ptr, known.bytes))
+    })
 }

@@ -23,7 +23,7 @@ pub(crate) mod work;
 
 use crate::{caps, job, recorder};
 use caps::{Caps, Device};
-use contexts::Slot;
+use contexts::{Leaving, Living, Slot};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use driver::Driver;
 use quiet::{Relaxed, Within, current};
@@ -32,7 +32,8 @@ use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_journal::Numbering;
 use weir_ledger::DeviceId;
-use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Request};
+use weir_pool::shared::List;
+use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Proof, Request};
 
 /// Devices that can be told apart in one word.
 const DEVICES: usize = 64;
@@ -59,9 +60,9 @@ pub(crate) struct Served {
     handles: [u64; 2],
 }
 
-static LIST: [AtomicPtr<Served>; POOLS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// For each device: which devices may reach its memory, as bits.
+static LIST: List<AtomicPtr<Served>, AtomicUsize, POOLS> =
+    List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS], AtomicUsize::new(0));
+/// For each device: which devices may reach its memory, as bits. Who sees one knows that its pools know it.
 static REACH: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 static MAKING: Mutex<()> = Mutex::new(());
 /// Set in a forked child: nothing of the parent's device state is usable there.
@@ -69,6 +70,9 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Release);
+    // A lock of theirs may have been held by a thread that is not here.
+    LIST.clear();
+    work::forked();
 }
 
 /// Whether the pool has an effect on this process.
@@ -86,15 +90,14 @@ pub(crate) fn watching() -> bool {
 /// Whether any pool exists: without one there is nothing to notify or to describe.
 #[inline]
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) > 0 && on()
+    LIST.any() && on()
 }
 
-/// All pools. None in a forked child: a lock may have been held by a thread that is not there.
+/// All pools. None in a forked child.
 #[inline]
 pub(crate) fn pools() -> impl Iterator<Item = &'static Served> {
-    let count = if FORKED.load(Ordering::Relaxed) { 0 } else { COUNT.load(Ordering::Acquire) };
     // SAFETY: a non-null pointer is a leaked `Served`.
-    LIST.iter().take(count).filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() })
+    LIST.iter().filter_map(|served: *mut Served| unsafe { served.as_ref() })
 }
 
 /// Whether work of the device `from` may touch memory of the device `memory`.
@@ -136,7 +139,19 @@ impl Served {
     #[inline]
     pub(crate) fn holds(&self, addr: u64) -> bool {
         self.arenas.iter().any(|(start, end)| (*start..*end).contains(&addr))
-            || (self.driver.owner != 0 && self.driver.has_segment(addr))
+            || (self.driver.owner != 0 && self.has_segment(addr))
+    }
+
+    /// The same for plain segments. They go with their context, and then the driver may give the address again before
+    /// the pool is told.
+    #[cold]
+    fn has_segment(&self, addr: u64) -> bool {
+        let has = || self.driver.has_segment(addr);
+        has()
+            && (contexts::find(self.driver.owner).is_some() || {
+                contexts::settled(self.driver.owner);
+                has()
+            })
     }
 
     /// What physical memory for a request of so many bytes comes in.
@@ -216,9 +231,7 @@ impl Served {
 
     /// Waits for all work on this memory, so that what was freed is known to be free.
     fn settle(&self) -> bool {
-        let reaching: Vec<u64> =
-            contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)).map(Slot::ctx).collect();
-        let proofs: Vec<_> = reaching.into_iter().map(|ctx| self.pool.sync_began(ctx)).collect();
+        let proofs = self.proofs();
         let waited = self.driver.wait_for_all().is_ok();
         for proof in proofs {
             self.pool.sync_ended(proof, waited);
@@ -226,10 +239,17 @@ impl Served {
         waited
     }
 
+    /// What the end of a wait that begins now would prove.
+    fn proofs(&self) -> Vec<Proof> {
+        // A context that goes meanwhile would be one that the pool takes for new.
+        let _alive = contexts::alive();
+        let reaching = contexts::all().filter(|context| reaches(context.ordinal, self.ordinal));
+        reaching.map(|context| self.pool.sync_began(context.ctx)).collect()
+    }
+
     /// Takes note that the device is idle, if it is. Waits for nobody.
     fn settle_if_idle(&self) -> bool {
-        let reaching = contexts::all().filter(|slot| reaches(slot.ordinal(), self.ordinal)).map(Slot::ctx);
-        let proofs: Vec<_> = reaching.map(|ctx| self.pool.sync_began(ctx)).collect();
+        let proofs = self.proofs();
         let idle = work::stop_if_idle(&self.driver) == Ok(true);
         if idle {
             work::go_on();
@@ -270,13 +290,7 @@ fn context_seen(ctx: u64) -> Option<&'static Slot> {
     if !(0..DEVICES as i32).contains(&device) {
         return None;
     }
-    let (slot, fresh) = contexts::add(ctx, device)?;
-    if fresh {
-        for served in pools_reached_by(device) {
-            served.pool.context_created(ctx);
-        }
-    }
-    Some(slot)
+    contexts::add(ctx, device, || pools_reached_by(device).for_each(|served| served.pool.context_created(ctx)))
 }
 
 /// The pool that serves the calling thread's current context.
@@ -285,8 +299,8 @@ pub(crate) fn here() -> Option<(&'static Served, u64)> {
     if !on() {
         return None;
     }
-    let slot = context(current())?;
-    Some((serving(slot)?, slot.ctx()))
+    let ctx = current();
+    Some((serving(context(ctx)?)?, ctx))
 }
 
 /// The pool that serves a context.
@@ -304,18 +318,18 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
     if let Some(served) = slot.served() {
         return Some(served);
     }
-    let (ordinal, ctx) = (slot.ordinal(), slot.ctx());
+    let Living { ordinal, ctx } = slot.living()?;
     let known = |served: &&Served| served.ordinal == ordinal && (served.mapped() || served.driver.owner == ctx);
     if let Some(served) = pools().filter(|served| !served.host).find(known) {
-        slot.serve(served);
+        slot.serve(ctx, Some(served));
         return Some(served);
     }
     let Some(served) = build(ordinal, ctx) else {
-        slot.refuse();
+        slot.serve(ctx, None);
         job::remember("a device has no pool: its memory calls pass through");
         return None;
     };
-    slot.serve(served);
+    slot.serve(ctx, Some(served));
     mempools::adopt_default(served);
     Some(served)
 }
@@ -352,7 +366,6 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
     for (at, range) in arenas.iter_mut().zip(pool.arenas()) {
         *at = (range.start, range.end);
     }
-    let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
     let served: &'static Served = Box::leak(Box::new(Served {
         ordinal,
         pool,
@@ -363,23 +376,38 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
         arenas,
         handles,
     }));
-    for slot in contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)) {
-        served.pool.context_created(slot.ctx());
-    }
-    for lane in capture::list().into_iter().filter(|lane| reaches(lane.ordinal, ordinal)) {
-        served.pool.capture_began(lane.id, lane.ctx);
-    }
-    let peers = REACH.get(ordinal as usize).map_or(0, |bits| bits.load(Ordering::Acquire));
-    for device in (0..DEVICES as i32).filter(|device| *device != ordinal && peers & bit(*device) != 0) {
-        served.pool.grant(&served.driver, Grant { device, write: true }).ok()?;
-    }
-    if COUNT.load(Ordering::Acquire) == 0 {
-        // SAFETY: registers a function that only stores a flag.
+    if !LIST.any() {
+        // SAFETY: registers a function that only stores.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
-    LIST.get(place)?.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release);
-    COUNT.fetch_max(place + 1, Ordering::AcqRel);
-    Some(served)
+    let mut granted = 0;
+    while let Err(devices) = appear(served, granted) {
+        for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {
+            served.pool.grant(&served.driver, Grant { device, write: true }).ok()?;
+        }
+        granted |= devices;
+    }
+    pools().find(|known| core::ptr::eq(*known, served))
+}
+
+/// Tells a new pool of everything that runs, and then lets everybody find it. An error: these devices got access
+/// meanwhile, and it has not granted it yet.
+fn appear(served: &'static Served, granted: u64) -> Result<(), u64> {
+    contexts::announce(|known| {
+        let peers = REACH.get(served.ordinal as usize).map_or(0, |bits| bits.load(Ordering::Acquire));
+        let lacking = peers & !granted & !bit(served.ordinal);
+        if lacking != 0 {
+            return Err(lacking);
+        }
+        for context in known.iter().filter(|context| reaches(context.ordinal, served.ordinal)) {
+            served.pool.context_created(context.ctx);
+        }
+        for lane in capture::list().into_iter().filter(|lane| reaches(lane.ordinal, served.ordinal)) {
+            served.pool.capture_began(lane.id, lane.ctx);
+        }
+        LIST.add(core::ptr::from_ref(served).cast_mut());
+        Ok(())
+    })
 }
 
 /// For tests: how many pools are not consistent; says on standard error what is wrong.
@@ -412,14 +440,17 @@ pub(crate) fn may_reach(from: i32, memory: i32) {
         return;
     }
     let Some(bits) = REACH.get(memory as usize) else { return };
-    if bits.fetch_or(bit(from), Ordering::AcqRel) & bit(from) != 0 {
+    if bits.load(Ordering::Acquire) & bit(from) != 0 {
         return;
     }
-    for served in pools().filter(|served| served.ordinal == memory) {
-        for slot in contexts::all().filter(|slot| slot.ordinal() == from) {
-            served.pool.context_created(slot.ctx());
+    contexts::announce(|known| {
+        for context in known.iter().filter(|context| context.ordinal == from) {
+            for served in pools().filter(|served| served.ordinal == memory) {
+                served.pool.context_created(context.ctx);
+            }
         }
-    }
+        bits.fetch_or(bit(from), Ordering::AcqRel);
+    });
 }
 
 /// The device `from` gets access to memory of the device `memory`, now and later.
@@ -433,33 +464,46 @@ pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult>
     Ok(())
 }
 
+/// A context that is about to go, and what must be known should it stay.
+pub(crate) struct Going {
+    context: Leaving,
+    streams: stream::Forgotten,
+}
+
 /// A context is about to be destroyed or reset: weir stops using it.
-pub(crate) fn context_leaves(ctx: u64) -> Option<i32> {
-    let ordinal = contexts::remove(ctx)?;
-    stream::forget_all_of(ctx);
+pub(crate) fn context_leaves(ctx: u64) -> Option<Going> {
+    let context = contexts::leave(ctx)?;
+    let streams = stream::forget_all_of(ctx);
     for served in pools() {
         served.driver.give_up_fences_of(ctx);
     }
-    Some(ordinal)
+    Some(Going { context, streams })
 }
 
-/// It is gone, and its work with it: its blocks come back.
-pub(crate) fn context_left(ctx: u64, ordinal: i32) {
-    capture::gone(|lane| lane.ctx == ctx);
-    peers::context_left(ctx);
-    for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
-        // The context's memory went with it, so the pool does too, and whatever was live in it.
-        own.blocks_go_with(ctx);
-        own.driver.forget_segments();
-        let own = core::ptr::from_ref(own).cast_mut();
-        for at in &LIST {
-            let _ = at.compare_exchange(own, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
+impl Going {
+    /// It lives on, with everything that is known of it in the pools.
+    pub(crate) fn stays(self) {
+        stream::remember(&self.streams, self.context.of.ctx);
+        self.context.stays();
+    }
+
+    /// It is gone, and its work with it: its blocks come back. Its handle may come again when this is dropped.
+    pub(crate) fn left(&self) {
+        self.context.ended();
+        let Living { ctx, ordinal } = self.context.of;
+        capture::gone(|lane| lane.ctx == ctx);
+        peers::context_left(ctx);
+        for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
+            // The context's memory went with it, so the pool does too, and whatever was live in it.
+            own.blocks_go_with(ctx);
+            own.driver.forget_segments();
+            LIST.remove(core::ptr::from_ref(own).cast_mut());
         }
+        for served in pools_reached_by(ordinal) {
+            served.blocks_go_with(ctx);
+        }
+        spill::context_left();
     }
-    for served in pools_reached_by(ordinal) {
-        served.blocks_go_with(ctx);
-    }
-    spill::context_left();
 }
 
 /// A call of the driver's that takes device memory, made again after the pools gave back what they

@@ -2,12 +2,20 @@
 //! Whoever frees what others still use has ended their use, as with the driver's own memory.
 
 use super::Served;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use core::sync::atomic::AtomicUsize;
+use weir_pool::shared::{Counted, Counts, Guarded};
 
 /// Address and pool of every pinned block.
-static PINNED: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+struct Pins(Vec<(u64, usize)>);
+
+impl Counts<1> for Pins {
+    fn counts(&self) -> [usize; 1] {
+        [self.0.len()]
+    }
+}
+
+static PINNED: Counted<Guarded<Pins>, AtomicUsize, 1> =
+    Counted::new(Guarded::new(Pins(Vec::new())), [AtomicUsize::new(0)]);
 
 fn key(served: &Served) -> usize {
     core::ptr::from_ref(served) as usize
@@ -15,41 +23,39 @@ fn key(served: &Served) -> usize {
 
 /// Pins a block, once however often it is shared. False: it is no block.
 pub(crate) fn pin(served: &'static Served, addr: u64) -> bool {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if served.pool.pin(addr).is_err() {
-        return false;
-    }
-    pinned.push((addr, key(served)));
-    COUNT.store(pinned.len(), Ordering::Release);
-    true
+    PINNED.with(|pins: &mut Pins| {
+        let pinned = served.pool.pin(addr).is_ok();
+        pins.0.extend(pinned.then(|| (addr, key(served))));
+        pinned
+    })
 }
 
 /// Undoes one [`pin`].
 pub(crate) fn unpin(served: &'static Served, addr: u64) {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = pinned.iter().position(|known| *known == (addr, key(served))) {
-        pinned.swap_remove(at);
-        COUNT.store(pinned.len(), Ordering::Release);
-        let _ = served.pool.unpin(addr);
-    }
+    PINNED.with(|pins: &mut Pins| {
+        if let Some(at) = pins.0.iter().position(|known| *known == (addr, key(served))) {
+            pins.0.swap_remove(at);
+            let _ = served.pool.unpin(addr);
+        }
+    });
 }
 
 /// A block was freed, and so are its pins.
 #[inline]
 pub(crate) fn freed(served: &'static Served, addr: u64) {
-    if COUNT.load(Ordering::Acquire) > 0 {
+    if PINNED.any() {
         release(served, addr);
     }
 }
 
 #[cold]
 fn release(served: &'static Served, addr: u64) {
-    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
-    let pins = pinned.iter().filter(|known| **known == (addr, key(served))).count();
-    pinned.retain(|known| *known != (addr, key(served)));
-    COUNT.store(pinned.len(), Ordering::Release);
-    drop(pinned);
-    for _ in 0..pins {
+    let count = PINNED.with(|pins: &mut Pins| {
+        let before = pins.0.len();
+        pins.0.retain(|known| *known != (addr, key(served)));
+        before - pins.0.len()
+    });
+    for _ in 0..count {
         let _ = served.pool.unpin(addr);
     }
 }

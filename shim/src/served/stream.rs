@@ -39,8 +39,8 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The created stream this thread used last: handle, generation, context and its place.
-    static LAST: Cell<(u64, u64, u64, Option<&'static Slot>)> = const { Cell::new((0, 0, 0, None)) };
+    /// The created stream this thread used last, as of a generation, and its context's place.
+    static LAST: Cell<Option<(u64, Lane, &'static Slot)>> = const { Cell::new(None) };
     /// This thread's number, 0 before it is needed.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -69,28 +69,30 @@ fn thread_stream(slot: &Slot) -> u64 {
 pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static Slot)> {
     let handle = stream as u64;
     if handle > PER_THREAD {
-        let generation = GENERATION.load(Ordering::Acquire);
-        if let Ok((last, known, ctx, Some(slot))) = LAST.try_with(Cell::get)
-            && (last, known) == (handle, generation)
+        let generation = shared::generation(&GENERATION);
+        if let Ok(Some((known, lane, slot))) = LAST.try_with(Cell::get)
+            && (lane.id, known) == (handle, generation)
             // A context that goes leaves its place before its streams are forgotten.
-            && slot.ctx() == ctx
+            && slot.ctx() == lane.ctx
         {
-            return Some((Lane { id: handle, ctx, ordinal: slot.ordinal() }, slot));
+            return Some((lane, slot));
         }
         return another(stream);
     }
-    let slot = super::context(current())?;
-    let id = if handle == LEGACY || (handle == 0 && !per_thread) { slot.ctx() | 1 } else { thread_stream(slot) };
-    Some((Lane { id, ctx: slot.ctx(), ordinal: slot.ordinal() }, slot))
+    let ctx = current();
+    let slot = super::context(ctx)?;
+    let id = if handle == LEGACY || (handle == 0 && !per_thread) { ctx | 1 } else { thread_stream(slot) };
+    Some((Lane { id, ctx, ordinal: slot.ordinal() }, slot))
 }
 
 /// A created stream that this thread did not use last.
 #[cold]
 fn another(stream: CUstream) -> Option<(Lane, &'static Slot)> {
     let (generation, ctx) = shared::learn(&GENERATION, || context_of(stream))?;
-    let slot = contexts::find(ctx)?;
-    let _ = LAST.try_with(|cell| cell.set((stream as u64, generation, ctx, Some(slot))));
-    Some((Lane { id: stream as u64, ctx, ordinal: slot.ordinal() }, slot))
+    let slot = super::context(ctx)?;
+    let lane = Lane { id: stream as u64, ctx, ordinal: slot.ordinal() };
+    let _ = LAST.try_with(|cell| cell.set(Some((generation, lane, slot))));
+    Some((lane, slot))
 }
 
 /// The context of a created stream: known, or asked of the driver once.
@@ -133,26 +135,42 @@ pub(crate) fn forget(handle: u64) -> Option<u64> {
     shared::forget(&GENERATION, || known.as_mut()?.remove(&handle))
 }
 
+/// The streams of a context, as of the generation in which they went with it.
+pub(crate) type Forgotten = (u64, Vec<u64>);
+
 /// The streams of a context go with it.
-pub(crate) fn forget_all_of(ctx: u64) {
+pub(crate) fn forget_all_of(ctx: u64) -> Forgotten {
     let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
-    shared::forget(&GENERATION, || {
+    let gone = shared::forget(&GENERATION, || {
+        let mut gone = Vec::new();
         if let Some(known) = known.as_mut() {
+            gone.extend(known.iter().filter(|(_, of)| **of == ctx).map(|(stream, _)| *stream));
             known.retain(|_, of| *of != ctx);
         }
+        gone
     });
+    (shared::generation(&GENERATION), gone)
+}
+
+/// The context stays, and its streams with it, unless one of them may be gone: then they are known again when they are used.
+pub(crate) fn remember((generation, streams): &Forgotten, ctx: u64) {
+    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    if shared::generation(&GENERATION) == *generation {
+        known.get_or_insert_default().extend(streams.iter().map(|stream| (*stream, ctx)));
+    }
 }
 
 /// Runs `work` with the context and the handle of the stream `id`, which stays alive meanwhile;
 /// `None` if weir can't reach it from this thread.
 pub(crate) fn with<R>(id: u64, work: impl FnOnce(u64, CUstream) -> R) -> Option<R> {
     if id & THREAD_BIT != 0 {
-        let slot = contexts::find(current())?;
-        return (thread_stream(slot) == id).then(|| work(slot.ctx(), PER_THREAD as CUstream));
+        let ctx = current();
+        let slot = contexts::find(ctx)?;
+        return (thread_stream(slot) == id).then(|| work(ctx, PER_THREAD as CUstream));
     }
     if id & 1 != 0 {
-        let slot = contexts::find(id & !1)?;
-        return Some(work(slot.ctx(), LEGACY as CUstream));
+        contexts::find(id & !1)?;
+        return Some(work(id & !1, LEGACY as CUstream));
     }
     let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
     let ctx = *known.as_ref()?.get(&id)?;

@@ -9,10 +9,10 @@ use super::quiet::Within;
 use super::{capture, contexts, reaches, real, stream};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use weir_cuda::{CUresult, Variant};
-use weir_pool::{BackingError, shared};
+use weir_pool::BackingError;
+use weir_pool::shared::{self, Guarded};
 
 /// How long a stop waits for calls to return and for streams to become idle.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -28,8 +28,19 @@ static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU64::new(0)) }; SHARDS];
 static THREADS_HAVE_STREAMS: AtomicBool = AtomicBool::new(false);
 /// Not 0 while the device is stopped.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
-static TURN: Mutex<()> = Mutex::new(());
-static AGAIN: Condvar = Condvar::new();
+static TURN: Guarded<()> = Guarded::new(());
+/// Whether there may ever be a pool: from before the job's first call.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// The job begins.
+pub(crate) fn begin(wanted: bool) {
+    WANTED.store(wanted, Ordering::Relaxed);
+}
+
+/// In a forked child: nothing is stopped here, and nothing will be.
+pub(super) fn forked() {
+    WANTED.store(false, Ordering::Relaxed);
+}
 
 /// A call that queues work, while it lasts.
 pub(crate) struct Queueing(Option<&'static Shard>);
@@ -60,7 +71,7 @@ pub(crate) fn enter_as(variant: Variant) -> Queueing {
 /// Notes a call that queues work; waits while the device is stopped.
 #[inline]
 pub(crate) fn enter() -> Queueing {
-    if super::COUNT.load(Ordering::Acquire) == 0 {
+    if !WANTED.load(Ordering::Relaxed) {
         return Queueing(None);
     }
     let Some(shard) = SHARD.get(stream::thread_number() as usize % SHARDS) else {
@@ -76,10 +87,7 @@ pub(crate) fn enter() -> Queueing {
 
 #[cold]
 fn wait() {
-    let mut turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    while STOPPED.load(Ordering::SeqCst) != 0 {
-        turn = AGAIN.wait(turn).unwrap_or_else(PoisonError::into_inner);
-    }
+    shared::wait(&TURN, &STOPPED);
 }
 
 /// Stops new work and waits for what is queued. `false`: it goes on as before.
@@ -93,11 +101,11 @@ pub(crate) fn stop_if_idle(driver: &Driver) -> Result<bool, BackingError> {
 }
 
 fn stop_within(driver: &Driver, patience: Duration) -> Result<bool, BackingError> {
-    if STOPPED.swap(1, Ordering::SeqCst) != 0 {
+    if !shared::stop(&STOPPED) {
         return Ok(false);
     }
     let until = Instant::now() + patience;
-    let stopped = patiently(until, || SHARD.iter().all(|shard| shard.0.load(Ordering::SeqCst) == 0))
+    let stopped = patiently(until, || SHARD.iter().all(|shard| shared::nobody(&shard.0)))
         && !capture::under_way()
         && patiently(until, || idle(driver.ordinal));
     // What is known is idle; this also covers the default streams of other threads.
@@ -120,8 +128,12 @@ fn patiently(until: Instant, done: impl Fn() -> bool) -> bool {
 
 /// Whether every stream that can be asked and that may reach memory of the device `ordinal` has finished.
 pub(crate) fn idle(ordinal: i32) -> bool {
+    // One that is about to go may stay, and can't be asked meanwhile.
+    if !contexts::certain() {
+        return false;
+    }
     let reached: Vec<u64> =
-        contexts::all().filter(|slot| reaches(slot.ordinal(), ordinal)).map(contexts::Slot::ctx).collect();
+        contexts::all().filter(|context| reaches(context.ordinal, ordinal)).map(|context| context.ctx).collect();
     stream::created_in(&reached).into_iter().chain(reached.iter().map(|ctx| ctx | 1)).all(|id| {
         stream::with(id, |ctx, handle| {
             let Ok(_within) = Within::context(ctx) else { return true };
@@ -135,8 +147,5 @@ pub(crate) fn idle(ordinal: i32) -> bool {
 
 /// Lets work be queued again.
 pub(crate) fn go_on() {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    STOPPED.store(0, Ordering::SeqCst);
-    drop(turn);
-    AGAIN.notify_all();
+    shared::go_on(&TURN, &STOPPED);
 }
