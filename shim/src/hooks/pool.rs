@@ -28,41 +28,47 @@ pub(crate) unsafe fn create(
     if result == CUresult::CUDA_SUCCESS && served::watching() {
         // SAFETY: the driver has accepted both places, so both are readable.
         let (handle, wanted) = unsafe { (*pool as u64, &*properties) };
-        if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-            measured::mempool_made(handle, wanted.location.id());
-        }
         let plain = wanted.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
             && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
             && wanted.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
             // A largest size or a special use is kept by the driver alone.
             && wanted.maxSize == 0
             && wanted.usage == 0;
-        if plain && served::on() {
-            mempools::add(handle, wanted.location.id());
-        }
+        mempools::in_turn(|| {
+            if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+                measured::mempool_made(handle, wanted.location.id());
+            }
+            if plain && served::on() {
+                mempools::add(handle, wanted.location.id());
+            }
+        });
     }
     result
 }
 
 /// `cuMemPoolDestroy`.
 pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool) -> CUresult {
-    // SAFETY: the caller's own argument.
-    let result = call.forward(|real| unsafe { real(pool) });
-    if result == CUresult::CUDA_SUCCESS {
-        mempools::remove(pool as u64);
-        measured::mempool_destroyed(pool as u64);
-    }
-    result
+    mempools::in_turn(|| {
+        // SAFETY: the caller's own argument.
+        let result = call.forward(|real| unsafe { real(pool) });
+        if result == CUresult::CUDA_SUCCESS {
+            mempools::remove(pool as u64);
+            measured::mempool_destroyed(pool as u64);
+        }
+        result
+    })
 }
 
 /// `cuDeviceSetMemPool`.
 pub(crate) unsafe fn set_current(call: &Call<SetCurrent, CUresult>, device: CUdevice, pool: CUmemoryPool) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(device, pool) });
-    if result == CUresult::CUDA_SUCCESS {
-        mempools::set_current(device, pool as u64);
-    }
-    result
+    mempools::in_turn(|| {
+        // SAFETY: the caller's own arguments.
+        let result = call.forward(|real| unsafe { real(device, pool) });
+        if result == CUresult::CUDA_SUCCESS {
+            mempools::set_current(device, pool as u64);
+        }
+        result
+    })
 }
 
 /// `cuMemSetMemPool`: the same by location.
@@ -72,16 +78,18 @@ pub(crate) unsafe fn set_current_at(
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
-    // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(location, kind, pool) });
-    if result == CUresult::CUDA_SUCCESS && kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-        // SAFETY: the driver has accepted the place, so it is readable.
-        let at = unsafe { &*location };
-        if at.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-            mempools::set_current(at.id(), pool as u64);
+    mempools::in_turn(|| {
+        // SAFETY: the caller's own arguments.
+        let result = call.forward(|real| unsafe { real(location, kind, pool) });
+        if result == CUresult::CUDA_SUCCESS && kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+            // SAFETY: the driver has accepted the place, so it is readable.
+            let at = unsafe { &*location };
+            if at.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+                mempools::set_current(at.id(), pool as u64);
+            }
         }
-    }
-    result
+        result
+    })
 }
 
 /// `cuMemPoolGetAttribute`: what is used and held is told by the pool, all else by the driver.
@@ -128,15 +136,15 @@ pub(crate) unsafe fn set_attribute(
     if result != CUresult::CUDA_SUCCESS {
         return result;
     }
-    if let Some(pooled) = mempools::find(pool as u64)
-        && let Some((served, mempool)) = pooled.known()
-    {
+    mempools::in_turn(|| {
+        let Some(pooled) = mempools::find(pool as u64) else { return };
+        let Some((served, mempool)) = pooled.known() else { return };
         match attribute {
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => served.pool.reset_used_high(mempool),
             A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => served.pool.reset_reserved_high(mempool),
             _ => pooled.copy_settings(served, mempool),
         }
-    }
+    });
     result
 }
 

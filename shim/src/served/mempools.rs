@@ -5,8 +5,9 @@
 use super::real::{self, done};
 use super::{DEVICES, Served, pools};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use weir_cuda::*;
+use weir_pool::shared::{self, Guarded, List, Lock};
 use weir_pool::{Mempool, Reuse};
 
 const ROOM: usize = 1024;
@@ -18,9 +19,11 @@ pub(crate) struct Pooled {
     mempool: OnceLock<Mempool>,
 }
 
-static LIST: [AtomicPtr<Pooled>; ROOM] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ROOM];
-static USED: AtomicUsize = AtomicUsize::new(0);
-static WRITING: Mutex<()> = Mutex::new(());
+static LIST: List<AtomicPtr<Pooled>, AtomicUsize, ROOM> =
+    List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; ROOM], AtomicUsize::new(0));
+/// Held while a mempool comes, goes, gets its name in the pool, or is set: what the driver has and what the pool has are
+/// then the same, and no handle is taken for the mempool that had it before.
+static TURN: Guarded<()> = Guarded::new(());
 /// The mempool that a device's stream-ordered allocations come from, 0 for its default one.
 static CURRENT: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// The default mempool of each device, 0 before it is known.
@@ -28,7 +31,7 @@ static DEFAULT: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 
 fn all() -> impl Iterator<Item = &'static Pooled> {
     // SAFETY: a non-null pointer is a leaked `Pooled`.
-    LIST.iter().take(USED.load(Ordering::Acquire)).filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() })
+    LIST.iter().filter_map(|pooled: *mut Pooled| unsafe { pooled.as_ref() })
 }
 
 /// The mempool of a handle, if weir serves it.
@@ -46,37 +49,32 @@ pub(crate) fn current(ordinal: i32) -> Option<&'static Pooled> {
     }
 }
 
-/// The job chose another mempool for a device.
+/// One at a time: a call of the driver's that changes a mempool, and what follows from it.
+pub(crate) fn in_turn<R>(work: impl FnOnce() -> R) -> R {
+    TURN.with(|()| work())
+}
+
+/// The job chose another mempool for a device. Only [`in_turn`].
 pub(crate) fn set_current(ordinal: i32, handle: u64) {
     if let Some(current) = CURRENT.get(ordinal as usize) {
         current.store(handle, Ordering::Release);
     }
 }
 
-/// Adds a mempool.
-pub(crate) fn add(handle: u64, ordinal: i32) -> Option<&'static Pooled> {
-    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = find(handle) {
-        return Some(known);
+/// Adds a mempool, unless it is known. Only [`in_turn`].
+pub(crate) fn add(handle: u64, ordinal: i32) {
+    if find(handle).is_none() {
+        LIST.add(Box::into_raw(Box::new(Pooled { handle, ordinal, mempool: OnceLock::new() })));
     }
-    let place = LIST.iter().position(|at| at.load(Ordering::Acquire).is_null())?;
-    let pooled: &'static Pooled = Box::leak(Box::new(Pooled { handle, ordinal, mempool: OnceLock::new() }));
-    LIST.get(place)?.store(core::ptr::from_ref(pooled).cast_mut(), Ordering::Release);
-    USED.fetch_max(place + 1, Ordering::AcqRel);
-    Some(pooled)
 }
 
-/// A mempool is gone: its blocks live on until they are freed.
+/// A mempool is gone: its blocks live on until they are freed. Only [`in_turn`].
 pub(crate) fn remove(handle: u64) {
-    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     for current in &CURRENT {
         let _ = current.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Acquire);
     }
     let Some(pooled) = find(handle) else { return };
-    for at in &LIST {
-        let known = core::ptr::from_ref(pooled).cast_mut();
-        let _ = at.compare_exchange(known, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
-    }
+    LIST.remove(core::ptr::from_ref(pooled).cast_mut());
     if let Some(mempool) = pooled.mempool.get() {
         for served in pools().filter(|served| served.ordinal == pooled.ordinal && (served.mapped() || served.host)) {
             served.pool.mempool_destroyed(*mempool);
@@ -94,13 +92,18 @@ pub(crate) fn adopt_default(served: &'static Served) {
     if done(unsafe { real::cuDeviceGetDefaultMemPool(&raw mut handle, served.ordinal) }).is_err() {
         return;
     }
-    if let Some(pooled) = add(handle as u64, served.ordinal) {
-        let _ = pooled.mempool.set(Mempool::default());
-        pooled.copy_settings(served, Mempool::default());
-        if let Some(default) = DEFAULT.get(served.ordinal as usize) {
-            default.store(handle as u64, Ordering::Release);
+    let (handle, ordinal) = (handle as u64, served.ordinal);
+    in_turn(|| {
+        if find(handle).is_none() {
+            // Seen only when all of it is there: nobody gives it another name.
+            let pooled = Pooled { handle, ordinal, mempool: OnceLock::from(Mempool::default()) };
+            pooled.copy_settings(served, Mempool::default());
+            LIST.add(Box::into_raw(Box::new(pooled)));
         }
-    }
+        if let Some(default) = DEFAULT.get(ordinal as usize) {
+            default.store(handle, Ordering::Release);
+        }
+    });
 }
 
 /// The handle of the mempool that a block came from.
@@ -129,18 +132,15 @@ impl Pooled {
     /// Its name in the pool, made at its first allocation.
     #[inline]
     pub(crate) fn mempool(&self, served: &Served) -> Option<Mempool> {
-        if let Some(mempool) = self.mempool.get() {
-            return Some(*mempool);
-        }
-        let fresh = served.pool.mempool_created()?;
-        self.copy_settings(served, fresh);
-        if self.mempool.set(fresh).is_err() {
-            served.pool.mempool_destroyed(fresh);
-        }
-        self.mempool.get().copied()
+        let make = || {
+            let fresh = served.pool.mempool_created()?;
+            self.copy_settings(served, fresh);
+            Some(fresh)
+        };
+        shared::named(&TURN, || self.mempool.get().copied(), make, |fresh| _ = self.mempool.set(fresh))
     }
 
-    /// Takes over what the job has set on the real mempool.
+    /// Takes over what the job has set on the real mempool. Only [`in_turn`].
     pub(crate) fn copy_settings(&self, served: &Served, mempool: Mempool) {
         type A = CUmemPool_attribute;
         let on = |attribute| self.ask::<i32>(attribute).is_none_or(|value| value != 0);
