@@ -14,7 +14,7 @@ pub(crate) fn enter<const N: usize>(library: &Library<N>, id: usize) -> Result<u
         guard::run(entry.name(), || crate::faults::strike(entry.name()));
     }
     match library.real(id) {
-        real if real != 0 && job::started() => Ok(real),
+        real if real != 0 && library.is_ready() => Ok(real),
         _ => first(library, id),
     }
 }
@@ -24,7 +24,9 @@ fn first<const N: usize>(library: &Library<N>, id: usize) -> Result<usize, Absen
     let _kept = surroundings::Errno::keep();
     job::start();
     let found = guard::run("resolution", || library.resolve(true)).unwrap_or(false);
-    if !found {
+    if found {
+        library.set_ready();
+    } else {
         job::remember("the real library was not found: its functions answer an error");
     }
     match library.real(id) {

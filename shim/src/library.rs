@@ -8,7 +8,8 @@
 use crate::entry::Entry;
 use crate::linker;
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use weir_pool::shared;
 
 /// A real library with `N` known functions.
 pub(crate) struct Library<const N: usize> {
@@ -16,6 +17,8 @@ pub(crate) struct Library<const N: usize> {
     /// What weir knows of it, one entry a function.
     pub(crate) entries: &'static [Entry; N],
     handle: AtomicPtr<c_void>,
+    /// All of it is resolved, and the job is made.
+    ready: AtomicBool,
     real: [AtomicUsize; N],
     calls: [AtomicU64; N],
     handed_out: [AtomicU64; N],
@@ -28,6 +31,7 @@ impl<const N: usize> Library<N> {
             names,
             entries,
             handle: AtomicPtr::new(core::ptr::null_mut()),
+            ready: AtomicBool::new(false),
             real: [const { AtomicUsize::new(0) }; N],
             calls: [const { AtomicU64::new(0) }; N],
             handed_out: [const { AtomicU64::new(0) }; N],
@@ -52,17 +56,29 @@ impl<const N: usize> Library<N> {
         else {
             return false;
         };
-        for (entry, real) in self.entries.iter().zip(&self.real) {
-            let address = linker::lookup(handle, entry.symbol);
-            let own = entry.hook.is_some_and(|h| h.export as usize == address);
-            if address != 0 && !own {
-                real.store(address, Ordering::Release);
+        shared::ready(&self.handle, handle, || {
+            for (entry, real) in self.entries.iter().zip(&self.real) {
+                let address = linker::lookup(handle, entry.symbol);
+                let own = entry.hook.is_some_and(|h| h.export as usize == address);
+                if address != 0 && !own {
+                    real.store(address, Ordering::Release);
+                }
             }
-        }
-        // What the library does not have is no error of the caller's.
-        linker::clear_error();
-        self.handle.store(handle, Ordering::Release);
+            // What the library does not have is no error of the caller's.
+            linker::clear_error();
+        });
         true
+    }
+
+    /// Whether a call may go its way: weir's own calls find every function, not only the one that was called.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// The job is made and `resolve` has found the library.
+    pub(crate) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
     }
 
     /// The real function `id`, 0 where it is not known (yet).
@@ -85,7 +101,7 @@ impl<const N: usize> Library<N> {
     /// Remembers the real function `id` if its library does not export it.
     pub(crate) fn learn(&self, id: usize, address: usize) {
         if let Some(real) = self.real.get(id) {
-            let _ = real.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
+            let _ = shared::keep_first(real, address);
         }
     }
 

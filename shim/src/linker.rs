@@ -3,6 +3,7 @@
 use crate::elf;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use weir_pool::shared;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -24,7 +25,7 @@ fn find() {
             }
             for (name, real) in [(c"dlsym", &REAL_DLSYM), (c"dlvsym", &REAL_DLVSYM)] {
                 if let Some(address) = object.find(name) {
-                    let _ = real.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
+                    let _ = shared::keep_first(real, address);
                 }
             }
             true
