@@ -109,17 +109,21 @@ pub(crate) unsafe fn wait_event(
 
 /// `cuStreamDestroy`: what is queued may still run.
 pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
-    let known = if served::any() { stream::forget(stream as u64) } else { None };
-    // SAFETY: the caller's own argument.
-    let result = call.forward(|real| unsafe { real(stream) });
-    if known.is_some() && result == CUresult::CUDA_SUCCESS {
-        capture::gone(|lane| lane.id == stream as u64);
+    let handle = stream as u64;
+    // All of it before the driver can give the handle to a new stream in another thread.
+    if served::any() {
+        stream::forget(handle);
         for served in served::pools() {
-            served.pool.stream_destroyed(&served.driver, stream as u64);
+            served.pool.stream_destroyed(&served.driver, handle);
         }
     }
-    if result == CUresult::CUDA_SUCCESS {
-        recorder::stream_destroyed(stream as u64);
+    let captured = capture::is_of(handle);
+    let leaving = recorder::stream_leaves(handle);
+    // SAFETY: the caller's own argument.
+    let result = call.forward(|real| unsafe { real(stream) });
+    if captured && result == CUresult::CUDA_SUCCESS {
+        capture::gone(|lane| lane.id == handle);
     }
+    recorder::stream_left(handle, leaving, result == CUresult::CUDA_SUCCESS);
     result
 }

@@ -36,6 +36,7 @@ use weir_journal::layout::HOST_DEVICE;
 #[cfg(feature = "faults")]
 use weir_journal::sabotage::Guard;
 use weir_journal::{Class, Event, FLAG_INTERNAL, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
+use weir_pool::shared;
 
 /// Host memory is sampled at most this often.
 const SAMPLE_MS: u64 = 100;
@@ -92,8 +93,7 @@ fn first() -> Option<&'static Recorder> {
     let _kept = surroundings::Errno::keep();
     let own = std::process::id();
     loop {
-        let holder = MAKER.load(Ordering::Acquire);
-        if holder != own && MAKER.compare_exchange(holder, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if shared::claim(&MAKER, own) {
             break;
         }
         std::thread::sleep(core::time::Duration::from_micros(100));
@@ -106,7 +106,7 @@ fn first() -> Option<&'static Recorder> {
         }
         MAKING.set(false);
     }
-    MAKER.store(0, Ordering::Release);
+    shared::give_up(&MAKER);
     open()
 }
 
@@ -149,7 +149,11 @@ fn make(devices: i32) -> Option<()> {
         // SAFETY: registers a function that makes only calls which are allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
-    RECORDER.store(Box::into_raw(recorder), Ordering::Release);
+    // SAFETY: as in `open`.
+    if let Some(ended) = shared::show(&RECORDER, &STATE, Box::into_raw(recorder)).and_then(|it| unsafe { it.as_ref() })
+    {
+        ended.journal.turned_off(1, job::off().unwrap_or_default());
+    }
     Some(())
 }
 
@@ -191,10 +195,9 @@ extern "C" fn in_child() {
 
 /// The library turned itself off: the last thing that is recorded.
 pub(crate) fn turned_off(reason: &str) {
-    STATE.store(NEVER, Ordering::Release);
-    let last = RECORDER.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    let last = shared::end(&RECORDER, &STATE);
     // SAFETY: as in `open`; it is never freed, so who still holds it does no harm.
-    if let Some(recorder) = unsafe { last.as_ref() } {
+    if let Some(recorder) = last.and_then(|last| unsafe { last.as_ref() }) {
         recorder.journal.turned_off(1, reason);
     }
 }
@@ -256,10 +259,18 @@ pub(crate) fn stream_created(handle: u64, ordinal: Option<i32>) {
     }
 }
 
-/// A stream is gone.
-pub(crate) fn stream_destroyed(handle: u64) {
-    if let Some(recorder) = open() {
-        let stream = recorder.streams.remove(handle);
+/// A stream is about to go; tells the number that it had. Before the driver can give its handle to a new one.
+pub(crate) fn stream_leaves(handle: u64) -> u16 {
+    open().map_or(STREAM_UNKNOWN, |recorder| recorder.streams.remove(handle))
+}
+
+/// It is `gone`, or stays.
+pub(crate) fn stream_left(handle: u64, stream: u16, gone: bool) {
+    let Some(recorder) = open() else { return };
+    if !gone && stream != STREAM_UNKNOWN {
+        recorder.streams.add(handle);
+    }
+    if gone {
         recorder.journal.record(Event {
             address: handle,
             stream,
