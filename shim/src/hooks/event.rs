@@ -26,6 +26,13 @@ fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresu
     let lane = lane.unwrap_or(NO_STREAM);
     let proofs: Vec<(&Served, Proof)> =
         served::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
+    // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
+    if !events::trusted(event as u64) {
+        for (served, _) in proofs {
+            served.pool.event_destroyed(event as u64);
+        }
+        return forward();
+    }
     let result = forward();
     for (served, proof) in proofs {
         served.pool.event_recorded(proof, result == CUresult::CUDA_SUCCESS);
