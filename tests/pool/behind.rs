@@ -5,6 +5,8 @@
 use crate::api::{Api, Kernels, OK, OUT_OF_MEMORY, context_on, ok};
 use crate::soak_peer::Peer;
 use crate::{MIB, alloc, alloc_async, free_bytes, stream, words};
+use std::ptr::null_mut;
+use weir_cuda::{CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps};
 
 /// How long the device is behind, in nanoseconds.
 const LONG: u64 = 2_000_000_000;
@@ -114,4 +116,106 @@ pub(crate) fn shelf_in_granule(api: &'static Api) {
     kernels.fill(busy, large, 1024, 2);
     synchronise(api);
     assert!(words(api, large, 1024).iter().all(|word| *word == 2), "a pattern is broken");
+}
+
+/// A context that is released and lives on, because others hold it, is as far behind as before: what it has freed is not
+/// for another context that is up to date.
+pub(crate) fn released_context(api: &'static Api) {
+    const WORDS: usize = MIB / 4;
+    let first = context_on(api, 0);
+    let (behind, late) = (Kernels::load(api), stream(api));
+    let (mut second, mut again) = (null_mut(), null_mut());
+    // SAFETY: the places are live locals; the primary context is retained once more than it is released.
+    unsafe {
+        ok((api.cuCtxCreate_v2)(&raw mut second, 0, 0));
+        ok((api.cuDevicePrimaryCtxRetain)(&raw mut again, 0));
+        ok((api.cuCtxSetCurrent)(first));
+    }
+    let freed = alloc(api, MIB);
+    behind.spin(late, LONG / 2);
+    behind.fill(late, freed, WORDS as u64, 1);
+    // SAFETY: our own block; the first context stays retained.
+    unsafe {
+        ok((api.cuMemFree_v2)(freed));
+        ok((api.cuDevicePrimaryCtxRelease_v2)(0));
+        ok((api.cuCtxSetCurrent)(second));
+    }
+    synchronise(api);
+    let taken: Vec<u64> = (0..8).map(|_| alloc(api, MIB)).collect();
+    let (ahead, prompt) = (Kernels::load(api), stream(api));
+    for ptr in &taken {
+        ahead.fill(prompt, *ptr, WORDS as u64, 2);
+    }
+    synchronise(api);
+    // SAFETY: both are alive.
+    ok(unsafe { (api.cuCtxSetCurrent)(first) });
+    synchronise(api);
+    for ptr in taken {
+        let broken = words(api, ptr, WORDS).iter().filter(|word| **word != 2).count();
+        assert_eq!(broken, 0, "words with a broken pattern");
+    }
+}
+
+/// Contexts, streams and mempools come and go in several threads, and the driver gives handles again: every block keeps its
+/// content, nothing waits for ever.
+pub(crate) fn coming_and_going(api: &'static Api) {
+    const WORDS: usize = 4096;
+    const ROUNDS: u32 = 5000;
+    context_on(api, 0);
+    let check = |ptr: u64, pattern: u32| {
+        assert!(words(api, ptr, WORDS).iter().all(|word| *word == pattern), "a pattern is broken");
+    };
+    let own_context = move |pattern: u32| {
+        let mut ctx = null_mut();
+        // SAFETY: the places are live locals; everything is this thread's own.
+        unsafe {
+            ok((api.cuCtxCreate_v2)(&raw mut ctx, 0, 0));
+            let (ptr, stream) = (alloc(api, WORDS * 4), stream(api));
+            ok((api.cuMemsetD32Async)(ptr, pattern, WORDS, stream));
+            synchronise(api);
+            check(ptr, pattern);
+            ok((api.cuCtxDestroy_v2)(ctx));
+        }
+    };
+    let held_context = move |pattern: u32| {
+        context_on(api, 0);
+        let stream = stream(api);
+        let ptr = alloc_async(api, WORDS * 4, stream);
+        // SAFETY: all of it is this thread's own; somebody else retains the context too.
+        unsafe {
+            ok((api.cuMemsetD32Async)(ptr, pattern, WORDS, stream));
+            ok((api.cuStreamSynchronize)(stream));
+            ok((api.cuDevicePrimaryCtxRelease_v2)(0));
+            check(ptr, pattern);
+            ok((api.cuMemFreeAsync)(ptr, stream));
+            ok((api.cuStreamDestroy_v2)(stream));
+        }
+    };
+    let own_mempool = move |pattern: u32| {
+        context_on(api, 0);
+        let properties = CUmemPoolProps {
+            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, 0),
+            ..CUmemPoolProps::default()
+        };
+        let (mut mempool, mut ptr, stream) = (null_mut(), 0, stream(api));
+        // SAFETY: the places are live locals; all of it is this thread's own.
+        unsafe {
+            ok((api.cuMemPoolCreate)(&raw mut mempool, &raw const properties));
+            ok((api.cuMemAllocFromPoolAsync)(&raw mut ptr, WORDS * 4, mempool, stream));
+            ok((api.cuMemsetD32Async)(ptr, pattern, WORDS, stream));
+            ok((api.cuStreamSynchronize)(stream));
+            check(ptr, pattern);
+            ok((api.cuMemFreeAsync)(ptr, stream));
+            ok((api.cuStreamDestroy_v2)(stream));
+            ok((api.cuMemPoolDestroy)(mempool));
+            ok((api.cuDevicePrimaryCtxRelease_v2)(0));
+        }
+    };
+    let works: [&(dyn Fn(u32) + Sync); 3] = [&own_context, &held_context, &own_mempool];
+    std::thread::scope(|scope| {
+        for (number, work) in works.into_iter().cycle().take(6).enumerate() {
+            scope.spawn(move || (0..ROUNDS).for_each(|round| work((number as u32) << 24 | round)));
+        }
+    });
 }

@@ -347,6 +347,8 @@ fn main() {
         "mesh" => behind::mesh,
         "shelf-of-another" => behind::shelf_of_another,
         "shelf-in-granule" => behind::shelf_in_granule,
+        "released-context" => behind::released_context,
+        "coming-and-going" => behind::coming_and_going,
         other => panic!("no check is called '{other}'"),
     };
     check(api);
