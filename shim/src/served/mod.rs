@@ -9,11 +9,13 @@ pub(crate) mod capture;
 pub(crate) mod contexts;
 mod driver;
 pub(crate) mod events;
+mod going;
 pub(crate) mod ipc;
 pub(crate) mod mempools;
 pub(crate) mod peers;
 pub(crate) mod pins;
 pub(crate) mod quiet;
+mod reach;
 pub(crate) mod real;
 pub(crate) mod spill;
 pub(crate) mod stream;
@@ -23,10 +25,13 @@ pub(crate) mod work;
 
 use crate::{caps, job, recorder};
 use caps::{Caps, Device};
-use contexts::{Leaving, Living, Slot};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use contexts::{Living, Slot};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use driver::Driver;
+pub(crate) use going::context_leaves;
 use quiet::{Relaxed, Within, current};
+use reach::bit;
+pub(crate) use reach::{grant, may_reach, pools_reached_by, reaches};
 use real::done;
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
@@ -62,8 +67,6 @@ pub(crate) struct Served {
 
 static LIST: List<AtomicPtr<Served>, AtomicUsize, POOLS> =
     List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS], AtomicUsize::new(0));
-/// For each device: which devices may reach its memory, as bits. Who sees one knows that its pools know it.
-static REACH: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 static MAKING: Mutex<()> = Mutex::new(());
 /// Set in a forked child: nothing of the parent's device state is usable there.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -98,21 +101,6 @@ pub(crate) fn any() -> bool {
 pub(crate) fn pools() -> impl Iterator<Item = &'static Served> {
     // SAFETY: a non-null pointer is a leaked `Served`.
     LIST.iter().filter_map(|served: *mut Served| unsafe { served.as_ref() })
-}
-
-/// Whether work of the device `from` may touch memory of the device `memory`.
-pub(crate) fn reaches(from: i32, memory: i32) -> bool {
-    from == memory || REACH.get(memory as usize).is_some_and(|bits| bits.load(Ordering::Acquire) & bit(from) != 0)
-}
-
-fn bit(ordinal: i32) -> u64 {
-    1u64.checked_shl(ordinal as u32).unwrap_or(0)
-}
-
-/// The pools whose memory work of the device `ordinal` may touch.
-#[inline]
-pub(crate) fn pools_reached_by(ordinal: i32) -> impl Iterator<Item = &'static Served> {
-    pools().filter(move |served| reaches(ordinal, served.ordinal))
 }
 
 /// The pool that an address belongs to, live or not.
@@ -394,8 +382,7 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
 /// meanwhile, and it has not granted it yet.
 fn appear(served: &'static Served, granted: u64) -> Result<(), u64> {
     contexts::announce(|known| {
-        let peers = REACH.get(served.ordinal as usize).map_or(0, |bits| bits.load(Ordering::Acquire));
-        let lacking = peers & !granted & !bit(served.ordinal);
+        let lacking = reach::of(served.ordinal) & !granted & !bit(served.ordinal);
         if lacking != 0 {
             return Err(lacking);
         }
@@ -431,78 +418,6 @@ fn mutate() {
     let wanted = std::env::var("WEIR_POOL_MUTATION").unwrap_or_default();
     if let Some(mutation) = weir_pool::Mutation::ALL.into_iter().find(|known| format!("{known:?}") == wanted) {
         weir_pool::set_mutation(mutation);
-    }
-}
-
-/// Work of the device `from` may touch memory of the device `memory` from now on.
-pub(crate) fn may_reach(from: i32, memory: i32) {
-    if from == memory {
-        return;
-    }
-    let Some(bits) = REACH.get(memory as usize) else { return };
-    if bits.load(Ordering::Acquire) & bit(from) != 0 {
-        return;
-    }
-    contexts::announce(|known| {
-        for context in known.iter().filter(|context| context.ordinal == from) {
-            for served in pools().filter(|served| served.ordinal == memory) {
-                served.pool.context_created(context.ctx);
-            }
-        }
-        bits.fetch_or(bit(from), Ordering::AcqRel);
-    });
-}
-
-/// The device `from` gets access to memory of the device `memory`, now and later.
-pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult> {
-    may_reach(from, memory);
-    for served in pools().filter(|served| served.ordinal == memory && memory != from && served.mapped()) {
-        if served.pool.grant(&served.driver, Grant { device: from, write }).is_err() {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-    }
-    Ok(())
-}
-
-/// A context that is about to go, and what must be known should it stay.
-pub(crate) struct Going {
-    context: Leaving,
-    streams: stream::Forgotten,
-}
-
-/// A context is about to be destroyed or reset: weir stops using it.
-pub(crate) fn context_leaves(ctx: u64) -> Option<Going> {
-    let context = contexts::leave(ctx)?;
-    let streams = stream::forget_all_of(ctx);
-    for served in pools() {
-        served.driver.give_up_fences_of(ctx);
-    }
-    Some(Going { context, streams })
-}
-
-impl Going {
-    /// It lives on, with everything that is known of it in the pools.
-    pub(crate) fn stays(self) {
-        stream::remember(&self.streams, self.context.of.ctx);
-        self.context.stays();
-    }
-
-    /// It is gone, and its work with it: its blocks come back. Its handle may come again when this is dropped.
-    pub(crate) fn left(&self) {
-        self.context.ended();
-        let Living { ctx, ordinal } = self.context.of;
-        capture::gone(|lane| lane.ctx == ctx);
-        peers::context_left(ctx);
-        for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
-            // The context's memory went with it, so the pool does too, and whatever was live in it.
-            own.blocks_go_with(ctx);
-            own.driver.forget_segments();
-            LIST.remove(core::ptr::from_ref(own).cast_mut());
-        }
-        for served in pools_reached_by(ordinal) {
-            served.blocks_go_with(ctx);
-        }
-        spill::context_left();
     }
 }
 

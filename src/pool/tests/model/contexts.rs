@@ -44,10 +44,8 @@ impl<const N: usize> Job<N> {
         self.pools.iter::<usize>().count() > 0
     }
     fn tell(&self, key: u64) {
-        let mut knows = self.knows.lock().expect("no thread panics");
-        if !knows.contains(&key) {
-            knows.push(key);
-        }
+        // Each once: a pool takes what it is told of for something that has no work yet.
+        self.knows.lock().expect("no thread panics").push(key);
     }
     fn reached(&self, device: u64) -> bool {
         device == 0 || self.reach.load(Acquire) != 0
@@ -72,6 +70,9 @@ impl<const N: usize> Job<N> {
     fn may_reach(&self) {
         if self.reach.load(Acquire) == 0 {
             self.contexts.announce(|known| {
+                if self.reach.load(Acquire) != 0 {
+                    return;
+                }
                 if self.has_pool() {
                     for (key, _) in known {
                         self.tell(*key);
