@@ -18,5 +18,5 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 kept = []
 for step in range(400):
     result = tf.matmul(tf.zeros((1024, 1024)), weights)
-    kept.append(numpy.array(result) + 1.0)
+    kept.append(numpy.array(result) + 1.0)  # <- culprit
 print("kept", len(kept), "arrays")

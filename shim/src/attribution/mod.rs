@@ -31,6 +31,8 @@ pub(crate) enum Stacks {
 pub(crate) enum What {
     /// So many bytes that the pool had ready.
     Hit(u64),
+    /// A tensor in host memory, whose operation may be one of an input pipeline: no step of the training.
+    OnHost,
     /// A call into the driver.
     DriverCall,
     /// A request that found no memory.
@@ -68,7 +70,7 @@ pub(crate) fn begin(stacks: Stacks) {
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
     let stack = if due(what) { stack(journal) } else { 0 };
-    let running = tensorflow::here(journal);
+    let running = tensorflow::here(journal, what != What::OnHost);
     // A node of a graph was made by Python earlier, whoever runs it now; all else is asked for by the lines of the moment.
     let python = match &running {
         Some(node) if node.is_node => or_else(node.node_lines(), || python::here(journal)),
@@ -88,6 +90,7 @@ fn due(what: What) -> bool {
     let stacks = STACKS.load(Ordering::Relaxed);
     match what {
         _ if stacks == Stacks::Off as u8 => false,
+        What::OnHost => stacks == Stacks::All as u8,
         What::Hit(bytes) if stacks == Stacks::Sampled as u8 => sampled(bytes),
         _ => true,
     }

@@ -39,7 +39,7 @@ use weir_journal::{Class, Event, FLAG_INTERNAL, Intent, Journal, Kind, Options, 
 use weir_pool::shared;
 
 /// Host memory is sampled at most this often.
-const SAMPLE_MS: u64 = 100;
+pub(crate) const SAMPLE_MS: u64 = 100;
 
 /// The journal, and what must be known beside it.
 pub(crate) struct Recorder {

@@ -4,6 +4,9 @@
 //! tensor. But its allocating functions are virtual and exported: the slots of its function tables are filled by name,
 //! and a preloaded library comes first. Each call goes on to the function of the library that the allocator's own table
 //! lies in; what was cut out is written down.
+//!
+//! TensorFlow's tensors in host memory, page-locked or not, come from such allocators too. The large ones are written
+//! down: what a step copies back and what an input pipeline keeps fill the host's memory, and nothing else names them.
 
 use super::{ForTensors, loaded};
 use crate::attribution::{self, What};
@@ -13,6 +16,7 @@ use crate::{elf, guard, linker, served};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use weir_cuda::{CUmemorytype, CUpointer_attribute};
+use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN};
 
 type Allocate = unsafe extern "C-unwind" fn(*mut c_void, usize, usize, *const bool) -> *mut c_void;
@@ -47,12 +51,15 @@ unsafe extern "C-unwind" fn allocate(
 /// `tsl::BFCAllocator::DeallocateRaw(pointer)`.
 #[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator13DeallocateRawEPv"))]
 unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_void) {
-    if let Some(recorder) = recorder::open().filter(|_| known_device(allocator).is_some()) {
+    if let Some((recorder, place)) = recorder::open().zip(known_place(allocator)) {
         guard::run("BFCAllocator::DeallocateRaw", || {
             // Before the allocator can hand the address out again.
-            let ticket = recorder.journal.begin_free(tensor as u64, Class::Tensor);
+            let ticket = recorder.journal.begin_free(tensor as u64, place.class());
             if ticket.entry().is_some() {
                 ticket.freed(STREAM_UNKNOWN);
+                if place == Place::Host {
+                    ON_HOST.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         });
     }
@@ -64,32 +71,51 @@ unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_vo
 }
 
 fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
-    let device = match (known_device(allocator), tensor) {
-        (Some(device), _) => device,
+    let place = match (known_place(allocator), tensor) {
+        (Some(place), _) => place,
         (None, 0) => return,
-        (None, tensor) => match learn_device(allocator, tensor) {
-            Some(device) => device,
+        (None, tensor) => match learn_place(allocator, tensor) {
+            Some(place) => place,
             None => return,
         },
     };
     let Some(recorder) = recorder::open() else { return };
-    if tensor == 0 {
-        // One that was only an attempt is answered by TensorFlow itself.
-        if retried && bytes > 0 {
-            shortage::tell(recorder, device, Class::Tensor, STREAM_UNKNOWN, bytes);
+    let (device, what) = match place {
+        Place::Device(ordinal) if tensor == 0 => {
+            // One that was only an attempt is answered by TensorFlow itself.
+            if retried && bytes > 0 {
+                shortage::tell(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes);
+            }
+            return;
         }
-        return;
-    }
+        Place::Device(ordinal) => (recorder::device(ordinal), What::Hit(bytes)),
+        Place::Host if tensor == 0 || bytes < LEAST_ON_HOST || !one_more_on_host() => return,
+        Place::Host => {
+            recorder.journal.sample_host(recorder::SAMPLE_MS);
+            (HOST_DEVICE, What::OnHost)
+        }
+    };
     let wanted = Intent {
         kind: Kind::Alloc,
-        class: Class::Tensor,
-        device: recorder::device(device),
+        class: place.class(),
+        device,
         stream: STREAM_UNKNOWN,
         asked: bytes,
         address: tensor,
-        by: attribution::here(&recorder.journal, What::Hit(bytes)),
+        by: attribution::here(&recorder.journal, what),
     };
     recorder.journal.pool_hit(&wanted, Granted { address: tensor, given: bytes.next_multiple_of(GRAIN) });
+}
+
+/// Tensors in host memory below this are not written down: there are many, and they are little together.
+const LEAST_ON_HOST: u64 = 64 << 10;
+/// Most of them at a time: the journal's table of what is live is for the device first.
+const MOST_ON_HOST: usize = 1 << 15;
+static ON_HOST: AtomicUsize = AtomicUsize::new(0);
+
+fn one_more_on_host() -> bool {
+    let more = |now| (now < MOST_ON_HOST).then_some(now + 1);
+    ON_HOST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// BFC gives multiples of this.
@@ -137,18 +163,45 @@ fn learn_real(table: usize, which: usize) -> usize {
     if which == 0 { found[0] } else { found[1] }
 }
 
-/// Allocators and where their memory is: 1 for the host, else 2 and the device.
+/// Where an allocator's memory is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Host,
+    Device(i32),
+}
+
+impl Place {
+    fn class(self) -> Class {
+        if self == Self::Host { Class::HostTensor } else { Class::Tensor }
+    }
+
+    /// As it is kept: 1 for the host, else 2 and the device.
+    fn number(self) -> usize {
+        match self {
+            Self::Host => 1,
+            Self::Device(ordinal) => ordinal as usize + 2,
+        }
+    }
+
+    fn from_number(number: usize) -> Option<Self> {
+        match number {
+            0 => None,
+            1 => Some(Self::Host),
+            device => i32::try_from(device - 2).ok().map(Self::Device),
+        }
+    }
+}
+
+/// Allocators and their places.
 static PLACES: [[AtomicUsize; 2]; 64] = [const { [const { AtomicUsize::new(0) }; 2] }; 64];
 
-/// The device of an allocator, if it is known to be on one.
+/// The place of an allocator, if it is known.
 #[inline]
-fn known_device(allocator: *mut c_void) -> Option<i32> {
+fn known_place(allocator: *mut c_void) -> Option<Place> {
     for place in &PLACES {
         match place[0].load(Ordering::Acquire) {
             0 => return None,
-            known if known == allocator as usize => {
-                return i32::try_from(place[1].load(Ordering::Relaxed).checked_sub(2)?).ok();
-            }
+            known if known == allocator as usize => return Place::from_number(place[1].load(Ordering::Relaxed)),
             _ => {}
         }
     }
@@ -156,23 +209,13 @@ fn known_device(allocator: *mut c_void) -> Option<i32> {
 }
 
 #[cold]
-fn learn_device(allocator: *mut c_void, tensor: u64) -> Option<i32> {
-    let known = PLACES.iter().any(|place| place[0].load(Ordering::Acquire) == allocator as usize);
-    if known {
-        return None;
-    }
-    let device = device_of(tensor);
+fn learn_place(allocator: *mut c_void, tensor: u64) -> Option<Place> {
+    let found = device_of(tensor).map_or(Place::Host, Place::Device);
     for place in &PLACES {
         // The second word first: who sees the allocator sees its place.
-        let claim = place[1].compare_exchange(
-            0,
-            device.map_or(1, |device| device as usize + 2),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if claim.is_ok() {
+        if place[1].compare_exchange(0, found.number(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
             place[0].store(allocator as usize, Ordering::Release);
-            return device;
+            return Some(found);
         }
     }
     None

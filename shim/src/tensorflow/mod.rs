@@ -96,9 +96,9 @@ pub(crate) struct Running {
     pub(crate) op: u32,
 }
 
-/// The operation that the calling thread runs.
+/// The operation that the calling thread runs; `steps`: a new run of a graph is a step.
 #[inline]
-pub(crate) fn here(journal: &Journal) -> Option<Running> {
+pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
     let mut annotation = annotation::here()?;
     if annotation.region.is_empty()
         && TOLD_APART.load(Ordering::Relaxed)
@@ -107,7 +107,7 @@ pub(crate) fn here(journal: &Journal) -> Option<Running> {
         annotation.region = LIBRARY;
     }
     let is_node = annotation.op.contains(&b'/');
-    if is_node {
+    if is_node && steps {
         step::seen(journal, annotation.step);
     }
     let shape = annotation.shape.map_or(0, |shape| shape.hash());

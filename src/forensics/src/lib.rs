@@ -6,6 +6,7 @@ pub mod diff;
 pub mod export;
 pub mod growth;
 pub mod holders;
+pub mod host;
 pub mod html;
 pub mod leaks;
 pub mod names;

@@ -104,7 +104,10 @@ pub fn remedies(
                 all.push(unchecked("wait for the device before the large request, or set WEIR_ON_CAP=wait:30s".into()));
             }
             Cause::HostMemory => {
-                all.push(unchecked("keep less in host memory: smaller shuffle and prefetch buffers".into()));
+                let place = facts.host_by.as_ref().map(|(place, _)| format!("look at {place}: "));
+                let advice = "keep less in host memory: smaller shuffle and prefetch buffers, results reduced before they \
+                              are copied";
+                all.push(unchecked(format!("{}{advice}", place.unwrap_or_default())));
             }
             Cause::Demand => all.extend(need_less(bench, facts, shares)),
             Cause::Unknown => {}

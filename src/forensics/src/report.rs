@@ -6,6 +6,7 @@ use weir_journal::{Class, Kind, OomReport, Situation};
 
 use crate::growth::Trend;
 use crate::holders::{self, Holder, Share};
+use crate::host::{self, Host, HostHolder};
 use crate::leaks::{self, Leak};
 use crate::remedies::{self, Bench, Remedy};
 use crate::survey::{Losses, Mark, Survey};
@@ -71,17 +72,6 @@ pub struct Growing {
     pub grown: u64,
     /// Steps or seconds until the limit is reached, from the moment on.
     pub until_full: Option<f64>,
-}
-
-/// Host memory at the moment.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-pub struct Host {
-    /// Resident.
-    pub resident: u64,
-    /// Pinned.
-    pub pinned: u64,
-    /// Bytes a step, or a second, if it grows.
-    pub slope: Option<f64>,
 }
 
 /// How good the evidence is.
@@ -221,6 +211,7 @@ struct Gathered<'run> {
     driver: DriverView,
     tensors: Option<TensorView>,
     leaks: Vec<Leak>,
+    on_host: Vec<HostHolder>,
     facts: Facts,
     in_flight: usize,
     damaged: u64,
@@ -257,6 +248,7 @@ impl<'run> Gathered<'run> {
             driver,
             tensors,
             leaks,
+            on_host: host::holders(survey),
             facts: Facts::default(),
             in_flight: state.in_flight.len(),
             damaged: state.damaged,
@@ -268,6 +260,8 @@ impl<'run> Gathered<'run> {
     fn facts(&self, cap: u64, total: u64) -> Facts {
         let now = &self.situation;
         let last = self.last_mark();
+        let first = self.survey.marks.iter().find(|mark| mark.resident > 0);
+        let host_grown = last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident));
         let own = self.tensors.filter(|view| view.own_allocator);
         Facts {
             refused: self.dump.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
@@ -291,10 +285,8 @@ impl<'run> Gathered<'run> {
             resident: now.resident.max(last.resident),
             host_total: host_total(self.run),
             host_grows: self.host_trend().is_some_and(|trend| trend.grows()),
-            host_grown: {
-                let first = self.survey.marks.iter().find(|mark| mark.resident > 0);
-                last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident))
-            },
+            host_grown,
+            host_by: host::blame(&self.on_host, host_grown),
             fate: Some(self.run.fate()),
             spills: self.survey.kinds[Kind::Spill as usize],
         }
@@ -384,6 +376,7 @@ impl<'run> Gathered<'run> {
                 resident: self.facts.resident,
                 pinned: self.situation.pinned.max(last.pinned),
                 slope: self.host_trend().filter(Trend::grows).filter(|_| grown).map(|trend| trend.slope),
+                holders: self.on_host.iter().take(most).cloned().collect(),
             },
             neighbours: options.neighbours.clone(),
             remedies,

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 
 use crate::Fate;
 use crate::holders::Holder;
+use crate::host::HostHolder;
 use crate::names::tail;
 use crate::report::{Asked, Report};
+use crate::verdict::Cause;
 use crate::views::Part;
 use crate::words::{calendar, change, count, duration, size};
 
@@ -190,7 +192,7 @@ fn bar(page: &mut Page, report: &Report) {
     }
     let mut facts = Vec::new();
     if report.cap > 0 {
-        let place = report.findings.iter().position(|finding| finding.cause == crate::verdict::Cause::Cap);
+        let place = report.findings.iter().position(|finding| finding.cause == Cause::Cap);
         let blame = match place {
             Some(0) => "",
             Some(_) => " (reached)",
@@ -295,6 +297,13 @@ fn growth(page: &mut Page, report: &Report) {
     if let Some(slope) = report.host.slope {
         let unit = if report.step > 0 { "step" } else { "second" };
         page.paragraph("Host", &format!("resident memory grows by {} a {unit}", size(slope as u64)));
+    }
+    // Who has the host's memory matters where that ran out, or where it is much.
+    let ran_out = report.findings.iter().any(|finding| finding.cause == Cause::HostMemory);
+    let much = |holder: &&HostHolder| ran_out || holder.bytes * 4 >= report.host.resident.max(1);
+    for (place, holder) in report.host.holders.iter().filter(much).take(3).enumerate() {
+        let label = if place == 0 && report.host.slope.is_none() { "Host" } else { "" };
+        page.paragraph(label, &holder.told());
     }
 }
 

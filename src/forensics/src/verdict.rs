@@ -110,6 +110,8 @@ pub struct Facts {
     pub host_grows: bool,
     /// By how much since the run began.
     pub host_grown: u64,
+    /// Who accounts for that: the place, and what it did, in words.
+    pub host_by: Option<(String, String)>,
     /// How the process ended.
     pub fate: Option<Fate>,
     /// Times that memory moved to the host because the cap was reached.
@@ -175,16 +177,17 @@ fn request_too_large(facts: &Facts) -> Option<Finding> {
 }
 
 fn host(facts: &Facts) -> Option<Finding> {
+    let by = facts.host_by.as_ref().map_or_else(String::new, |(_, told)| format!("; {told}"));
     if facts.refused && matches!(facts.class, Some(Class::Pinned | Class::Registered)) {
         let evidence =
-            format!("{} of pinned host memory refused, {} resident", size(facts.asked), size(facts.resident));
+            format!("{} of pinned host memory refused, {} resident{by}", size(facts.asked), size(facts.resident));
         return Some(finding(Cause::HostMemory, 99, "the refused request was for host memory", evidence));
     }
     let heavy = facts.host_total > 0 && facts.resident >= facts.host_total / 10 * 7;
     if facts.fate == Some(Fate::Killed) && heavy {
         let grows = if facts.host_grows { ", growing" } else { "" };
         let evidence = format!(
-            "{} of {} resident{grows}, and the process ended without a word",
+            "{} of {} resident{grows}, and the process ended without a word{by}",
             size(facts.resident),
             size(facts.host_total)
         );
@@ -197,7 +200,8 @@ fn host(facts: &Facts) -> Option<Finding> {
         ));
     }
     if !facts.refused && facts.host_grows && facts.host_grown >= MUCH_HOST && facts.host_grown >= facts.resident / 2 {
-        let evidence = format!("{} resident, {} more than at the start", size(facts.resident), size(facts.host_grown));
+        let evidence =
+            format!("{} resident, {} more than at the start{by}", size(facts.resident), size(facts.host_grown));
         let rule = "resident memory rises steadily, by a gibibyte and half of all or more";
         return Some(finding(Cause::HostMemory, 60, rule, evidence));
     }

@@ -133,13 +133,15 @@ pub enum Class {
     Overhead = 10,
     /// A reserved range of addresses; no memory.
     Reservation = 11,
+    /// A tensor of TensorFlow's in host memory, page-locked or not. One in page-locked memory lies inside a pinned region.
+    HostTensor = 12,
     /// Nothing of the above.
     Other = 15,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Block,
         Self::Device,
         Self::Managed,
@@ -151,6 +153,7 @@ impl Class {
         Self::Tensor,
         Self::Overhead,
         Self::Reservation,
+        Self::HostTensor,
         Self::Other,
     ];
 
@@ -355,7 +358,7 @@ mod tests {
         #[test]
         fn a_record_comes_back_as_it_went(
             (seq, time, address) in any::<(u64, u64, u64)>(),
-            (kind, class, device, stream) in (0..28_usize, 0..12_usize, 0..64_u8, any::<u16>()),
+            (kind, class, device, stream) in (0..28_usize, 0..13_usize, 0..64_u8, any::<u16>()),
             (asked, given, live_after) in (0..1_u64 << 48, 0..1_u64 << 48, 0..1_u64 << 48),
             (result, latency, thread) in (any::<u16>(), any::<u64>(), 0..1_u32 << 24),
             (stack, op, python) in (0..1_u32 << 24, 0..1_u32 << 20, 0..1_u32 << 20),

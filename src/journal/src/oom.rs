@@ -426,7 +426,7 @@ impl Journal {
 
 /// Whether the job itself holds memory of this class, so that bytes are not counted twice.
 fn is_jobs_own(class: Class) -> bool {
-    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor)
+    !matches!(class, Class::Handle | Class::Reservation | Class::Tensor | Class::HostTensor)
 }
 
 /// Checksum of an OOM slot.

@@ -215,7 +215,7 @@ fn damage_journal(file: &mut Damaged, seeds: &Seeds, dice: &mut u64) -> bool {
                 // A whole record of somebody else's making.
                 let (ring, bytes) = seeds.sections[Section::Ring as usize];
                 let slot = below(dice, bytes / 64);
-                let mut event = Event::new(Kind::ALL[below(dice, 28)], Class::ALL[below(dice, 12)], roll(dice) as u8);
+                let mut event = Event::new(Kind::ALL[below(dice, 28)], Class::ALL[below(dice, 13)], roll(dice) as u8);
                 event.seq = slot as u64 + 256 * (roll(dice) % 3);
                 event.address = odd(dice, file.size);
                 event.time = odd(dice, file.size);

@@ -59,6 +59,7 @@ pub(crate) fn class_name(class: Class) -> &'static str {
         Class::Registered => "registered host memory",
         Class::Imported => "imported memory",
         Class::Tensor => "tensor",
+        Class::HostTensor => "tensor in host memory",
         Class::Overhead => "context and modules",
         Class::Reservation => "address range",
         Class::Other => "other memory",

@@ -121,6 +121,7 @@ fn class_name(class: Option<Class>) -> &'static str {
         Some(Class::Registered) => "registered host memory",
         Some(Class::Imported) => "imported memory",
         Some(Class::Tensor) => "TensorFlow tensor",
+        Some(Class::HostTensor) => "TensorFlow tensor in host memory",
         Some(Class::Overhead) => "context and modules",
         Some(Class::Reservation) => "address reservation",
         Some(Class::Other) => "other",
