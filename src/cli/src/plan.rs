@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// End each run after this time; what was seen until then counts
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
-    /// Whether device memory has content: without it a GPU may be larger than this machine, but what the job reads back is 0
+    /// Whether device memory has content: without it nothing that a job writes takes memory here, but what it reads back is 0
     #[arg(long, value_enum, default_value_t = Backing::Auto)]
     backing: Backing,
     /// Do not run again to confirm what was worked out
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 /// Whether device memory has content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backing {
-    /// Memory where this machine has enough of it
+    /// Content, unless what the job writes fills this machine's memory: then once more without
     Auto,
     /// Device memory is host memory
     Memory,
@@ -280,6 +280,7 @@ impl Ending {
             Self::Exit { code } => format!("ended with code {code}"),
             Self::Signal { number } => format!("was ended by signal {number}"),
             Self::Stopped => "was stopped after --for".into(),
+            Self::Starved => "filled this machine's memory and was stopped".into(),
         }
     }
 }

@@ -13,7 +13,13 @@ pub(super) struct Line {
     pub(super) error: Option<f64>,
     /// The largest value that was measured.
     pub(super) measured_to: f64,
+    /// How many values, their mean, and how far they are spread around it: the further off, the less a line tells.
+    #[serde(skip)]
+    spread: (f64, f64, f64),
 }
+
+/// Bounds are no further from the line's own answer than this many times.
+const WIDEST: u64 = 4;
 
 /// The largest value that fits, and where it is with an error of twice the standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,7 +49,13 @@ impl Line {
         let rest: f64 = points.iter().map(|(x, y)| (y - base - each * x).powi(2)).sum();
         let error = (points.len() > 2).then(|| (rest / (n - 2.0)).sqrt());
         let measured_to = points.iter().map(|(x, _)| *x).fold(0.0, f64::max);
-        Some(Self { base, each, error, measured_to })
+        Some(Self { base, each, error, measured_to, spread: (n, mean_x, spread) })
+    }
+
+    /// Twice the standard error of a peak that is foretold for a value.
+    fn margin(&self, value: f64) -> f64 {
+        let (n, mean, spread) = self.spread;
+        2.0 * self.error.unwrap_or(0.0) * (1.0 + 1.0 / n + (value - mean).powi(2) / spread).sqrt()
     }
 
     /// The largest whole value whose peak is within `limit`; none when the peak does not grow, or none fits.
@@ -52,14 +64,24 @@ impl Line {
         if self.each <= 0.0 || !at(limit).is_finite() || at(limit) < 1.0 {
             return None;
         }
-        let margin = 2.0 * self.error.unwrap_or(0.0);
+        let value = at(limit) as u64;
+        let peak = |value: u64, sign: f64| self.base + self.each * value as f64 + sign * self.margin(value as f64);
         Some(Largest {
-            value: at(limit) as u64,
-            at_least: at(limit - margin).max(0.0) as u64,
-            at_most: at(limit + margin) as u64,
+            value,
+            at_least: last(0, value, |value| peak(value, 1.0) <= limit),
+            at_most: last(value, value.saturating_mul(WIDEST), |value| peak(value, -1.0) <= limit),
             far: at(limit) > 2.0 * self.measured_to,
         })
     }
+}
+
+/// The last value between `low` and `high` for which something holds that holds up to some value; `low` if for none.
+fn last(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if holds(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
 }
 
 impl Largest {
@@ -94,6 +116,17 @@ mod tests {
         assert!(largest.at_least < largest.value && largest.value < largest.at_most, "{largest:?}");
         let tried = largest.candidates();
         assert!(tried.is_sorted_by(|a, b| a > b) && tried[0] == largest.value, "{tried:?}");
+    }
+
+    #[test]
+    fn bounds_widen_with_the_distance() {
+        let line = Line::through(&[(10.0, 1090.0), (20.0, 1230.0), (30.0, 1280.0), (40.0, 1410.0)]).unwrap();
+        let width = |limit: f64| line.largest(limit).map(|largest| largest.at_most - largest.at_least).unwrap();
+        assert!(width(1400.0) >= 8 && width(3000.0) > 2 * width(1400.0), "{} {}", width(1400.0), width(3000.0));
+        let (_, mean, spread) = line.spread;
+        assert!((mean - 25.0).abs() < 1e-9 && (spread - 500.0).abs() < 1e-9);
+        assert!((line.margin(mean) - 2.0 * line.error.unwrap() * 1.25_f64.sqrt()).abs() < 1e-6);
+        assert_eq!((last(3, 9, |value| value <= 7), last(3, 9, |_| false), last(3, 9, |_| true)), (7, 3, 9));
     }
 
     #[test]

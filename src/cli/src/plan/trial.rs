@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use weir_forensics::replay::{Policy, Requests, Settings, smallest_cap};
 use weir_forensics::{Run, is_held, roles, runs};
 use weir_journal::reader::{Error, Slot};
 use weir_journal::{Class, Kind, LiveEntry};
@@ -19,6 +20,11 @@ use crate::{library, signals};
 
 /// Time for a job to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at this machine's memory.
+const LOOK: Duration = Duration::from_millis(200);
+/// Events beyond which requests are not replayed.
+const MOST_REPLAYED: u64 = 4_000_000;
 
 /// What all runs of a plan have in common.
 pub(super) struct Conditions {
@@ -48,6 +54,8 @@ pub(super) enum Ending {
     },
     /// It was stopped because its time was over.
     Stopped,
+    /// It was stopped because what it wrote to the device filled this machine's memory.
+    Starved,
 }
 
 /// What a job took from one device at its peak.
@@ -55,6 +63,8 @@ pub(super) enum Ending {
 pub(super) struct Peak {
     /// The most physical bytes.
     pub(super) taken: u64,
+    /// The least into which the same requests go: with room the pool takes more than it needs.
+    pub(super) enough: u64,
     /// The most bytes that the job held.
     pub(super) live: u64,
     /// In so many allocations.
@@ -97,9 +107,9 @@ impl Trial {
         }
     }
 
-    /// What a device must have for this: the peak and each process's context.
+    /// What a device must have for this: room for the requests and for each process's context.
     pub(super) fn need(&self) -> u64 {
-        self.peak.taken.saturating_add(self.context.saturating_mul(self.processes as u64))
+        self.peak.enough.saturating_add(self.context.saturating_mul(self.processes as u64))
     }
 }
 
@@ -119,13 +129,32 @@ impl Conditions {
 
     /// Runs the job on such a GPU, with one variable set if wanted.
     pub(super) fn run(&self, gpu: &Gpu, variable: Option<(&str, u64)>) -> Result<Trial, String> {
+        if self.backing == Backing::None {
+            return self.run_on(gpu, variable, false);
+        }
+        // Memory comes with the first write to it, and kernels write nothing: a device may be larger than this machine.
+        let trial = self.run_on(gpu, variable, true)?;
+        let starved = match trial.ending {
+            Ending::Starved => true,
+            // By the kernel, in a container whose limit is not the machine's.
+            Ending::Signal { number: libc::SIGKILL } => trial.ooms == 0,
+            _ => false,
+        };
+        if self.backing == Backing::Memory || !starved {
+            return Ok(trial);
+        }
+        super::say("this machine's memory is full; once more on a device without content");
+        self.run_on(gpu, variable, false)
+    }
+
+    fn run_on(&self, gpu: &Gpu, variable: Option<(&str, u64)>, backed: bool) -> Result<Trial, String> {
         let scratch = Scratch::new().map_err(|error| format!("no folder for the journals: {error}"))?;
-        let mut command = self.prepared(gpu, &scratch.0)?;
+        let mut command = self.prepared(gpu, &scratch.0, backed)?;
         if let Some((name, value)) = variable {
             command.env(name, value.to_string());
         }
         let began = Instant::now();
-        let ending = self.watched(&mut command)?;
+        let ending = self.watched(&mut command, backed && self.backing == Backing::Auto)?;
         let seconds = began.elapsed().as_secs_f64();
         let mut trial = Trial { ending, seconds, processes: 0, ooms: 0, context: self.context, peak: Peak::default() };
         let mut devices: HashMap<u8, Peak> = HashMap::new();
@@ -142,7 +171,7 @@ impl Conditions {
         Ok(trial)
     }
 
-    fn prepared(&self, gpu: &Gpu, dir: &Path) -> Result<Command, String> {
+    fn prepared(&self, gpu: &Gpu, dir: &Path, backed: bool) -> Result<Command, String> {
         let program = self.command.first().ok_or("no command")?;
         let mut command = Command::new(program);
         command.args(&self.command[1..]);
@@ -154,11 +183,6 @@ impl Conditions {
                 command.env_remove(&*name);
             }
         }
-        let backed = match self.backing {
-            Backing::Memory => true,
-            Backing::None => false,
-            Backing::Auto => gpu.bytes.saturating_mul(self.devices.into()) < available_memory(),
-        };
         let list = |own: &Path, variable: &str, between: char| {
             let before = std::env::var(variable).ok().filter(|value| !value.is_empty());
             before.map_or_else(|| own.display().to_string(), |before| format!("{}{between}{before}", own.display()))
@@ -190,16 +214,27 @@ impl Conditions {
         Ok(command)
     }
 
-    /// Runs a command to its end, or to the end of its time. A signal to this command ends it, too.
-    fn watched(&self, command: &mut Command) -> Result<Ending, String> {
+    /// Runs a command to its end, or to the end of its time, and with `frugal` until this machine's memory is nearly full.
+    /// A signal to this command ends it, too.
+    fn watched(&self, command: &mut Command, frugal: bool) -> Result<Ending, String> {
         signals::end_when_asked();
         let name = self.command.first().map_or("", String::as_str);
         let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
         let (group, began) = (child.id() as i32, Instant::now());
         let mut asked: Option<Instant> = None;
+        let mut starved = false;
+        let (mut looked, reserve) = (began, reserve(memory("MemTotal:")));
         let status = loop {
             if let Some(status) = child.try_wait().map_err(|error| format!("{name} is lost: {error}"))? {
                 break status;
+            }
+            if frugal && !starved && looked.elapsed() > LOOK {
+                looked = Instant::now();
+                starved = memory("MemAvailable:") < reserve;
+                if starved {
+                    // At once: there is no time to ask.
+                    signal(group, libc::SIGKILL);
+                }
             }
             let over = self.limit.is_some_and(|limit| began.elapsed() > limit);
             match asked {
@@ -215,7 +250,7 @@ impl Conditions {
         if signals::asked_to_end() {
             return Err("stopped".into());
         }
-        Ok(ending(status, asked.is_some()))
+        Ok(if starved { Ending::Starved } else { ending(status, asked.is_some()) })
     }
 }
 
@@ -233,10 +268,15 @@ fn signal(group: i32, number: i32) {
     unsafe { libc::kill(-group, number) };
 }
 
-/// Memory that this machine could give now.
-fn available_memory() -> u64 {
+/// What is left to this machine.
+fn reserve(total: u64) -> u64 {
+    (total / 16).max(256 << 20)
+}
+
+/// One of the kernel's figures for this machine's memory.
+fn memory(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
@@ -266,6 +306,7 @@ impl Drop for Scratch {
 /// Adds the peak of another process: at worst both come at once.
 fn add(sum: &mut Peak, other: Peak) {
     sum.taken += other.taken;
+    sum.enough += other.enough;
     sum.live += other.live;
     sum.blocks += other.blocks;
     sum.at = sum.at.max(other.at);
@@ -367,8 +408,10 @@ fn peak_at(run: &Run, device: u8, way: &Way) -> Result<Peak, Error> {
     let header = reader.header();
     let live: Vec<_> = replay.live().filter(|entry| entry.device == device).copied().collect();
     let newest = live.iter().map(|entry| entry.time).max();
+    let taken = way.most_taken.bytes;
     Ok(Peak {
-        taken: way.most_taken.bytes,
+        taken,
+        enough: enough(run, device).map_or(taken, |enough| enough.min(taken)),
         live: way.most_live.bytes,
         blocks: live.iter().filter(|entry| is_held(entry.class)).count() as u64,
         at: newest.or(after).map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9),
@@ -376,6 +419,18 @@ fn peak_at(run: &Run, device: u8, way: &Way) -> Result<Peak, Error> {
         roles: roles_of(&live, run),
         holders: holders_of(&live, reader),
     })
+}
+
+/// The least memory that serves the recorded requests, by replaying them through the pool; none where some are missing or
+/// they are too many.
+fn enough(run: &Run, device: u8) -> Option<u64> {
+    let reader = run.reader();
+    if reader.header().counters.lapped > 0 || reader.header().counters.events > MOST_REPLAYED {
+        return None;
+    }
+    let requests = Requests::from_journal(&run.name(), reader, Some(device)).ok()?;
+    let found = smallest_cap(&requests, &Settings::new(Policy::Weir, requests.peak_live), &mut |_, _| {});
+    found.map(|(cap, _)| cap)
 }
 
 /// What memory is for, by the names of who asked.
