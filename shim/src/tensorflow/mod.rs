@@ -6,11 +6,13 @@
 //! | `annotation.rs`, `shape.rs` | which operation a thread is running |
 //! | `nodes.rs`, `graph.rs` | the Python lines that made a graph's nodes |
 //! | `bfc.rs` | tensors inside the regions of TensorFlow's own allocator |
+//! | `kernel.rs` | the data type of what compiled kernels ask for |
 //! | `step.rs` | when a training step begins |
 
 mod annotation;
 mod bfc;
 mod graph;
+mod kernel;
 mod loaded;
 mod nodes;
 mod shape;
@@ -106,6 +108,9 @@ pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
     {
         annotation.region = LIBRARY;
     }
+    if annotation.dtype == 0 {
+        annotation.dtype = kernel::result_type();
+    }
     let is_node = annotation.op.contains(&b'/');
     if is_node && steps {
         step::seen(journal, annotation.step);
@@ -127,12 +132,10 @@ pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
 fn intern(journal: &Journal, annotation: &Annotation) -> u32 {
     let text = |bytes| core::str::from_utf8(bytes).unwrap_or_default();
     let shape = annotation.shape.map(|shape| shape.text());
-    journal.op(&Op {
-        name: text(annotation.op),
-        region: text(annotation.region),
-        shape: shape.as_ref().map_or("", shape::Text::as_str),
-        dtype: annotation.dtype,
-    })
+    let shape = shape.as_ref().map_or("", shape::Text::as_str);
+    // The shape of a tensor that is yet to be made, into which something is copied: its type is as little true.
+    let (shape, dtype) = if shape == "[0]" { ("", 0) } else { (shape, annotation.dtype) };
+    journal.op(&Op { name: text(annotation.op), region: text(annotation.region), shape, dtype })
 }
 
 impl Running {
