@@ -6,7 +6,7 @@
 //! | `annotation.rs`, `shape.rs` | which operation a thread is running |
 //! | `nodes.rs`, `graph.rs` | the Python lines that made a graph's nodes |
 //! | `bfc.rs` | tensors inside the regions of TensorFlow's own allocator |
-//! | `kernel.rs` | the data type of what compiled kernels ask for |
+//! | `kernel.rs` | what the annotation does not say of compiled kernels: a data type, a cluster's name |
 //! | `step.rs` | when a training step begins |
 
 mod annotation;
@@ -37,6 +37,8 @@ const PLAIN: &core::ffi::CStr = c"cuda_malloc";
 
 /// The region of memory that a library asks for while an operation runs it: cuBLAS for its handle, say.
 const LIBRARY: &[u8] = b"library";
+/// The region of what XLA asks for to run a cluster: one arena for all that the cluster's operations need.
+const XLA: &[u8] = b"xla";
 /// Whether tensors can be told from the memory of libraries.
 static TOLD_APART: AtomicBool = AtomicBool::new(false);
 
@@ -101,18 +103,25 @@ pub(crate) struct Running {
 /// The operation that the calling thread runs; `steps`: a new run of a graph is a step.
 #[inline]
 pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
-    let mut annotation = annotation::here()?;
+    let told = annotation::here();
+    let launched = told.is_none();
+    let mut annotation = match told {
+        Some(annotation) => annotation,
+        None => kernel::launched().map(|(op, step)| Annotation { op, region: b"", step, dtype: 0, shape: None })?,
+    };
     if annotation.region.is_empty()
         && TOLD_APART.load(Ordering::Relaxed)
         && !FOR_TENSORS.try_with(Cell::get).unwrap_or(true)
     {
         annotation.region = LIBRARY;
+    } else if launched {
+        annotation.region = XLA;
     }
     if annotation.dtype == 0 {
         annotation.dtype = kernel::result_type();
     }
     let is_node = annotation.op.contains(&b'/');
-    if is_node && steps {
+    if (is_node || launched) && steps {
         step::seen(journal, annotation.step);
     }
     let shape = annotation.shape.map_or(0, |shape| shape.hash());
