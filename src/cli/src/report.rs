@@ -58,9 +58,6 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let run = arguments.which.open().map_err(|error| error.to_string())?;
-    if let Some(file) = &arguments.html {
-        return page(&run, file, arguments.check);
-    }
     let options = Options {
         oom: arguments.oom,
         device: arguments.device,
@@ -68,6 +65,9 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         neighbours: neighbours(&run, arguments),
         no_replay: arguments.no_replay,
     };
+    if let Some(file) = &arguments.html {
+        return page(&run, &options, file, arguments.check);
+    }
     let mut progress = Progress::new("reading events");
     let report = Report::of(&run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
@@ -83,11 +83,11 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
 }
 
 /// Writes the page, whole or not at all.
-fn page(run: &Run, file: &Path, check: bool) -> Result<ExitCode, String> {
+fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCode, String> {
     let mut progress = Progress::new("reading events");
     let written = output::whole(file, |to| {
         let mut to = BufWriter::new(to);
-        html::write(run, &mut to, |done, all| progress.at(done, all))?;
+        html::write(run, options, &mut to, |done, all| progress.at(done, all))?;
         Ok::<_, html::Error>(to.flush()?)
     });
     written.map_err(|error| format!("{}: {error}", file.display()))?;

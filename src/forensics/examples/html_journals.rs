@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use weir_forensics::Run;
+use weir_forensics::report::Options;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Slot;
@@ -33,7 +34,7 @@ fn main() -> Outcome {
         ["storm", dir, events, ring] => storm(Path::new(dir), events.parse()?, ring.parse()?),
         ["page", file, to] => {
             let mut page = std::io::BufWriter::new(std::fs::File::create(to)?);
-            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &mut page, |_, _| ())?)
+            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &Options::default(), &mut page, |_, _| ())?)
         }
         ["truth", file, ref seqs @ ..] => truth(Path::new(file), seqs),
         _ => Err("see the first lines of this file".into()),

@@ -130,6 +130,8 @@ pub struct Report {
     pub seconds: f64,
     /// The training step; 0 is unknown.
     pub step: u64,
+    /// Number of the event that tells of the failure; none where nothing was refused.
+    pub event: Option<u64>,
     /// The refused request.
     pub asked: Option<Asked>,
     /// Causes, the strongest first; the first is the verdict.
@@ -167,8 +169,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Makes the report of a run. `progress` is told how many of how many events were read.
-    pub fn of(run: &Run, options: &Options, progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
+    /// Makes the report of a run. `progress` is told how many of how many events were read; when all are, what is left is
+    /// to check remedies, which may take longer.
+    pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
         let dump = match options.oom {
             Some(number) => Some(number.checked_sub(1).and_then(|place| run.ooms().get(place)).ok_or_else(|| {
                 let there = run.ooms().len();
@@ -185,7 +188,7 @@ impl Report {
             let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
-        let survey = Survey::of(run, dump.map(|dump| dump.event), progress)?;
+        let survey = Survey::of(run, dump.map(|dump| dump.event), &mut progress)?;
         Ok(Gathered::new(run, &survey, dump, options)?.report(options))
     }
 
@@ -359,6 +362,7 @@ impl<'run> Gathered<'run> {
             realtime_ns: self.dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
             seconds: run.seconds(survey.time),
             step: survey.steps.last,
+            event: self.dump.map(|dump| dump.event),
             asked: self.asked(),
             findings,
             driver: self.driver.clone(),

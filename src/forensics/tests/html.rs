@@ -1,6 +1,7 @@
 //! The page as a file: whole, and with nothing in it that a name could break. Its behaviour in a browser is tested in
 //! tests/html.
 
+use weir_forensics::report::Options;
 use weir_forensics::synthetic::{End, Job, MIB};
 use weir_forensics::{Run, html};
 
@@ -16,7 +17,7 @@ fn page_of(names: &[&str]) -> String {
     }
     let path = job.end(End::Exit).unwrap();
     let mut page = Vec::new();
-    html::write(&Run::open(&path).unwrap(), &mut page, |_, _| ()).unwrap();
+    html::write(&Run::open(&path).unwrap(), &Options::default(), &mut page, |_, _| ()).unwrap();
     std::fs::remove_dir_all(dir).unwrap();
     String::from_utf8(page).unwrap()
 }

@@ -258,6 +258,11 @@ pub(super) struct Facts<C> {
     devices: Vec<DeviceFacts>,
     marks: Vec<MarkFacts>,
     verdict: Verdict,
+    /// The verdict's device, and its failure's place among the entries: where the page opens.
+    device: u8,
+    moment: Option<usize>,
+    /// Rows of the table of holders at first.
+    rows: usize,
     texts: Vec<String>,
     holders: Vec<Holder>,
     stacks: Vec<Vec<u32>>,
@@ -269,6 +274,7 @@ impl<C: Serialize> Facts<C> {
     pub(super) fn of(
         run: &Run,
         report: &Report,
+        rows: usize,
         lifetimes: &Lifetimes,
         mut holders: Holders<'_>,
         columns: C,
@@ -300,6 +306,7 @@ impl<C: Serialize> Facts<C> {
                 holder,
             });
         }
+        let failure = lifetimes.marks.iter().find(|mark| Some(mark.event.seq) == report.event);
         Ok(Self {
             command: header.command.clone(),
             pid: header.identity.pid,
@@ -314,6 +321,9 @@ impl<C: Serialize> Facts<C> {
             devices,
             marks,
             verdict: Verdict::of(run, report),
+            device: report.device,
+            moment: failure.map(|mark| mark.entry),
+            rows,
             texts: holders.texts.texts,
             holders: holders.known,
             stacks: holders.stacks,

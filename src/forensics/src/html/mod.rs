@@ -32,6 +32,9 @@ const SCRIPT: [&str; 8] = [
     include_str!("page/page.js"),
 ];
 
+/// Rows that the table of holders has at first.
+const ROWS: usize = 50;
+
 /// Why a page could not be written.
 #[derive(Debug)]
 pub enum Error {
@@ -73,15 +76,21 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Writes the page of a run.
-pub fn write(run: &Run, to: &mut dyn Write, mut progress: impl FnMut(u64, u64)) -> Result<(), Error> {
+/// Writes the page of a run. It opens at the device and the moment that the options choose for a report.
+pub fn write(
+    run: &Run,
+    options: &Options,
+    to: &mut dyn Write,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<(), Error> {
+    let report = Report::of(run, options, &mut progress)?;
     let lifetimes = Lifetimes::of(run.reader(), MOST_ENTRIES)?;
     let survey = Survey::of(run, None, &mut progress)?;
-    let report = Report::of(run, &Options::default(), &mut progress)?;
     let mut holders = Holders::new(run, &survey)?;
     let columns = columns(&lifetimes, &mut holders)?;
     let title = format!("weir: {}", run.command());
-    let facts = Facts::of(run, &report, &lifetimes, holders, columns.described())?;
+    let rows = if options.holders == 0 { ROWS } else { options.holders };
+    let facts = Facts::of(run, &report, rows, &lifetimes, holders, columns.described())?;
     let facts = serde_json::to_string(&facts).map_err(io::Error::other)?;
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("{{") {

@@ -339,8 +339,7 @@ async function start() {
   const nameOf = (number) => (number === HOST ? "Host memory" : `GPU ${number} ${facts.devices.find((one) => one.number === number)?.name ?? ""}`);
   byId("device").append(...devices.map((number) => make("option", { value: number }, nameOf(number))));
   byId("device-pick").hidden = devices.length < 2;
-  const failed = facts.marks.find((mark) => mark.kind === "oom" && mark.device !== HOST);
-  page.device = failed ? failed.device : devices[0] ?? 0;
+  page.device = devices.includes(facts.device) ? facts.device : devices[0] ?? 0;
   byId("device").value = page.device;
   byId("device").addEventListener("change", (event) => {
     page.device = Number(event.target.value);
@@ -373,7 +372,9 @@ async function start() {
   evidence();
   resize();
   regroup();
-  if (page.marks.ooms.length) page.goTo(page.marks.ooms[0].entry + 1);
+  // Where the verdict was taken; a failure that the journal has overwritten leaves the next best.
+  const failure = facts.moment ?? page.marks.ooms.at(-1)?.entry;
+  if (failure !== undefined) page.goTo(failure + 1);
   new ResizeObserver(resize).observe(document.querySelector("main"));
   dark.addEventListener("change", () => chooseTheme(theme));
   document.documentElement.dataset.ready = "yes";

@@ -1,7 +1,5 @@
 // The table of holders: one row a group of the chosen grouping, with what it holds at the cursor and at the peak.
 
-const ROWS_AT_FIRST = 50;
-
 function makeTable(page) {
   const { journal } = page;
   const self = { dirty: true };
@@ -16,7 +14,7 @@ function makeTable(page) {
     { key: "count", text: () => "Allocations", title: "Allocations in the events of this page" },
     { key: "turnover", text: () => "Allocated", title: "Bytes allocated in all" },
   ];
-  let rows = [], sort = "now", down = true, wanted = "", limit = ROWS_AT_FIRST, rowOf = new Int32Array(0), drawn = [];
+  let rows = [], sort = "now", down = true, wanted = "", limit = journal.facts.rows, rowOf = new Int32Array(0), drawn = [];
 
   /** Gathers what does not change with the cursor. */
   self.choose = () => {
@@ -132,7 +130,7 @@ function makeTable(page) {
 
   byId("search").addEventListener("input", (event) => {
     wanted = event.target.value;
-    limit = ROWS_AT_FIRST;
+    limit = journal.facts.rows;
     self.dirty = true;
     page.paint();
   });
