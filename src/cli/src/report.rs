@@ -6,6 +6,7 @@ use crate::screen::{self, Which};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 use weir_forensics::report::{Options, Report};
 use weir_forensics::text::{self, Look};
 use weir_forensics::{Fate, Run, html, runs};
@@ -22,6 +23,7 @@ const MOST_NEIGHBOURS: usize = 64;
 Examples:
   weir report                         the newest run that ran out of memory
   weir report 4711                    the job with this process id, also while it runs
+  weir report --details               all that is known, on more than one screen
   weir report --html report.html      a page to look into
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
@@ -43,9 +45,12 @@ pub(crate) struct Arguments {
     /// Which device, by its number; without it, the one that ran out, else the fullest
     #[arg(long, value_name = "N")]
     device: Option<u8>,
-    /// How many holders are listed
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    /// How many holders are listed; without it, as many as fit on a screen, and ten in JSON and with --details
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    top: Option<u16>,
+    /// Tell all that is known, not only what fits on one screen
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    details: bool,
     /// Do not replay the requests to check remedies
     #[arg(long)]
     no_replay: bool,
@@ -58,17 +63,18 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let run = arguments.which.open().map_err(|error| error.to_string())?;
+    let top = arguments.top.map(usize::from);
     let options = Options {
         oom: arguments.oom,
         device: arguments.device,
-        holders: arguments.top,
+        holders: top.unwrap_or(0),
         neighbours: neighbours(&run, arguments),
         no_replay: arguments.no_replay,
     };
     if let Some(file) = &arguments.html {
         return page(&run, &options, file, arguments.check);
     }
-    let mut progress = Progress::new("reading events");
+    let mut progress = reading();
     let report = Report::of(&run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
     let text = if arguments.json {
@@ -76,15 +82,23 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         json + "\n"
     } else {
         let offset = screen::local_offset(report.realtime_ns);
-        text::screen(&report, &Look { width: screen::width(), colour: screen::colour(), offset })
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let (width, height, colour) = (screen::width(), screen::height(), screen::colour());
+        let look = Look { width, height, colour, offset, now, holders: top, details: arguments.details };
+        text::screen(&report, &look)
     };
     put!("{text}");
     Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
+/// A bar for the events, and for the replays behind them.
+fn reading() -> Progress {
+    Progress::new("reading events")
+}
+
 /// Writes the page, whole or not at all.
 fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCode, String> {
-    let mut progress = Progress::new("reading events");
+    let mut progress = reading();
     let written = output::whole(file, |to| {
         let mut to = BufWriter::new(to);
         html::write(run, options, &mut to, |done, all| progress.at(done, all))?;
@@ -99,7 +113,8 @@ fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCo
 /// Other recorded jobs that were on the same device at the time.
 fn neighbours(run: &Run, arguments: &Arguments) -> Vec<String> {
     let Some(dir) = arguments.which.place.dir.clone().or_else(runs::directory) else { return Vec::new() };
-    let moment = run.ooms().last().map(|oom| oom.realtime_ns);
+    let chosen = arguments.oom.map_or(run.ooms().len(), |number| number.min(run.ooms().len()));
+    let moment = chosen.checked_sub(1).and_then(|place| run.ooms().get(place)).map(|oom| oom.realtime_ns);
     let shared =
         |other: &Run| other.devices().any(|d| d.uuid != [0; 16] && run.devices().any(|own| own.uuid == d.uuid));
     let was_there = |other: &Run| {
@@ -112,7 +127,9 @@ fn neighbours(run: &Run, arguments: &Arguments) -> Vec<String> {
     };
     let files = runs::files(&dir).unwrap_or_default();
     let others = files.iter().take(MOST_NEIGHBOURS).filter(|path| path.as_path() != run.path());
-    let others = others.filter_map(|path| Run::open(path).ok()).filter(|other| other.pid() != run.pid());
+    // A recording of the same process is no neighbour; a process that had the same number before is.
+    let others = others.filter_map(|path| Run::open(path).ok());
+    let others = others.filter(|other| other.header().identity != run.header().identity);
     others
         .filter(|other| shared(other) && was_there(other))
         .take(3)

@@ -7,6 +7,9 @@ use std::process::ExitCode;
 
 use weir_forensics::{Error, Fate, Run, runs};
 
+/// Lines of a report at most: what is longer is not read.
+const MOST_LINES: usize = 30;
+
 /// Which run, and where to look for it: the arguments of every command that reads one.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Which {
@@ -67,16 +70,26 @@ pub(crate) fn colour() -> bool {
 /// Columns of the terminal; 80 when there is none.
 pub(crate) fn width() -> usize {
     let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    given.or_else(terminal_width).unwrap_or(80).clamp(40, 200)
+    given.or_else(|| terminal_size().map(|(columns, _)| columns)).unwrap_or(80).clamp(40, 200)
 }
 
+/// Lines of the terminal, one left for the prompt; else as many as most terminals have.
+pub(crate) fn height() -> usize {
+    let given = std::env::var("LINES").ok().and_then(|text| text.parse().ok());
+    given
+        .or_else(|| terminal_size().map(|(_, lines)| lines))
+        .map_or(MOST_LINES, |lines: usize| lines - lines.min(1))
+        .clamp(23, MOST_LINES)
+}
+
+/// Columns and lines.
 #[allow(unsafe_code)]
-fn terminal_width() -> Option<usize> {
+fn terminal_size() -> Option<(usize, usize)> {
     // SAFETY: all zero is a value of this plain struct.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: the request fills a winsize, and that is what it is given.
     let answered = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
-    (answered && size.ws_col > 0).then_some(size.ws_col.into())
+    (answered && size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// `weir list | head` ends like any other command when head has seen enough.

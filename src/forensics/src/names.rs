@@ -98,6 +98,18 @@ pub fn tail(text: &str, most: usize) -> String {
     format!("…{tail}")
 }
 
+/// A text in at most `most` characters, shortened in its middle: the first part of a path stays where it is short, and as
+/// much of the end as there is room for.
+pub fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let first: String = text.chars().take_while(|letter| !matches!(letter, '/' | ' ')).collect();
+    let kept = Some(first.chars().count()).filter(|length| *length * 3 <= most).unwrap_or(0);
+    let head: String = text.chars().take(kept).collect();
+    head + &tail(text, most - kept)
+}
+
 /// A command without its interpreter and the interpreter's options: `train.py --batch 64`.
 pub fn short_command(command: &[String]) -> String {
     let mut words = command.iter().map(String::as_str);

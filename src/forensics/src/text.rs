@@ -1,89 +1,56 @@
-//! The report on one screen of 80 columns: the cause first, then the parts that add up to the device, who holds it,
-//! what to do, and how good the evidence is.
+//! The report on one screen: the cause first, then the parts that add up to the device, who holds it, what to do, and
+//! how good the evidence is. What does not fit is left to `--details`.
 
-use std::fmt::Write as _;
+mod page;
 
 use crate::Fate;
 use crate::holders::Holder;
 use crate::host::HostHolder;
-use crate::names::tail;
+use crate::names::{short, tail};
 use crate::report::{Asked, Report};
 use crate::verdict::Cause;
 use crate::views::Part;
-use crate::words::{calendar, change, count, duration, size};
+use crate::words::{change, count, duration, size};
+pub use page::Look;
+use page::{BOLD, DIM, LABEL, Page, RED, Room, YELLOW, columns, painted};
 
-/// How to show it.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Columns.
-    pub width: usize,
-    /// Whether colour may be used.
-    pub colour: bool,
-    /// Seconds that local time is ahead of UTC.
-    pub offset: i64,
-}
-
-const BOLD: &str = "1";
-const RED: &str = "1;31";
-const YELLOW: &str = "33";
-const DIM: &str = "2";
-
-struct Page {
-    text: String,
-    look: Look,
-}
-
-impl Page {
-    fn painted(&self, code: &str, text: &str) -> String {
-        if self.look.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn line(&mut self, text: &str) {
-        self.text.push_str(text.trim_end());
-        self.text.push('\n');
-    }
-
-    /// A labelled text, broken at words and indented under its label.
-    fn paragraph(&mut self, label: &str, text: &str) {
-        let room = self.look.width.saturating_sub(8).max(20);
-        let mut lines: Vec<String> = vec![String::new()];
-        for word in text.split(' ') {
-            let used = lines.last().map_or(0, |line| line.chars().count());
-            if used > 0 && used + 1 + word.chars().count() > room {
-                lines.push(String::new());
-            }
-            if let Some(line) = lines.last_mut() {
-                if !line.is_empty() {
-                    line.push(' ');
-                }
-                line.push_str(word);
-            }
-        }
-        for (place, line) in lines.iter().enumerate() {
-            let label = if place == 0 { label } else { "" };
-            self.line(&format!("{label:<8}{line}"));
-        }
-    }
-
-    fn time(&self, realtime_ns: u64) -> String {
-        let (_, _, _, hour, minute, second) = calendar(realtime_ns, self.look.offset);
-        format!("{hour:02}:{minute:02}:{second:02}")
-    }
-}
+/// From what one would like to what there is room for.
+const LADDER: [Room; 7] = [
+    Room { findings: 3, holders: 5, remedies: 3, air: true },
+    Room { findings: 3, holders: 5, remedies: 2, air: true },
+    Room { findings: 2, holders: 4, remedies: 2, air: true },
+    Room { findings: 2, holders: 3, remedies: 1, air: true },
+    Room { findings: 2, holders: 3, remedies: 1, air: false },
+    Room { findings: 1, holders: 3, remedies: 1, air: false },
+    Room { findings: 1, holders: 2, remedies: 1, air: false },
+];
 
 /// The report as text.
 pub fn screen(report: &Report, look: &Look) -> String {
-    let mut page = Page { text: String::new(), look: *look };
-    title(&mut page, report);
-    why(&mut page, report);
-    page.line("");
-    bar(&mut page, report);
-    page.line("");
-    who(&mut page, report);
-    growth(&mut page, report);
-    remedies(&mut page, report);
-    evidence(&mut page, report);
-    page.text
+    let mut text = String::new();
+    let all = Room { findings: usize::MAX, holders: usize::MAX, remedies: usize::MAX, air: true };
+    let ladder = if look.details { &[all][..] } else { &LADDER };
+    for room in ladder {
+        let holders = look.holders.unwrap_or(room.holders);
+        let mut page = Page { text: String::new(), look: *look, room: Room { holders, ..*room } };
+        title(&mut page, report);
+        why(&mut page, report);
+        page.gap();
+        bar(&mut page, report);
+        page.gap();
+        who(&mut page, report);
+        on_the_host(&mut page, report);
+        if look.details {
+            details(&mut page, report);
+        }
+        remedies(&mut page, report);
+        evidence(&mut page, report);
+        text = page.finished();
+        if text.lines().count() <= look.height {
+            break;
+        }
+    }
+    text
 }
 
 fn title(page: &mut Page, report: &Report) {
@@ -94,14 +61,9 @@ fn title(page: &mut Page, report: &Report) {
         (0, Fate::Killed) => "KILLED OR CRASHED",
         (0, Fate::Unknown) => "IN ANOTHER CONTAINER",
     };
-    let code = if report.oom > 0 { RED } else { BOLD };
-    let time = page.time(report.realtime_ns);
-    let room = page.look.width.saturating_sub(what.chars().count() + time.len() + 10).max(12);
-    let command: String = report.command.chars().take(room).collect();
-    let heading = page.painted(code, &format!("━━ {what} ━━"));
-    page.line(&format!("{heading} {command}  {time}"));
-    let mut job = vec![format!("pid {}", report.pid)];
-    job.push(format!("GPU {} {}", report.device, tail(&report.device_name, 30)).trim_end().to_owned());
+    let heading = format!("━━ {what} ━━");
+    let mut job =
+        vec![String::new(), format!("pid {}", report.pid), String::new(), page.time(report.realtime_ns, page.look.now)];
     if report.step > 0 {
         job.push(format!("step ≈ {}", count(report.step)));
     }
@@ -110,24 +72,47 @@ fn title(page: &mut Page, report: &Report) {
         Fate::Killed if report.oom > 0 => job.push("then killed or crashed".into()),
         _ => {}
     }
-    page.paragraph("Job", &job.join(", "));
+    let gpu = format!("GPU {} {}", report.device, short(&report.device_name, 30));
+    // On a narrow screen first the device's name goes, then the end of the command.
+    for gpu in [gpu.trim_end(), &format!("GPU {}", report.device)] {
+        gpu.clone_into(&mut job[2]);
+        let used: usize = job.iter().map(|part| columns(part) + 2).sum();
+        let room = page.look.width.saturating_sub(columns(&heading) + used - 1);
+        job[0] = start(&report.command, room.max(16));
+        if columns(&report.command) <= room {
+            break;
+        }
+    }
+    let colour = if report.oom > 0 { RED } else { BOLD };
+    let parts: Vec<String> =
+        std::iter::once(format!("{} {}", painted(colour, &heading), job[0])).chain(job.into_iter().skip(1)).collect();
+    page.wrapped("", 0, parts.iter().map(String::as_str), "  ");
+}
+
+/// The beginning of a text.
+fn start(text: &str, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn why(page: &mut Page, report: &Report) {
     if let Some(asked) = &report.asked {
-        let times = if asked.times > 1 { format!("   ({} times)", count(asked.times)) } else { String::new() };
-        page.paragraph("Asked", &format!("{}   {}{times}", size(asked.bytes), asker(asked)));
+        let width = if page.look.details { usize::MAX } else { page.look.width.saturating_sub(LABEL) };
+        let line = asker(asked, width);
+        page.paragraph("Asked", &line);
     }
-    for (place, finding) in report.findings.iter().take(3).enumerate() {
-        let label = if place == 0 { "Why" } else { "" };
-        let also = if place == 0 { "" } else { "also " };
-        let title = finding.cause.title();
-        let start = page.text.len();
-        page.paragraph(label, &format!("{also}{title}: {}", finding.evidence));
-        // Painted when the lines are broken, so that colour takes no columns.
-        let painted = page.painted(if place == 0 { RED } else { DIM }, title);
-        let written = page.text.split_off(start).replacen(title, &painted, 1);
-        page.text.push_str(&written);
+    let told = page.room.findings;
+    for (place, finding) in report.findings.iter().take(told).enumerate() {
+        let (label, also, colour) = if place == 0 { ("Why", "", RED) } else { ("", "also ", DIM) };
+        let until = if finding.cause == Cause::Leak { forecast(report) } else { String::new() };
+        let title = painted(colour, finding.cause.title());
+        page.paragraph(label, &format!("{also}{title}: {}{until}", finding.evidence));
+    }
+    let untold: Vec<&str> = report.findings.iter().skip(told).map(|finding| finding.cause.title()).collect();
+    if !untold.is_empty() {
+        page.paragraph("", &format!("also {}", untold.join(", ")));
     }
     if report.findings.is_empty() {
         let on =
@@ -139,20 +124,34 @@ fn why(page: &mut Page, report: &Report) {
     }
 }
 
-fn asker(asked: &Asked) -> String {
-    let mut parts = Vec::new();
-    if !asked.op.is_empty() {
-        parts.push(tail(&asked.op, 44));
-    } else if !asked.library.is_empty() {
-        parts.push(asked.library.clone());
+/// When all will be full, where the job has not run out of memory yet.
+fn forecast(report: &Report) -> String {
+    match report.growth.first().and_then(|growing| Some((growing.unit, growing.until_full?))) {
+        Some(("step", left)) if report.oom == 0 => format!("; full in about {} steps", count(left as u64)),
+        Some((_, left)) if report.oom == 0 => format!("; full in about {}", duration(left)),
+        _ => String::new(),
     }
-    if !asked.python.is_empty() {
-        let place = crate::names::base_name(&asked.python);
-        let inside = asked.function.as_str();
-        let named = !inside.is_empty() && inside != "<module>";
-        parts.push(if named { format!("{place} in {inside}") } else { place.to_owned() });
+}
+
+/// Size, operation and line on one line.
+fn asker(asked: &Asked, width: usize) -> String {
+    let bytes = size(asked.bytes);
+    let times = if asked.times > 1 { format!("   ({} times)", count(asked.times)) } else { String::new() };
+    let who = if asked.op.is_empty() { &asked.library } else { &asked.op };
+    let place = crate::names::base_name(&asked.python);
+    if who.is_empty() && place.is_empty() {
+        return format!("{bytes}   by nobody known{times}");
     }
-    if parts.is_empty() { "by nobody known".into() } else { parts.join("   ") }
+    let function = asked.function.as_str();
+    let named = !function.is_empty() && function != "<module>";
+    let inside = if named { format!("{place} in {function}") } else { place.to_owned() };
+    // A function's name is left out where the operation would have no room beside it.
+    let fixed = columns(&bytes) + columns(&times) + 6;
+    let least = fixed + columns(who).min(24);
+    let inside = if columns(&inside) + least > width { short(place, width.saturating_sub(least)) } else { inside };
+    let op = short(who, width.saturating_sub(fixed + columns(&inside)).max(20));
+    let parts: Vec<String> = [bytes, op, inside].into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("   ") + &times
 }
 
 fn bar(page: &mut Page, report: &Report) {
@@ -184,12 +183,25 @@ fn bar(page: &mut Page, report: &Report) {
             _ => String::new(),
         };
         let share = *bytes as f64 * 100.0 / view.total as f64;
-        let line = format!("  {} {:<24} {:>11} {share:>5.1} %   {note}", part.mark(), part.word(), size(*bytes));
-        page.line(&cut(&line, page.look.width));
+        let line = format!("  {} {:<24} {:>11} {share:>5.1} %   ", part.mark(), part.word(), size(*bytes));
+        let note = start(&note, page.look.width.saturating_sub(columns(&line)).max(1));
+        page.line(&format!("{line}{note}"));
     }
     if view.spilled > 0 {
         page.line(&format!("  spilled to the host        {:>11}           beside the device", size(view.spilled)));
     }
+    facts(page, report);
+    if let Some(view) = report.tensors.filter(|view| view.own_allocator) {
+        let used = format!("{} use {} of {} reserved", count(view.tensors), size(view.used), size(view.reserved));
+        page.paragraph("Tensors", &format!("{used}, idle {}; beside it {}", size(view.idle), size(view.beside)));
+    }
+    if page.room.air {
+        roles(page, report);
+    }
+}
+
+/// Cap, peak and host in a line.
+fn facts(page: &mut Page, report: &Report) {
     let mut facts = Vec::new();
     if report.cap > 0 {
         let place = report.findings.iter().position(|finding| finding.cause == Cause::Cap);
@@ -202,27 +214,30 @@ fn bar(page: &mut Page, report: &Report) {
         facts.push(format!("Cap {}{blame}", size(report.cap)));
     }
     if report.peak > 0 {
-        facts.push(format!("Peak {} at {}", size(report.peak), page.time(report.peak_ns)));
+        facts.push(format!("Peak {} at {}", size(report.peak), page.time(report.peak_ns, report.realtime_ns)));
     }
-    page.line(&facts.join("   "));
     if report.host.resident > 0 {
-        page.line(&format!("Host {} resident, {} pinned", size(report.host.resident), size(report.host.pinned)));
+        let unit = if report.step > 0 { "step" } else { "second" };
+        let grows = report.host.slope.map(|slope| format!(", +{} a {unit}", size(slope as u64))).unwrap_or_default();
+        facts.push(format!("Host {} resident{grows}", size(report.host.resident)));
     }
-    if let Some(view) = report.tensors {
-        let held = match (view.own_allocator, count(view.tensors), size(view.used)) {
-            (true, tensors, used) => format!(
-                "TensorFlow reserved {}, its {tensors} tensors use {used}, idle {}",
-                size(view.reserved),
-                size(view.idle)
-            ),
-            (false, tensors, used) => format!("TensorFlow's {tensors} tensors use {used}, none idle"),
-        };
-        page.paragraph("Tensors", &format!("{held}; beside it {}", size(view.beside)));
+    page.wrapped("", 0, facts.iter().map(String::as_str), "   ");
+}
+
+/// The largest roles, as many as a line has room for.
+fn roles(page: &mut Page, report: &Report) {
+    let mut line = String::new();
+    for share in &report.roles {
+        let next = format!("{} {}", share.role.word(), size(share.bytes));
+        let fits = LABEL + columns(&line) + 2 + columns(&next) + 3 <= page.look.width;
+        if !page.look.details && !line.is_empty() && !fits {
+            line.push_str(", …");
+            break;
+        }
+        line = if line.is_empty() { next } else { format!("{line}, {next}") };
     }
-    let shares: Vec<String> =
-        report.roles.iter().take(6).map(|share| format!("{} {}", share.role.word(), size(share.bytes))).collect();
-    if !shares.is_empty() {
-        page.paragraph("By role", &shares.join(", "));
+    if !line.is_empty() {
+        page.paragraph("By role", &line);
     }
 }
 
@@ -231,6 +246,9 @@ fn who(page: &mut Page, report: &Report) {
         return;
     }
     let wide = page.look.width.saturating_sub(80).min(40);
+    // From this width on there is room for a word.
+    let grows = if wide >= 10 { " growing" } else { " ↑" };
+    let wide = if wide >= 10 { wide - 6 } else { wide };
     let (op_room, place_room) = (24 + wide * 2 / 3, 15 + wide / 3);
     let head = format!(
         "{:<width$} {:>10} {:>6} {:>10}",
@@ -240,10 +258,9 @@ fn who(page: &mut Page, report: &Report) {
         "last 60 s",
         width = 3 + op_room + 1 + place_room
     );
-    let head = page.painted(BOLD, &head);
-    page.line(&head);
-    for (place, holder) in report.holders.iter().enumerate() {
-        let mark = if holder.grows { page.painted(YELLOW, &spark(holder)) } else { spark(holder) };
+    page.line(&painted(BOLD, &head));
+    for (place, holder) in report.holders.iter().take(page.room.holders).enumerate() {
+        let mark = if holder.grows { painted(YELLOW, &(spark(holder) + grows)) } else { spark(holder) };
         page.line(&format!(
             "{:>2} {:<op_room$} {:<place_room$} {:>10} {:>6} {:>10} {mark}",
             place + 1,
@@ -254,8 +271,9 @@ fn who(page: &mut Page, report: &Report) {
             change(holder.recent),
         ));
     }
-    if report.rest > 0 {
-        page.line(&format!("   and others together: {}", size(report.rest)));
+    let unlisted: u64 = report.holders.iter().skip(page.room.holders).map(|holder| holder.bytes).sum();
+    if unlisted + report.rest > 0 {
+        page.line(&format!("   and others together: {}", size(unlisted + report.rest)));
     }
 }
 
@@ -276,41 +294,48 @@ fn spark(holder: &Holder) -> String {
     points.iter().map(|point| COLUMNS[((point * 7).div_ceil(most) as usize).min(7)]).collect()
 }
 
-fn growth(page: &mut Page, report: &Report) {
-    // What the verdict has said already is not said again, nor what several owners on one line tell alike.
-    let mut told: Vec<&str> = report.findings.iter().map(|finding| finding.evidence.as_str()).collect();
-    let most = told.len() + 2;
-    for growing in &report.growth {
-        if told.len() == most || told.contains(&growing.text.as_str()) {
-            continue;
-        }
-        told.push(&growing.text);
-        let until = match growing.until_full {
-            Some(left) if report.oom == 0 && growing.unit == "step" => {
-                format!("; full in about {} steps", count(left as u64))
-            }
-            Some(left) if report.oom == 0 => format!("; full in about {}", duration(left)),
-            _ => String::new(),
-        };
-        page.paragraph("Growth", &format!("{}{until}", growing.text));
-    }
-    if let Some(slope) = report.host.slope {
-        let unit = if report.step > 0 { "step" } else { "second" };
-        page.paragraph("Host", &format!("resident memory grows by {} a {unit}", size(slope as u64)));
-    }
-    // Who has the host's memory matters where that ran out, or where it is much.
+/// Who has the host's memory, where that ran out or where it is much.
+fn on_the_host(page: &mut Page, report: &Report) {
     let ran_out = report.findings.iter().any(|finding| finding.cause == Cause::HostMemory);
     let much = |holder: &&HostHolder| ran_out || holder.bytes * 4 >= report.host.resident.max(1);
-    for (place, holder) in report.host.holders.iter().filter(much).take(3).enumerate() {
-        let label = if place == 0 && report.host.slope.is_none() { "Host" } else { "" };
-        page.paragraph(label, &holder.told());
+    for (place, holder) in report.host.holders.iter().filter(much).take(page.room.findings.min(3)).enumerate() {
+        page.paragraph(if place == 0 { "Host" } else { "" }, &holder.told());
     }
 }
 
+/// What the screen leaves out.
+fn details(page: &mut Page, report: &Report) {
+    // Several owners on one line tell alike.
+    let mut told: Vec<&str> = Vec::new();
+    for growing in &report.growth {
+        if !told.contains(&growing.text.as_str()) {
+            told.push(&growing.text);
+            page.paragraph("Growth", &growing.text);
+        }
+    }
+    if report.host.resident > 0 {
+        let (resident, pinned) = (size(report.host.resident), size(report.host.pinned));
+        page.paragraph("Host", &format!("{resident} resident, {pinned} pinned"));
+    }
+    if let Some(view) = report.tensors.filter(|view| !view.own_allocator) {
+        let (tensors, used, beside) = (count(view.tensors), size(view.used), size(view.beside));
+        page.paragraph("Tensors", &format!("{tensors} use {used}, none idle; beside it {beside}"));
+    }
+    for finding in &report.findings {
+        let (title, strength, rule) = (finding.cause.title(), finding.strength, finding.rule);
+        page.paragraph("Rule", &format!("{title}, strength {strength}: {rule}"));
+    }
+    page.paragraph("Device", &format!("GPU {} {}, journal {}", report.device, report.device_name, report.path));
+}
+
 fn remedies(page: &mut Page, report: &Report) {
-    for (place, remedy) in report.remedies.iter().enumerate() {
+    for (place, remedy) in report.remedies.iter().take(page.room.remedies).enumerate() {
         let label = if place == 0 { "Try" } else { "" };
         page.paragraph(label, &format!("{}. {} ({})", place + 1, remedy.text, remedy.check.word()));
+    }
+    let more = report.remedies.len().saturating_sub(page.room.remedies);
+    if more > 0 {
+        page.paragraph("", &format!("{more} more with --details"));
     }
 }
 
@@ -346,13 +371,11 @@ fn evidence(page: &mut Page, report: &Report) {
     }
     let whole = lost == 0 && evidence.losses.torn == 0 && evidence.damaged == 0 && evidence.untracked == 0;
     let whole = whole && !evidence.truncated;
-    let label = if whole { "Log complete: " } else { "Log INCOMPLETE: " };
-    let mut text = String::new();
-    let _ = write!(text, "{label}{}", facts.join(", "));
-    page.paragraph("Log", text.strip_prefix("Log ").unwrap_or(&text));
-    page.paragraph("More", &format!("weir report --html FILE, weir export, weir replay; this run is {}", report.run));
-}
-
-fn cut(line: &str, width: usize) -> String {
-    line.chars().take(width).collect()
+    let label = if whole { "complete" } else { "INCOMPLETE" };
+    let facts = facts.join(", ");
+    page.wrapped("", 0, format!("Log {label}: {facts}").split(' '), " ");
+    let details = if page.look.details { "" } else { " --details," };
+    let run = short(&report.run, 40);
+    let more = format!("More: weir report {run}{details} --html FILE; weir export, replay");
+    page.wrapped("", 0, more.split(' '), " ");
 }

@@ -22,10 +22,12 @@ fn job(scratch: &Scratch) -> Job {
 fn report(job: Job, end: End) -> Report {
     let run = Run::open(&job.end(end).unwrap()).unwrap();
     let report = Report::of(&run, &Options::default(), |_, _| {}).unwrap();
-    let text = screen(&report, &Look { width: 80, colour: false, offset: 0 });
+    let (offset, now, holders) = (0, 0, None);
+    let text = screen(&report, &Look { width: 80, height: 30, colour: false, offset, now, holders, details: false });
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
+    assert!(text.lines().count() <= 30, "{} lines:\n{text}", text.lines().count());
     let parts: u64 = report.driver.parts.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(parts, report.driver.total, "the parts add up to the device\n{text}");
     let listed: u64 = report.holders.iter().map(|holder| holder.bytes).sum();
