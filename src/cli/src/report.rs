@@ -93,7 +93,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
 
 /// A bar for the events, and for the replays behind them.
 fn reading() -> Progress {
-    Progress::new("reading events")
+    Progress::followed("reading events", "checking what would help")
 }
 
 /// Writes the page, whole or not at all.

@@ -189,6 +189,7 @@ impl Report {
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
         let survey = Survey::of(run, dump.map(|dump| dump.event), &mut progress)?;
+        progress(survey.events, survey.events);
         Ok(Gathered::new(run, &survey, dump, options)?.report(options))
     }
 
