@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use serde_json::json;
 
 /// Arguments of `weir completions`.
 #[derive(Args)]
@@ -16,6 +17,9 @@ Examples:
 pub(crate) struct Arguments {
     /// The shell
     shell: KnownShell,
+    /// Print one JSON object with the script in it
+    #[arg(long)]
+    json: bool,
 }
 
 /// Shells that scripts are made for.
@@ -35,6 +39,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut crate::Arguments::command(), "weir", &mut script);
+    if arguments.json {
+        putln!("{:#}", json!({"shell": shell.to_string(), "script": String::from_utf8_lossy(&script)}));
+        return ExitCode::SUCCESS;
+    }
     // A reader that has seen enough (head, less) is no failure.
     match io::stdout().write_all(&script) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

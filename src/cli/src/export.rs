@@ -1,10 +1,11 @@
 //! `weir export`: a recorded run in the format of another tool.
 
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::json;
 use weir_forensics::export::{self, Failure, Format, Options, Summary};
 use weir_forensics::{Run, symbols::Missing};
 
@@ -47,6 +48,9 @@ pub(crate) struct Arguments {
     /// For memviz: only so many of the newest events, 0 is all
     #[arg(long, value_name = "COUNT", default_value_t = MEMVIZ_NEWEST)]
     newest: u64,
+    /// Print what was written as one JSON object; on standard error where standard output has the export
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs `weir export`.
@@ -59,35 +63,78 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let format = arguments.to;
     let named = || PathBuf::from(format!("{}.{}", run.name(), format.extension()));
     let output = arguments.output.clone().unwrap_or_else(named);
-    let summary = if output == Path::new("-") {
+    let to_screen = output == Path::new("-");
+    let (summary, bytes) = if to_screen {
         let mut to = std::io::stdout().lock();
         if to.is_terminal() && !format.is_text() {
             return Err(format!("{} is no text; name a file with -o", format.name()));
         }
         written(&run, arguments, &mut to).map_err(|error| format!("{}: {error}", run.path().display()))?
     } else {
-        let summary = to_file(&run, arguments, &output)?;
-        eprintln!("weir export: {}", output.display());
-        summary
+        let written = to_file(&run, arguments, &output)?;
+        if !arguments.json {
+            eprintln!("weir export: {}", output.display());
+        }
+        written
     };
-    tell(&summary);
+    if !arguments.json {
+        tell(&summary);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let file = (!to_screen).then(|| output.to_string_lossy());
+    let unnamed: Vec<_> = summary.unnamed.iter().map(|(path, why)| json!({"path": path, "why": reason(why)})).collect();
+    let told = json!({"run": run.name(), "format": format.name(), "file": file, "bytes": bytes,
+        "left_out": summary.left_out, "unnamed": unnamed});
+    if to_screen {
+        eprintln!("{told}");
+    } else {
+        putln!("{told:#}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_file(run: &Run, arguments: &Arguments, output: &Path) -> Result<Summary, String> {
+fn to_file(run: &Run, arguments: &Arguments, output: &Path) -> Result<(Summary, u64), String> {
     let done = output::whole(output, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, file);
-        let summary = written(run, arguments, &mut to)?;
+        let done = written(run, arguments, &mut to)?;
         to.flush()?;
-        Ok::<_, Failure>(summary)
+        Ok::<_, Failure>(done)
     });
     done.map_err(|error| format!("{}: {error}", output.display()))
 }
 
-fn written(run: &Run, arguments: &Arguments, to: &mut dyn Write) -> Result<Summary, Failure> {
+/// Counts what goes through it.
+struct Counted<'to> {
+    to: &'to mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.to.write(bytes)?;
+        self.bytes += taken as u64;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Writes the export; what was left out, and how many bytes it has.
+fn written(run: &Run, arguments: &Arguments, to: &mut dyn Write) -> Result<(Summary, u64), Failure> {
     let mut progress = Progress::new(format!("writing {}", arguments.to.name()));
     let options = Options { stacks: arguments.stacks, newest: arguments.newest };
-    export::write(run.reader(), arguments.to, options, to, &mut |done, all| progress.at(done, all))
+    let mut to = Counted { to, bytes: 0 };
+    let summary = export::write(run.reader(), arguments.to, options, &mut to, &mut |done, all| progress.at(done, all))?;
+    Ok((summary, to.bytes))
+}
+
+fn reason(why: &Missing) -> String {
+    match why {
+        Missing::OtherBuild => "is another build than the one that ran".to_owned(),
+        Missing::Unreadable(error) => format!("cannot be read ({error})"),
+    }
 }
 
 fn tell(summary: &Summary) {
@@ -98,10 +145,6 @@ fn tell(summary: &Summary) {
         );
     }
     for (path, why) in &summary.unnamed {
-        let why = match why {
-            Missing::OtherBuild => "is another build than the one that ran".to_owned(),
-            Missing::Unreadable(error) => format!("cannot be read ({error})"),
-        };
-        eprintln!("weir export: {path} {why}; its functions are told as offsets");
+        eprintln!("weir export: {path} {}; its functions are told as offsets", reason(why));
     }
 }

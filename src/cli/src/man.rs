@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, Args, Command, CommandFactory};
+use serde_json::json;
 
 /// Arguments of `weir man`.
 #[derive(Args)]
@@ -21,17 +22,14 @@ pub(crate) struct Arguments {
     /// Print all commands as one Markdown page
     #[arg(long)]
     markdown: bool,
+    /// Print JSON: the name and the text of the page, or the files that were written
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs `weir man`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let command = described();
-    let done = match &arguments.out {
-        Some(folder) => write_pages(&command, folder),
-        None if arguments.markdown => print(markdown(&command).as_bytes()),
-        None => page(&command).and_then(|page| print(&page)),
-    };
-    match done {
+    match answer(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let place = arguments.out.as_ref().map(|folder| format!("{}: ", folder.display())).unwrap_or_default();
@@ -39,6 +37,24 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn answer(arguments: &Arguments) -> io::Result<()> {
+    let command = described();
+    if let Some(folder) = &arguments.out {
+        let files = write_pages(&command, folder)?;
+        if arguments.json {
+            putln!("{:#}", json!({"folder": folder.to_string_lossy(), "files": files}));
+        }
+        return Ok(());
+    }
+    let (name, text) =
+        if arguments.markdown { ("COMMANDS.md", markdown(&command).into_bytes()) } else { ("weir.1", page(&command)?) };
+    if arguments.json {
+        putln!("{:#}", json!({"name": name, "text": String::from_utf8_lossy(&text)}));
+        return Ok(());
+    }
+    print(&text)
 }
 
 /// The whole command, with every usage line worked out.
@@ -67,13 +83,12 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+/// Writes a page a command; the names of the files.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<Vec<String>> {
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("weir.1"), page(command)?)?;
-    for sub in visible(command) {
-        std::fs::write(folder.join(format!("weir-{}.1", sub.get_name())), page(sub)?)?;
-    }
-    Ok(())
+    let all = std::iter::once(("weir.1".to_owned(), command));
+    let all = all.chain(visible(command).map(|sub| (format!("weir-{}.1", sub.get_name()), sub)));
+    all.map(|(name, command)| std::fs::write(folder.join(&name), page(command)?).map(|()| name)).collect()
 }
 
 fn markdown(command: &Command) -> String {
@@ -171,6 +186,13 @@ mod tests {
         }
         assert!(!text.contains("weir probe"), "a hidden command is shown");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn every_visible_command_can_answer_in_json() {
+        for sub in visible(&described()) {
+            assert!(sub.get_arguments().any(|arg| arg.get_long() == Some("json")), "weir {}", sub.get_name());
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::watch::{Show, Watch};
 Examples:
   weir metrics                                answer on http://127.0.0.1:9400/metrics
   weir metrics --listen 0.0.0.0:9400          for a Prometheus elsewhere; names of operations and lines are then readable there
-  weir metrics --once | grep weir_oom_total")]
+  weir metrics --once | grep weir_oom_total
+  weir metrics --json | jq '.[] | select(.name == \"weir_oom_total\").samples'")]
 pub(crate) struct Arguments {
     /// Address and port to answer on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9400")]
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// Print the figures once and end
     #[arg(long)]
     once: bool,
+    /// Print the figures once as JSON and end
+    #[arg(long)]
+    json: bool,
     /// Largest holders told for each job and device; each is a time series of its own
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
     holders: u16,
@@ -42,11 +46,15 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     let holders = usize::from(arguments.holders);
     let mut figures = move || {
         let jobs = watch.look(Show::Living);
-        exposition::text(&jobs, watch.unreadable().len(), holders)
+        exposition::Page::of(&jobs, watch.unreadable().len(), holders)
     };
-    if arguments.once {
-        put!("{}", figures());
+    if arguments.json {
+        putln!("{:#}", figures().json());
         return Ok(());
     }
-    server::serve(arguments.listen, figures)
+    if arguments.once {
+        put!("{}", figures().text());
+        return Ok(());
+    }
+    server::serve(arguments.listen, move || figures().text())
 }

@@ -97,7 +97,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.list {
-        put!("{}", gpus::listed());
+        if arguments.json {
+            putln!("{:#}", json!(gpus::all()));
+        } else {
+            put!("{}", gpus::listed());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let gpu = gpus::parse(arguments.gpu.as_deref().unwrap_or_default())?;

@@ -27,6 +27,8 @@ Examples:
   weir report --html report.html      a page to look into
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
+// Each is a switch of its own on the command line.
+#[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,

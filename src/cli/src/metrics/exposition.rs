@@ -1,28 +1,87 @@
-//! Figures of jobs in Prometheus' text format, version 0.0.4.
+//! Figures of jobs in Prometheus' text format, version 0.0.4, or as JSON.
 
 use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
 
 use crate::watch::{Gpu, Job, Life};
 
 /// Names and their values; names come from jobs, so values are escaped.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-struct Page(String);
+/// Figures of one name.
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+/// All figures. What has no value (no cap, no growth) has no sample.
+pub(super) struct Page(Vec<Family>);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    /// The figures of these jobs, with so many holders of each.
+    pub(super) fn of(jobs: &[Job], unreadable: usize, holders: usize) -> Self {
+        let mut page = Self(Vec::new());
+        page.family("weir_jobs", "gauge", "Jobs by whether they live.");
+        for (name, life) in
+            [("alive", Life::Alive), ("unknown", Life::Unknown), ("ended", Life::Ended), ("killed", Life::Killed)]
+        {
+            let count = jobs.iter().filter(|job| job.life == life).count();
+            page.sample(&vec![("life", name)], count as f64);
+        }
+        page.family("weir_unreadable_journals", "gauge", "Files named like a journal that cannot be read.");
+        page.sample(&vec![], unreadable as f64);
+        of_jobs(jobs, &mut page);
+        of_gpus(jobs, &mut page);
+        of_holders(jobs, holders, &mut page);
+        page
     }
 
-    fn sample(&mut self, name: &str, labels: &Labels<'_>, value: f64) {
-        self.0.push_str(name);
-        for (place, (label, text)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"{}\"", if place == 0 { '{' } else { ',' }, escaped(text));
+    fn family(&mut self, name: &'static str, kind: &'static str, help: &'static str) {
+        self.0.push(Family { name, kind, help, samples: Vec::new() });
+    }
+
+    /// A figure of the family that was begun last.
+    fn sample(&mut self, labels: &Labels<'_>, value: f64) {
+        let labels = labels.iter().map(|(label, text)| (*label, (*text).to_owned())).collect();
+        if let Some(family) = self.0.last_mut() {
+            family.samples.push((labels, value));
         }
-        if !labels.is_empty() {
-            self.0.push('}');
+    }
+
+    /// In Prometheus' format.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for Family { name, kind, help, samples } in &self.0 {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, value) in samples {
+                text.push_str(name);
+                for (place, (label, content)) in labels.iter().enumerate() {
+                    let _ = write!(text, "{}{label}=\"{}\"", if place == 0 { '{' } else { ',' }, escaped(content));
+                }
+                if !labels.is_empty() {
+                    text.push('}');
+                }
+                let _ = writeln!(text, " {value}");
+            }
         }
-        let _ = writeln!(self.0, " {value}");
+        text
+    }
+
+    /// The same as JSON.
+    pub(super) fn json(&self) -> Value {
+        let sample = |(labels, value): &(Vec<(&'static str, String)>, f64)| {
+            let labels: Map<String, Value> =
+                labels.iter().map(|(label, text)| ((*label).to_owned(), json!(text))).collect();
+            json!({"labels": labels, "value": value})
+        };
+        let family = |family: &Family| {
+            let samples: Vec<Value> = family.samples.iter().map(sample).collect();
+            json!({"name": family.name, "type": family.kind, "help": family.help, "samples": samples})
+        };
+        self.0.iter().map(family).collect()
     }
 }
 
@@ -30,30 +89,12 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// All figures. What has no value (no cap, no growth) has no sample.
-pub(super) fn text(jobs: &[Job], unreadable: usize, holders: usize) -> String {
-    let mut page = Page(String::new());
-    page.family("weir_jobs", "gauge", "Jobs by whether they live.");
-    for (name, life) in
-        [("alive", Life::Alive), ("unknown", Life::Unknown), ("ended", Life::Ended), ("killed", Life::Killed)]
-    {
-        let count = jobs.iter().filter(|job| job.life == life).count();
-        page.sample("weir_jobs", &vec![("life", name)], count as f64);
-    }
-    page.family("weir_unreadable_journals", "gauge", "Files named like a journal that cannot be read.");
-    page.sample("weir_unreadable_journals", &vec![], unreadable as f64);
-    of_jobs(jobs, &mut page);
-    of_gpus(jobs, &mut page);
-    of_holders(jobs, holders, &mut page);
-    page.0
-}
-
 fn of_jobs(jobs: &[Job], page: &mut Page) {
     page.family("weir_job_info", "gauge", "What the job is; always 1.");
     for (job, pid) in with_pid(jobs) {
         let labels =
             vec![("pid", pid.as_str()), ("command", &job.command), ("group", job.group.as_deref().unwrap_or(""))];
-        page.sample("weir_job_info", &labels, 1.0);
+        page.sample(&labels, 1.0);
     }
     type Figure = (&'static str, &'static str, &'static str, fn(&Job) -> f64);
     let figures: [Figure; 5] = [
@@ -70,13 +111,13 @@ fn of_jobs(jobs: &[Job], page: &mut Page) {
     for (name, kind, help, value) in figures {
         page.family(name, kind, help);
         for (job, pid) in with_pid(jobs) {
-            page.sample(name, &vec![("pid", &pid)], value(job));
+            page.sample(&vec![("pid", &pid)], value(job));
         }
     }
     page.family("weir_last_oom_asked_bytes", "gauge", "Size of the request that failed last, by cause.");
     for (job, pid) in with_pid(jobs) {
         if let Some(oom) = &job.last_oom {
-            page.sample("weir_last_oom_asked_bytes", &vec![("pid", &pid), ("cause", &oom.cause)], oom.asked as f64);
+            page.sample(&vec![("pid", &pid), ("cause", &oom.cause)], oom.asked as f64);
         }
     }
 }
@@ -105,7 +146,7 @@ fn of_gpus(jobs: &[Job], page: &mut Page) {
         for (job, pid) in with_pid(jobs) {
             for gpu in &job.gpus {
                 if let Some(value) = value(gpu) {
-                    page.sample(name, &vec![("pid", &pid), ("gpu", &gpu.uuid)], value);
+                    page.sample(&vec![("pid", &pid), ("gpu", &gpu.uuid)], value);
                 }
             }
         }
@@ -125,7 +166,7 @@ fn of_holders(jobs: &[Job], most: usize, page: &mut Page) {
                     ("op", &holder.op),
                     ("class", class),
                 ];
-                page.sample("weir_holder_bytes", &labels, holder.bytes as f64);
+                page.sample(&labels, holder.bytes as f64);
             }
         }
     }
@@ -143,14 +184,17 @@ mod tests {
 
     #[test]
     fn a_name_cannot_end_its_label() {
-        let mut page = Page(String::new());
-        page.sample("x", &vec![("op", "a\"} 7\n# \\")], 1.5);
-        assert_eq!(page.0, "x{op=\"a\\\"} 7\\n# \\\\\"} 1.5\n");
+        let mut page = Page(Vec::new());
+        page.family("x", "gauge", "A figure.");
+        page.sample(&vec![("op", "a\"} 7\n# \\")], 1.5);
+        assert_eq!(page.text(), "# HELP x A figure.\n# TYPE x gauge\nx{op=\"a\\\"} 7\\n# \\\\\"} 1.5\n");
+        let sample = json!({"labels": {"op": "a\"} 7\n# \\"}, "value": 1.5});
+        assert_eq!(page.json(), json!([{"name": "x", "type": "gauge", "help": "A figure.", "samples": [sample]}]));
     }
 
     #[test]
     fn no_job_is_a_page_too() {
-        let text = text(&[], 2, 10);
+        let text = Page::of(&[], 2, 10).text();
         assert!(
             text.contains("weir_jobs{life=\"alive\"} 0\n") && text.contains("weir_unreadable_journals 2\n"),
             "{text}"

@@ -49,17 +49,16 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
     let wanted = ["nvidia", "tesla", "geforce"]
         .iter()
         .fold(wanted.as_str(), |name, maker| name.strip_prefix(maker).unwrap_or(name));
-    let all = || KNOWN.iter().flat_map(|(gib, names)| names.iter().map(move |name| (*name, *gib)));
-    let one = |(name, gib): (&str, u64)| Gpu { name: name.into(), bytes: gib << 30 };
-    if let Some(exact) = all().find(|(name, _)| plain(name) == wanted) {
-        return Ok(one(exact));
+    let known = all();
+    if let Some(exact) = known.iter().find(|gpu| plain(&gpu.name) == wanted) {
+        return Ok(exact.clone());
     }
-    let close: Vec<_> = all().filter(|(name, _)| !wanted.is_empty() && plain(name).starts_with(wanted)).collect();
-    match close[..] {
-        [only] => Ok(one(only)),
+    let close = known.iter().filter(|gpu| !wanted.is_empty() && plain(&gpu.name).starts_with(wanted));
+    match close.collect::<Vec<_>>()[..] {
+        [only] => Ok(only.clone()),
         [] => Err(format!("--gpu {text}: not known; give a size like 24GiB, or a name of weir plan --list")),
-        _ => {
-            let names: Vec<_> = close.iter().map(|(name, _)| *name).collect();
+        ref several => {
+            let names: Vec<_> = several.iter().map(|gpu| gpu.name.as_str()).collect();
             Err(format!("--gpu {text}: which one of {}?", names.join(", ")))
         }
     }
@@ -69,6 +68,14 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
 pub(super) fn smallest(need: u64) -> Option<Gpu> {
     let (gib, names) = KNOWN.iter().find(|(gib, _)| gib << 30 >= need)?;
     Some(Gpu { name: names.join(", "), bytes: gib << 30 })
+}
+
+/// All that are known by name.
+pub(super) fn all() -> Vec<Gpu> {
+    let of = |gib: u64, names: &[&str]| -> Vec<Gpu> {
+        names.iter().map(|name| Gpu { name: (*name).to_owned(), bytes: gib << 30 }).collect()
+    };
+    KNOWN.iter().flat_map(|(gib, names)| of(*gib, names)).collect()
 }
 
 /// All names, a line for each size.

@@ -42,6 +42,11 @@ impl Variables {
         Ok(())
     }
 
+    /// As one JSON object.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        self.all().map(|(name, value)| (name.to_owned(), serde_json::json!(value.to_string_lossy()))).collect()
+    }
+
     /// As text.
     pub(crate) fn printed(&self, format: Format) -> String {
         let mut text = match format {

@@ -6,6 +6,7 @@ mod environment;
 
 use crate::library;
 use environment::{Format, Variables};
+use serde_json::json;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,10 @@ Examples:
   weir run --group team-a --cap 50% -- python train.py        share one cap with others of the group
   weir run --vgpu 24GiB -- python train.py                    on the virtual GPU, without a real one
   weir run --cap 8GiB --print-env                             for a shell: eval \"$(weir run --cap 8GiB --print-env)\"
-  weir run --cap 8GiB --print-env=k8s                         for a container specification")]
+  weir run --cap 8GiB --print-env=k8s                         for a container specification
+  weir run --json -- python train.py 2>log; tail -n 1 log | jq '.runs[].run'")]
+// Each is a switch of its own on the command line.
+#[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Arguments {
     /// The cap of each device: 8GiB, 80%, 0=8GiB,1=50%, GPU-UUID=8GiB (WEIR_CAP)
     #[arg(long, value_name = "SIZE")]
@@ -77,6 +81,9 @@ pub(crate) struct Arguments {
     /// Say nothing at the end
     #[arg(short, long)]
     quiet: bool,
+    /// Say how it ended as one line of JSON on standard error; with --print-env, print the variables as JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -93,7 +100,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let variables = variables(arguments)?;
     if let Some(format) = arguments.print_env {
-        put!("{}", variables.printed(format));
+        match (arguments.json, format) {
+            (false, format) => put!("{}", variables.printed(format)),
+            (true, Format::Shell) => putln!("{:#}", variables.json()),
+            (true, _) => return Err("--json is a format of its own: --print-env --json".into()),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let [command, rest @ ..] = &arguments.command[..] else {
@@ -101,7 +112,15 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let ended = child::run(command, rest, &variables)?;
-    if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
+    if arguments.json {
+        let runs: Vec<_> = ended.pid.map(|pid| own_runs(arguments, pid, started)).unwrap_or_default();
+        let run = |run: &Run| {
+            json!({"run": run.name(), "path": run.path().to_string_lossy(), "pid": run.pid(), "command": run.command(),
+                "state": run.fate().word(), "oom": run.oom_count()})
+        };
+        let runs: Vec<_> = runs.iter().map(run).collect();
+        eprintln!("{}", json!({"pid": ended.pid, "code": ended.code, "runs": runs}));
+    } else if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
         tell(arguments, pid, started);
     }
     Ok(ExitCode::from(ended.code))
@@ -163,22 +182,26 @@ fn check(name: &str, value: &str) -> Result<(), String> {
     read.map_err(|problem| problem.to_string())
 }
 
-/// One line that says what to type next.
-fn tell(arguments: &Arguments, pid: u32, started: u64) {
-    let Some(dir) = arguments.dir.clone().or_else(runs::directory) else { return };
+/// What the job and its children recorded.
+fn own_runs(arguments: &Arguments, pid: u32, started: u64) -> Vec<Run> {
+    let Some(dir) = arguments.dir.clone().or_else(runs::directory) else { return Vec::new() };
     let files = runs::files(&dir).unwrap_or_default();
     let since = files.iter().map_while(|path| {
         // Newest first: a file that was last changed before the job began ends the search.
         let changed = std::fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
         (changed.as_nanos() as u64 >= started).then_some(path)
     });
-    let since: Vec<Run> = since
+    let (own, others): (Vec<Run>, Vec<Run>) = since
         .filter_map(|path| Run::open(path).ok())
         .filter(|run| run.header().started.realtime >= started && !run.reader().is_recording())
-        .collect();
-    let own: Vec<&Run> = since.iter().filter(|run| run.pid() == pid || run.header().identity.parent == pid).collect();
-    let own = if own.is_empty() { since.iter().collect() } else { own };
-    let place = if arguments.dir.is_some() { format!(" --dir {}", dir.display()) } else { String::new() };
+        .partition(|run| run.pid() == pid || run.header().identity.parent == pid);
+    if own.is_empty() { others } else { own }
+}
+
+/// One line that says what to type next.
+fn tell(arguments: &Arguments, pid: u32, started: u64) {
+    let own = own_runs(arguments, pid, started);
+    let place = arguments.dir.as_ref().map(|dir| format!(" --dir {}", dir.display())).unwrap_or_default();
     match (own.iter().find(|run| run.oom_count() > 0), &own[..]) {
         (Some(run), _) => {
             eprintln!("weir: {} ran out of GPU memory; next: weir report{place} {}", run.command(), run.name());
