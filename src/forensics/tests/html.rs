@@ -4,6 +4,7 @@
 use weir_forensics::report::Options;
 use weir_forensics::synthetic::{End, Job, MIB};
 use weir_forensics::{Run, html};
+use weir_journal::{Class, Failure, STREAM_UNKNOWN, Situation};
 
 /// The page of a job whose names are these.
 fn page_of(names: &[&str]) -> String {
@@ -32,6 +33,47 @@ fn names_cannot_leave_the_place_where_they_stand() {
     }
     assert_eq!(plain.matches("</title").count(), 1);
     assert!(hostile.contains("\\u003c/script>\\u003cscript>x()"), "the name itself must be there");
+}
+
+#[test]
+fn a_page_opens_where_the_options_say() {
+    let dir = std::env::temp_dir().join(format!("weir-html-{}-options", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    let mut job = Job::new(&dir, 1024).unwrap();
+    for device in [1, 2] {
+        job.journal.set_device(device, [b'a' + device; 16], 40 << 30, "Made-up GPU");
+    }
+    // Each asks from a line of its own: a failure that repeats itself is dumped once.
+    let mut fails = |device, asked| {
+        let by = job.who("Conv2D", (asked >> 30) as u32);
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, asked, result: 2, by };
+        job.journal.out_of_memory(&failure, &Situation::default());
+        job.alloc_as(Class::Block, device, by, MIB);
+    };
+    fails(0, 50 << 30);
+    fails(1, 60 << 30);
+    fails(1, 70 << 30);
+    let path = job.end(End::Exit).unwrap();
+    let run = Run::open(&path).unwrap();
+    let opened = |options: &Options| {
+        let mut page = Vec::new();
+        html::write(&run, options, &mut page, |_, _| ()).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let facts = page.split_once("id=\"facts\">").unwrap().1.split_once("</script>").unwrap().0;
+        let facts: serde_json::Value = serde_json::from_str(facts).unwrap();
+        // What was asked for at the moment at which the page opens.
+        let mark = facts["marks"].as_array().unwrap().iter().find(|mark| mark["entry"] == facts["moment"]);
+        let asked = mark.map(|mark| mark["asked"].as_u64().unwrap() >> 30);
+        (facts["device"].as_u64().unwrap(), asked, facts["rows"].as_u64().unwrap())
+    };
+    let plain = Options::default();
+    assert_eq!(opened(&plain), (1, Some(70), 50));
+    assert_eq!(opened(&Options { oom: Some(1), ..plain.clone() }), (0, Some(50), 50));
+    assert_eq!(opened(&Options { oom: Some(2), holders: 7, ..plain.clone() }), (1, Some(60), 7));
+    assert_eq!(opened(&Options { device: Some(0), ..plain.clone() }), (0, Some(50), 50));
+    assert_eq!(opened(&Options { device: Some(2), ..plain }), (2, None, 50));
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
