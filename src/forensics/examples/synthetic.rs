@@ -2,12 +2,15 @@
 //!
 //! usage: synthetic DIR leak|fragmentation|cap|well
 //!        synthetic DIR busy EVENTS        a recording of so many events, of a job that allocates and frees
+//!        synthetic DIR alive PID          as leak, by a process that lives
+//!        synthetic DIR rebooted PID       the same, from before the machine was booted: it had been up for a year
+//!        synthetic FILE reboot            makes a journal, which stays where it is, one from before that
 
 use std::path::{Path, PathBuf};
-use weir_forensics::synthetic::{End, GIB, Job, MIB};
-use weir_journal::Situation;
+use weir_forensics::synthetic::{End, GIB, Job, MIB, reboot};
 use weir_journal::reader::Reader;
 use weir_journal::reader::record::Recorder;
+use weir_journal::{Situation, booted_earlier};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -17,14 +20,29 @@ fn main() -> std::io::Result<()> {
     let events = arguments.get(2).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let path = match kind.as_str() {
         "busy" => busy(dir, events)?,
-        kind => trained(dir, kind)?,
+        "reboot" => reboot(dir).map(|()| dir.to_owned())?,
+        kind => {
+            // What a second argument is depends on the kind.
+            let pid = u32::try_from(events).unwrap_or(0);
+            let end = match kind {
+                "alive" => End::Of { pid, rebooted: false },
+                "rebooted" => End::Of { pid, rebooted: true },
+                "leak" => End::Killed,
+                _ => End::Exit,
+            };
+            if kind == "rebooted" {
+                booted_earlier(365 * 86_400_000_000_000);
+            }
+            trained(dir, kind, end)?
+        }
     };
     println!("{}", path.display());
     Ok(())
 }
 
 /// Two hundred steps, then the end that the kind says.
-fn trained(dir: &Path, kind: &str) -> std::io::Result<PathBuf> {
+fn trained(dir: &Path, kind: &str, end: End) -> std::io::Result<PathBuf> {
+    let leaks = matches!(kind, "leak" | "alive" | "rebooted");
     let mut job = Job::new(dir, 1 << 14)?.called(&["python3", "/home/me/train.py", "--batch", "64"]);
     let weights = job.by(
         "StatelessRandomUniformV2",
@@ -56,7 +74,7 @@ fn trained(dir: &Path, kind: &str) -> std::io::Result<PathBuf> {
         made.extend((0..6).map(|_| job.alloc(forward, 256 * MIB)));
         job.wait(0.3);
         made.push(job.alloc(backward, 512 * MIB));
-        if kind == "leak" {
+        if leaks {
             job.alloc(job.who("StatefulPartitionedCall/model/head/Softmax", 131), 22 * MIB);
         }
         for address in made {
@@ -65,7 +83,7 @@ fn trained(dir: &Path, kind: &str) -> std::io::Result<PathBuf> {
         job.wait(0.2);
     }
     let now = match kind {
-        "leak" | "cap" => {
+        _ if leaks || kind == "cap" => {
             job.journal.set_cap(0, 8 * GIB);
             let charged = 7 * GIB + 500 * MIB;
             Situation { device_total: 40 * GIB, device_free: 30 * GIB, cap: 8 * GIB, charged, ..Situation::default() }
@@ -86,7 +104,7 @@ fn trained(dir: &Path, kind: &str) -> std::io::Result<PathBuf> {
     if kind != "well" {
         job.refused(backward, 2 * GIB, &now);
     }
-    job.end(if kind == "leak" { End::Killed } else { End::Exit })
+    job.end(end)
 }
 
 /// A job of many operations and lines, drained while it runs: what its ring overwrites is in the recording.

@@ -25,6 +25,13 @@ pub enum End {
     Killed,
     /// Not at all: the journal is this process's own.
     Alive,
+    /// Not in order, and the journal says that it is this process's, which lives.
+    Of {
+        /// The process.
+        pid: u32,
+        /// Whether it had this number, and began at the same time, in an earlier boot of the machine.
+        rebooted: bool,
+    },
 }
 
 /// A job that writes a journal.
@@ -141,7 +148,7 @@ impl Job {
             self.journal.exiting();
         }
         let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
-        rename_process(&file, &self.command, end != End::Alive)?;
+        rename_process(&file, &self.command, end)?;
         if end != End::Alive {
             // The child's side of a fork: gives the lock and the mapping up, and leaves the file as it is.
             self.journal.detach_in_child();
@@ -150,23 +157,51 @@ impl Job {
     }
 }
 
-/// Puts another command, and if wanted the identity of a process that is gone, into a journal's header.
-fn rename_process(file: &File, command: &[String], gone: bool) -> std::io::Result<()> {
+/// Puts another command and the process that the end tells of into a journal's header.
+fn rename_process(file: &File, command: &[String], end: End) -> std::io::Result<()> {
+    let begun = if let End::Of { pid, .. } = end { start_of(pid)? } else { 0 };
+    edit_header(file, |words| {
+        match end {
+            End::Exit | End::Killed => words[word::PROCESS_START] += 1,
+            End::Alive => {}
+            End::Of { pid, rebooted } => {
+                words[word::PID_UID] = words[word::PID_UID] >> 32 << 32 | u64::from(pid);
+                words[word::PROCESS_START] = begun;
+                words[word::BOOT_ID] ^= u64::from(rebooted);
+            }
+        }
+        let mut text = command.join("\0").into_bytes();
+        text.truncate(word::COMMAND_BYTES);
+        words[word::COMMAND] = text.len() as u64;
+        for (place, chunk) in words[word::COMMAND + 1..].iter_mut().zip(text.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            *place = u64::from_le_bytes(padded);
+        }
+    })
+}
+
+/// Makes any journal one of an earlier boot of the machine.
+pub fn reboot(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    edit_header(&file, |words| words[word::BOOT_ID] ^= 1)
+}
+
+/// Changes what does not change in a header, and its checksum with it.
+fn edit_header(file: &File, edit: impl FnOnce(&mut [u64])) -> std::io::Result<()> {
     let mut bytes = vec![0; word::STATIC_CRC * 8 + 8];
     file.read_exact_at(&mut bytes, 0)?;
     let mut words: Vec<u64> = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
-    if gone {
-        words[word::PROCESS_START] += 1;
-    }
-    let mut text = command.join("\0").into_bytes();
-    text.truncate(word::COMMAND_BYTES);
-    words[word::COMMAND] = text.len() as u64;
-    for (place, chunk) in words[word::COMMAND + 1..].iter_mut().zip(text.chunks(8)) {
-        let mut padded = [0; 8];
-        padded[..chunk.len()].copy_from_slice(chunk);
-        *place = u64::from_le_bytes(padded);
-    }
+    edit(&mut words);
     words[word::STATIC_CRC] = crc_words(&words[1..word::STATIC_CRC]).into();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     file.write_all_at(&bytes, 0)
+}
+
+/// When a process began, in clock ticks since the machine was booted.
+fn start_of(pid: u32) -> std::io::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Behind the command's name, which may hold anything, the state is the third field and the start the 22nd.
+    let field = stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().nth(19));
+    field.and_then(|text| text.parse().ok()).ok_or_else(|| std::io::Error::other("a stat file without a start"))
 }

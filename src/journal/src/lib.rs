@@ -36,8 +36,8 @@ pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
 pub use numbered::Numbering;
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
 pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
-#[cfg(feature = "synthetic")]
-pub use sys::clock::advance;
 pub use sys::clock::{Anchor, Clock};
+#[cfg(feature = "synthetic")]
+pub use sys::clock::{advance, booted_earlier};
 pub use unwind::{Walk, capture_stack, prepare_unwinding};
 pub use writer::{FreeTicket, Granted, Journal, Ticket};

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use crate::create::{Identity, boot_id, pid_namespace, stat_fields};
 use crate::reader::{Header, Reader};
+use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
 
 /// What is kept. Both limits hold; the newest journals stay.
@@ -90,7 +91,19 @@ pub fn journal_life(file: &File, header: Option<&Header>) -> Life {
     if !files::try_lock_shared(file) {
         return Life::Alive;
     }
-    header.map_or(Life::Dead, |header| life_of(&header.identity))
+    match header {
+        Some(header) if began_before(header.identity.boot, header.started.monotonic, Clock::Monotonic.now()) => {
+            Life::Dead
+        }
+        Some(header) => life_of(&header.identity),
+        None => Life::Dead,
+    }
+}
+
+/// Whether a journal is certainly of an earlier boot where the kernel does not name its boots: its clock, which began at
+/// zero with its boot, was further than ours is. Numbers of processes and their starts are alike from boot to boot there.
+fn began_before(boot: [u8; 16], begun: u64, now: u64) -> bool {
+    boot == [0; 16] && begun > now
 }
 
 /// What was removed.
@@ -191,5 +204,11 @@ mod tests {
         assert_eq!(life_of(&own), Life::Alive);
         assert_eq!(life_of(&Identity { start: own.start + 1, ..own.clone() }), Life::Dead);
         assert_eq!(life_of(&Identity { boot: [1; 16], ..own }), Life::Dead);
+    }
+
+    #[test]
+    fn a_clock_that_was_further_tells_another_boot_where_boots_have_no_name() {
+        assert!(began_before([0; 16], 2, 1));
+        assert!(!began_before([0; 16], 1, 2) && !began_before([1; 16], 2, 1));
     }
 }

@@ -169,6 +169,9 @@ impl Watched {
         self.note_oom()?;
         let header = self.reader.header();
         let pid = header.identity.pid;
+        // A ledger knows processes by their number, which may be another's by now.
+        let (dead, none) = (life == weir_journal::Life::Dead, Charges::new());
+        let charges = if dead { &none } else { charges };
         let of_pid = |device: &Device| charges.get(&(pid, device.uuid));
         Ok(Job {
             pid,

@@ -103,13 +103,20 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     let ns = (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64);
     #[cfg(feature = "synthetic")]
-    let ns = ns.wrapping_add(AHEAD.get());
+    let ns = ns.wrapping_add(AHEAD.get()).wrapping_add(if clock == libc::CLOCK_MONOTONIC { UP.get() } else { 0 });
     ns
 }
 
 #[cfg(feature = "synthetic")]
 thread_local! {
     static AHEAD: Cell<u64> = const { Cell::new(0) };
+    static UP: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Lets this thread's machine have been up longer, by so many nanoseconds; the time of day stays.
+#[cfg(feature = "synthetic")]
+pub fn booted_earlier(ns: u64) {
+    UP.set(UP.get().wrapping_add(ns));
 }
 
 /// Moves this thread's clock ahead. A journal that the thread makes after the first call uses the clock that is moved.
