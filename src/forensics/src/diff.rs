@@ -7,7 +7,7 @@ use weir_journal::reader::{Error as ReadError, Slot};
 use weir_journal::{Attribution, Class, Kind, LiveEntry};
 
 use crate::export::timeline::Timeline;
-use crate::{Error, Run, is_held};
+use crate::{Error, Run, is_held, roles};
 
 /// Bytes and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -41,7 +41,7 @@ impl Change {
 pub struct Moment {
     /// All that is held.
     pub total: (Amount, Amount),
-    /// By what the memory is for, as far as names tell.
+    /// By what the memory is for, as far as names and lines tell; how long it lives does not count here.
     pub by_role: Vec<Change>,
     /// By TensorFlow operation.
     pub by_op: Vec<Change>,
@@ -84,7 +84,7 @@ pub fn diff(before: &Run, after: &Run, device: u8, progress: &mut dyn FnMut(u64,
         let total = |held: &Held| held.values().fold(Amount::default(), |sum, part| sum.plus(*part));
         Moment {
             total: (total(one), total(other)),
-            by_role: by(&|run, by, class| role(run, by, class).to_owned()),
+            by_role: by(&|run, by, class| roles::by_name(&run.who(by), class, device).0.word().to_owned()),
             by_op: by(&|run, by, _| named(run.who(by).op_name(), "no operation known")),
             by_line: by(&|run, by, _| named(&run.who(by).place_in(), "no Python line known")),
         }
@@ -101,31 +101,6 @@ pub fn diff(before: &Run, after: &Run, device: u8, progress: &mut dyn FnMut(u64,
 
 fn named(name: &str, otherwise: &str) -> String {
     if name.is_empty() { otherwise } else { name }.to_owned()
-}
-
-/// What memory is for, as far as its class and TensorFlow's names tell.
-fn role(run: &Run, by: Attribution, class: Class) -> &'static str {
-    match class {
-        Class::Overhead => return "context and code",
-        Class::Managed => return "managed memory",
-        Class::Array => return "arrays",
-        Class::Block | Class::Device => {}
-        _ => return "other",
-    }
-    let who = run.who(by);
-    let name = who.op_name();
-    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    if name.is_empty() {
-        "without an operation"
-    } else if has(&["gradient_tape/", "gradients/"]) {
-        "gradients"
-    } else if has(&["ResourceApply", "optimizer", "Adam", "/Momentum"]) {
-        "optimizer"
-    } else if has(&["VarHandleOp", "VariableV2", "AssignVariableOp", "/Initializer"]) {
-        "variables"
-    } else {
-        "other operations"
-    }
 }
 
 impl Amount {

@@ -52,9 +52,43 @@ fn what_grew_comes_first() {
     assert_eq!(found.peak.total.1.bytes, 190 * MIB);
     // At the end the activations are gone, and the context is there.
     assert_eq!((found.end.total.0.bytes, found.end.total.1.bytes), (111 * MIB, 148 * MIB));
-    let same = row(&found.end.by_role, "variables");
+    let same = row(&found.end.by_role, "parameters");
     assert_eq!((same.before, same.after), (same.after, same.before));
-    assert_eq!(row(&found.end.by_role, "context and code").after.bytes, 8 * MIB);
+    assert_eq!(row(&found.end.by_role, "overhead").after.bytes, 8 * MIB);
     assert_eq!(row(&found.peak.by_op, "dense/MatMul").bytes(), 0);
     assert_eq!(found.allocations, (205, found.allocations.1));
+}
+
+#[test]
+fn roles_of_an_eager_job_are_those_of_the_report() {
+    let scratch = Scratch(std::env::temp_dir().join(format!("weir-diff-{}-eager", std::process::id())));
+    let eager = |name: &str, times: u64| {
+        let mut job = Job::new(&scratch.0.join(name), 1024).expect("a journal");
+        // Names without a scope, as TensorFlow gives them outside of functions; where they say nothing, lines do.
+        let optimizer =
+            [("/v/site-packages/keras/src/optimizers/adam.py", "build", 104), ("/home/me/train.py", "f", 9)];
+        for (by, mib) in [
+            (job.who("_EagerConst", 10), 1),
+            (job.who("AssignSubVariableOp", 11), 2),
+            (job.who("Relu", 12), 4),
+            (job.who("ReluGrad", 13), 8),
+            (job.by("Fill", "output", &optimizer), 16),
+            (job.by("Conv2D", "temp", &[("/home/me/train.py", "f", 12)]), 32),
+        ] {
+            job.alloc(by, mib * times * MIB);
+        }
+        Run::open(&job.end(End::Exit).expect("a file")).expect("a run")
+    };
+    let found = diff(&eager("a", 1), &eager("b", 2), 0, &mut |_, _| {}).expect("readable");
+    let grown: Vec<(&str, i64)> =
+        found.end.by_role.iter().map(|change| (change.name.as_str(), change.bytes() / MIB as i64)).collect();
+    let wanted = [
+        ("workspaces", 32),
+        ("optimizer state", 16),
+        ("gradients", 8),
+        ("activations", 4),
+        ("parameters", 2),
+        ("inputs", 1),
+    ];
+    assert_eq!(grown, wanted);
 }
