@@ -76,8 +76,8 @@ fn title(page: &mut Page, report: &Report) {
     // On a narrow screen first the device's name goes, then the end of the command.
     for gpu in [gpu.trim_end(), &format!("GPU {}", report.device)] {
         gpu.clone_into(&mut job[2]);
-        let used: usize = job.iter().map(|part| columns(part) + 2).sum();
-        let room = page.look.width.saturating_sub(columns(&heading) + used - 1);
+        let used: usize = job.iter().skip(1).map(|part| columns(part) + 2).sum();
+        let room = page.look.width.saturating_sub(columns(&heading) + 1 + used);
         job[0] = start(&report.command, room.max(16));
         if columns(&report.command) <= room {
             break;
@@ -172,9 +172,9 @@ fn bar(page: &mut Page, report: &Report) {
     page.line(&format!("{head}{bar}"));
     for (part, bytes) in &view.parts {
         let note = match part {
-            Part::Live => format!("{} blocks", count(report.blocks)),
+            Part::Live => several(report.blocks, "block"),
             Part::PoolFree if report.pool.2 > 0 => {
-                format!("{} holes, up to {}", count(report.pool.2), size(report.pool.1))
+                format!("{}, up to {}", several(report.pool.2, "hole"), size(report.pool.1))
             }
             Part::Overhead => "contexts, code, mappings".into(),
             Part::Others if !report.neighbours.is_empty() => report.neighbours.join(", "),
@@ -198,6 +198,10 @@ fn bar(page: &mut Page, report: &Report) {
     if page.room.air {
         roles(page, report);
     }
+}
+
+fn several(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// Cap, peak and host in a line.

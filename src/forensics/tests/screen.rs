@@ -119,6 +119,24 @@ fn a_real_report_is_one_screen() {
     let held: u64 = report.holders.iter().map(|holder| holder.bytes).sum::<u64>() + report.rest;
     let rest = weir_forensics::words::size(held - listed);
     assert!(text.contains(&format!("and others together: {rest}\n")), "{rest}\n{text}");
+    // Nothing beyond the listed ones, or nothing beyond the report's.
+    let mut few = report.clone();
+    few.rest = 0;
+    assert!(screen(&few, &LOOK).contains("and others together: 80.0 MiB\n"), "five of 16 MiB");
+    few.holders.truncate(5);
+    assert!(!screen(&few, &LOOK).contains("and others together"));
+    // A long function gives way to the operation; one line is all there is.
+    if let Some(asked) = &mut few.asked {
+        asked.function = "a_function_with_a_very_long_name_indeed_it_is".into();
+    }
+    let text = screen(&few, &LOOK);
+    let asked = text.lines().skip_while(|line| !line.starts_with("Asked")).take(2).collect::<Vec<_>>();
+    assert!(asked[0].contains("Conv2DBackpropInput   train.py:16") && asked[1].starts_with("Why"), "{text}");
+    // The command is cut only where there is no room for it.
+    few.command = "a_script_of_27_columns.py 77".into();
+    assert!(screen(&few, &Look { width: 120, ..LOOK }).contains(&few.command));
+    (few.step, few.state) = (0, weir_forensics::Fate::Ended);
+    assert!(screen(&few, &LOOK).contains(&few.command), "{}", screen(&few, &LOOK));
     // A terminal of 24 lines with its prompt.
     let low = screen(&report, &Look { height: 23, ..LOOK });
     assert!(low.lines().count() <= 23, "{low}");
