@@ -77,6 +77,20 @@ def test_out_of_memory_is_told_first_and_marked(stage):
     assert calm.is_hidden("#to-oom") and "alarm" not in calm.get_attribute("#verdict", "class")
 
 
+def test_the_page_opens_where_it_was_asked_to(stage):
+    case = stage.case("fails", "fails")
+    first, second, third = ((seq, f"{50 + place}.00 GiB") for place, seq in enumerate(case.truth()["ooms"]))
+    for options, (event, asked), device in [((), third, "40.00 GiB"), (("oom=1",), first, "40.00 GiB"), (("device=1",), second, "24.00 GiB"),
+                                            (("oom=2", "rows=3"), second, "24.00 GiB")]:
+        case.write(*options)
+        page = stage.open(case)
+        assert event_of(page) == event and page.inner_text("#tile-total b") == device, options
+        assert asked in page.inner_text("#verdict") and asked in page.inner_text("#moment"), options
+        page.click("#grouping [data-value=line]")
+        settle(page)
+        assert page.locator("#table tbody tr").count() == (3 if "rows=3" in options else 9 + (device == "40.00 GiB")), options
+
+
 def test_arrow_keys_go_event_by_event(stage):
     page = stage.open(stage.storm())
     page.focus("#scrubber")

@@ -27,8 +27,8 @@ class Case:
         self.truths = {}
         self.write()
 
-    def write(self):
-        output(JOURNALS, "page", self.journal, str(self.page))
+    def write(self, *options):
+        output(JOURNALS, "page", self.journal, str(self.page), *options)
 
     def truth(self, *seqs):
         """What is true of the journal, counted without the page's code."""

@@ -2,7 +2,8 @@
 //!
 //! usage: html_journals training DIR          a leaking training job that meets its cap; prints its path
 //!        html_journals storm DIR EVENTS [RING]  short-lived blocks without end, the last RING events kept
-//!        html_journals page FILE PAGE        writes the page of a journal
+//!        html_journals fails DIR             a job that fails on one device, on another and on the first again
+//!        html_journals page FILE PAGE [oom=N] [device=N] [rows=N]   writes the page of a journal
 //!        html_journals truth FILE SEQ...     live bytes and blocks after these events, peak, bytes by op; JSON
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +14,7 @@ use weir_forensics::report::Options;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Slot;
-use weir_journal::{Attribution, Class, Event, Kind, LiveEntry, Situation};
+use weir_journal::{Attribution, Class, Event, Failure, Kind, LiveEntry, STREAM_UNKNOWN, Situation};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -32,13 +33,39 @@ fn main() -> Outcome {
         ["training", dir] => training(Path::new(dir)),
         ["storm", dir, events] => storm(Path::new(dir), events.parse()?, events.parse()?),
         ["storm", dir, events, ring] => storm(Path::new(dir), events.parse()?, ring.parse()?),
-        ["page", file, to] => {
+        ["fails", dir] => fails(Path::new(dir)),
+        ["page", file, to, ref chosen @ ..] => {
+            let mut options = Options::default();
+            for (name, value) in chosen.iter().filter_map(|word| word.split_once('=')) {
+                match name {
+                    "oom" => options.oom = Some(value.parse()?),
+                    "device" => options.device = Some(value.parse()?),
+                    _ => options.holders = value.parse()?,
+                }
+            }
             let mut page = std::io::BufWriter::new(std::fs::File::create(to)?);
-            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &Options::default(), &mut page, |_, _| ())?)
+            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &options, &mut page, |_, _| ())?)
         }
         ["truth", file, ref seqs @ ..] => truth(Path::new(file), seqs),
         _ => Err("see the first lines of this file".into()),
     }
+}
+
+fn fails(dir: &Path) -> Outcome {
+    let mut job = Job::new(dir, 4096)?;
+    job.journal.set_device(1, *b"weir-synthetic-1", 24 * GIB, "Made-up GPU");
+    for (place, device) in [(0, 0), (1, 1), (2, 0)] {
+        for line in 1..=8 {
+            let by = job.who(&format!("model/layer{line}/MatMul"), line);
+            job.alloc_as(Class::Block, device, by, GIB);
+            job.wait(0.5);
+        }
+        let (by, asked) = (job.who("model/last/MatMul", 90 + place), (50 + u64::from(place)) * GIB);
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, asked, result: 2, by };
+        job.journal.out_of_memory(&failure, &Situation::default());
+    }
+    println!("{}", job.end(End::Exit)?.display());
+    Ok(())
 }
 
 /// Memory with addresses, first fit, so that the address space looks like one.
