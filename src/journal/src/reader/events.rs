@@ -70,8 +70,13 @@ impl Reader {
 
     /// All events that are there, oldest first.
     pub fn events(&self) -> Events<'_> {
-        let (first, end) = self.range();
-        Events { reader: self, next: first, end, ready: VecDeque::new(), failed: false }
+        self.events_from(self.range().0)
+    }
+
+    /// Events from this number on that are there.
+    pub fn events_from(&self, first: u64) -> Events<'_> {
+        let (oldest, end) = self.range();
+        Events { reader: self, next: first.max(oldest), end, ready: VecDeque::new(), failed: false }
     }
 
     /// Events from `first` on, at most a batch and none from `end` on, and the number to go on with.
