@@ -151,12 +151,6 @@ pub fn shares(survey: &Survey, device: u8) -> Vec<Share> {
     shares
 }
 
-/// Bytes of live tensors by TensorFlow's data type.
-pub fn of_dtype(survey: &Survey, device: u8, dtype: u32) -> u64 {
-    let owners = survey.owners.iter().filter(|owner| counts(survey, owner, device));
-    owners.filter(|owner| owner.who.op.dtype == dtype).map(|owner| owner.bytes).sum()
-}
-
 fn course(ends: &[i64; BUCKETS]) -> [u64; POINTS] {
     std::array::from_fn(|point| ends[(point + 1) * BUCKETS / POINTS - 1].max(0) as u64)
 }

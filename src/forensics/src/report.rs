@@ -16,12 +16,8 @@ use crate::{Error, Fate, Run};
 
 /// Version of the report's JSON.
 pub const SCHEMA: u32 = 1;
-/// Events beyond which requests are not replayed for a report: `weir replay` does it, with a progress bar.
-const MOST_REPLAYED: u64 = 4_000_000;
 /// Growth of host memory below this is not worth a word.
 const HOST_GROWN: u64 = 64 << 20;
-/// TensorFlow's number of float64.
-const DOUBLE: u32 = 2;
 
 /// What a report shall be about.
 #[derive(Clone, Debug, Default)]
@@ -164,6 +160,8 @@ pub struct Report {
     pub neighbours: Vec<String>,
     /// What to do.
     pub remedies: Vec<Remedy>,
+    /// What would not help, though one would think so.
+    pub useless: Vec<String>,
     /// How good the evidence is.
     pub evidence: Evidence,
 }
@@ -341,10 +339,8 @@ impl<'run> Gathered<'run> {
             rest = dump.live_bytes.saturating_sub(list.iter().map(|holder| holder.bytes).sum());
         }
         let findings = verdict::findings(&self.facts);
-        let bench = Bench::new(run, survey, device, !options.no_replay && survey.events <= MOST_REPLAYED);
-        let doubles = holders::of_dtype(survey, device, DOUBLE);
-        let remedies =
-            remedies::remedies(&bench, &findings, &self.facts, &self.leaks, &shares, doubles, &options.neighbours);
+        let bench = Bench::new(run, survey, device, &self.facts, self.exact, !options.no_replay);
+        let advice = remedies::remedies(&bench, &findings, &self.facts, &self.leaks, &options.neighbours);
         let course = survey.course(device);
         let counters = &run.header().counters;
         let last = self.last_mark();
@@ -384,7 +380,8 @@ impl<'run> Gathered<'run> {
                 holders: self.on_host.iter().take(most).cloned().collect(),
             },
             neighbours: options.neighbours.clone(),
-            remedies,
+            remedies: advice.remedies,
+            useless: advice.useless,
             evidence: Evidence {
                 events: survey.events,
                 overwritten: if run.reader().is_recording() { 0 } else { counters.lapped },

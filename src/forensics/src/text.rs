@@ -335,7 +335,10 @@ fn details(page: &mut Page, report: &Report) {
 fn remedies(page: &mut Page, report: &Report) {
     for (place, remedy) in report.remedies.iter().take(page.room.remedies).enumerate() {
         let label = if place == 0 { "Try" } else { "" };
-        page.paragraph(label, &format!("{}. {} ({})", place + 1, remedy.text, remedy.check.word()));
+        page.paragraph(label, &format!("{}. {} ({})", place + 1, remedy.text, remedy.how));
+    }
+    if !report.useless.is_empty() {
+        page.paragraph("Not", &format!("{}: would not help (replayed)", report.useless.join(", ")));
     }
     let more = report.remedies.len().saturating_sub(page.room.remedies);
     if more > 0 {

@@ -124,6 +124,11 @@ impl Facts {
         if self.cap > 0 && (self.total == 0 || self.cap < self.total) { self.cap } else { self.total }
     }
 
+    /// Whether host memory was asked for.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.class, Some(Class::Pinned | Class::Registered))
+    }
+
     /// Bytes that are missing under the cap; 0 if the cap allows the request.
     fn missing_under_cap(&self) -> u64 {
         if self.cap == 0 { 0 } else { (self.charged + self.asked).saturating_sub(self.cap) }
@@ -178,7 +183,7 @@ fn request_too_large(facts: &Facts) -> Option<Finding> {
 
 fn host(facts: &Facts) -> Option<Finding> {
     let by = facts.host_by.as_ref().map_or_else(String::new, |(_, told)| format!("; {told}"));
-    if facts.refused && matches!(facts.class, Some(Class::Pinned | Class::Registered)) {
+    if facts.refused && facts.is_pinned() {
         let evidence =
             format!("{} of pinned host memory refused, {} resident{by}", size(facts.asked), size(facts.resident));
         return Some(finding(Cause::HostMemory, 99, "the refused request was for host memory", evidence));

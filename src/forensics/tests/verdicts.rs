@@ -347,7 +347,7 @@ fn a_model_that_is_too_large_for_the_device() {
     assert_eq!(causes(&report), [Cause::Demand]);
     assert_eq!(report.roles[0].role, Role::Activations);
     assert_eq!(report.roles[1].role, Role::Parameters);
-    assert!(report.remedies[0].text.contains("half the batch"), "{:?}", report.remedies);
+    assert!(report.remedies[0].text.contains("batch / 2"), "{:?}", report.remedies);
 }
 
 #[test]

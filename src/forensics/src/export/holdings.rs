@@ -45,7 +45,13 @@ pub fn holdings(live: &[LiveEntry]) -> Vec<Holding> {
 }
 
 /// Addresses of allocations that TensorFlow's own allocator cuts up: what lies inside is asked for instead.
-pub(crate) fn regions(timeline: &Timeline<'_>, device: u8) -> Result<HashSet<u64>, Error> {
+/// `opening` is what was live before event `first`, from which on events are read.
+pub(crate) fn regions(
+    timeline: &Timeline<'_>,
+    mut opening: Vec<LiveEntry>,
+    first: u64,
+    device: u8,
+) -> Result<HashSet<u64>, Error> {
     let (mut wholes, mut found) = (BTreeMap::new(), HashSet::new());
     let mut note = |class, address: u64, given: u64| match class {
         Class::Device | Class::Block => drop(wholes.insert(address, given)),
@@ -55,10 +61,9 @@ pub(crate) fn regions(timeline: &Timeline<'_>, device: u8) -> Result<HashSet<u64
         }
         _ => {}
     };
-    let mut opening = timeline.opening()?;
     opening.sort_by_key(|entry| entry.class);
     opening.iter().filter(|entry| entry.device == device).for_each(|e| note(e.class, e.address, e.given));
-    for slot in timeline.events() {
+    for slot in timeline.events_from(first) {
         if let Slot::Event(event) = slot?
             && (event.kind, event.device) == (Kind::Alloc, device)
         {

@@ -117,7 +117,7 @@ fn trace(
     device: u8,
     from: u64,
 ) -> Result<Space, Failure> {
-    let regions = regions(timeline, device)?;
+    let regions = regions(timeline, timeline.opening()?, 0, device)?;
     let mut space =
         Space { regions, steps: BTreeSet::new(), given: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
     for entry in timeline.opening()?.iter().filter(|entry| entry.device == device) {

@@ -37,8 +37,13 @@ impl<'reader> Timeline<'reader> {
 
     /// What was live before the first event that is still there. Goes back through all events once.
     pub fn opening(&self) -> Result<Vec<LiveEntry>, Error> {
+        self.live_before(self.reader.range().0)
+    }
+
+    /// What was live before this event. Goes back through it and all later ones once.
+    pub fn live_before(&self, event: u64) -> Result<Vec<LiveEntry>, Error> {
         let mut replay = self.reader.replay()?;
-        while replay.back()?.is_some() {}
+        while replay.position() > event && replay.back()?.is_some() {}
         let mut opening: Vec<LiveEntry> = replay.live().copied().collect();
         opening.sort_unstable_by_key(|entry| (entry.time, entry.address, entry.class as u8));
         Ok(opening)
@@ -52,7 +57,12 @@ impl<'reader> Timeline<'reader> {
 
     /// The events in order; lost ones that the live table knows are put back.
     pub fn events(&self) -> impl Iterator<Item = Result<Slot, Error>> + '_ {
-        self.reader.events().flat_map(|slot| match slot {
+        self.events_from(self.reader.range().0)
+    }
+
+    /// The same from this event on.
+    pub fn events_from(&self, first: u64) -> impl Iterator<Item = Result<Slot, Error>> + '_ {
+        self.reader.events_from(first).flat_map(|slot| match slot {
             Ok(Slot::Lost(loss)) => self.pieces(loss),
             other => vec![other],
         })

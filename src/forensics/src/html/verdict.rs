@@ -45,7 +45,10 @@ impl Verdict {
             }
         }
         let remedies = report.remedies.iter().take(MOST);
-        lines.extend(remedies.map(|remedy| ("Try", format!("{} ({})", remedy.text, remedy.check.word()))));
+        lines.extend(remedies.map(|remedy| ("Try", format!("{} ({})", remedy.text, remedy.how))));
+        if !report.useless.is_empty() {
+            lines.push(("Not", format!("{}: would not help (replayed)", report.useless.join(", "))));
+        }
         let title = match (report.is_oom(), report.state) {
             (true, _) => "GPU out of memory",
             (false, Fate::Alive) => "Running: nothing was refused for want of memory",

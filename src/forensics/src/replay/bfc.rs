@@ -37,7 +37,11 @@ struct Region {
 
 pub(super) struct Bfc {
     cap: u64,
+    /// All regions together.
+    most: u64,
     growth: bool,
+    /// Whether regions count as held though nothing in them was ever touched.
+    whole: bool,
     /// Size of the next region.
     step: u64,
     in_regions: u64,
@@ -57,11 +61,14 @@ fn bin_of(bytes: u64) -> usize {
 }
 
 impl Bfc {
-    pub(super) fn new(cap: u64, growth: bool, blocks: usize) -> Self {
+    pub(super) fn new(cap: u64, growth: bool, region: Option<u64>, blocks: usize) -> Self {
+        let most = region.unwrap_or(cap);
         Self {
             cap,
+            most,
             growth,
-            step: if growth { FIRST_REGION.min(cap) } else { cap } / ROUND * ROUND,
+            whole: growth || region.is_some(),
+            step: if growth { FIRST_REGION.min(cap) } else { most } / ROUND * ROUND,
             in_regions: 0,
             outside: 0,
             next_start: GAP,
@@ -98,7 +105,8 @@ impl Bfc {
 
     /// Gets a region that can serve the request.
     fn extend(&mut self, bytes: u64) -> bool {
-        let available = self.cap.saturating_sub(self.in_regions + self.outside) / ROUND * ROUND;
+        let available = self.cap.saturating_sub(self.in_regions + self.outside);
+        let available = available.min(self.most.saturating_sub(self.in_regions)) / ROUND * ROUND;
         if bytes > available {
             return false;
         }
@@ -204,6 +212,10 @@ impl Allocator for Bfc {
         found.is_some() && self.held() <= self.cap
     }
 
+    fn is_passed_by(&self) -> bool {
+        true
+    }
+
     fn free(&mut self, block: u32, _: u16) {
         let Some(mut id) = self.taken.get_mut(block as usize).map(|place| std::mem::replace(place, NONE)) else {
             return;
@@ -236,7 +248,7 @@ impl Allocator for Bfc {
 
     /// Without growth, what was ever touched counts: the rest of the region was taken for nothing.
     fn held(&self) -> u64 {
-        self.outside + if self.growth { self.in_regions } else { self.touched }
+        self.outside + if self.whole { self.in_regions } else { self.touched }
     }
 
     fn sum_up(&self, outcome: &mut Outcome) {

@@ -6,15 +6,19 @@
 //! job that would act differently with more memory is not foreseen.
 
 mod bfc;
+mod intake;
 mod requests;
 mod torch;
 mod weir;
+mod what_if;
 
 use std::fmt;
 use std::str::FromStr;
 
-use requests::What;
-pub use requests::{MOST_STEPS, Requests};
+pub use intake::Part;
+pub use requests::{Asker, MOST_STEPS, Requests};
+use requests::{Step, What};
+pub use what_if::{Change, WhatIf};
 
 /// Which allocator is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -67,6 +71,9 @@ pub struct Settings {
     pub policy: Policy,
     /// Device memory that may be held at most.
     pub cap: u64,
+    /// For TensorFlow's allocator without growth: the region that it takes, all of which counts as held. None: as much
+    /// as it may have, of which what it ever touches counts.
+    pub region: Option<u64>,
     /// For weir's pool: its own settings; sizes of handles, stealing, meshing.
     pub pool: weir_pool::Config,
 }
@@ -74,7 +81,7 @@ pub struct Settings {
 impl Settings {
     /// The defaults of a policy under this cap.
     pub fn new(policy: Policy, cap: u64) -> Self {
-        Self { policy, cap, pool: weir_pool::Config::new(cap) }
+        Self { policy, cap, region: None, pool: weir_pool::Config::new(cap) }
     }
 
     fn with_cap(&self, cap: u64) -> Self {
@@ -136,6 +143,10 @@ struct Calls {
 trait Allocator {
     /// Serves a request under this number; `false` if it does not fit.
     fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool;
+    /// Whether what the job asks the driver for goes past it.
+    fn is_passed_by(&self) -> bool {
+        false
+    }
     /// Takes the block with this number back.
     fn free(&mut self, block: u32, stream: u16);
     /// The job waited for the device.
@@ -155,12 +166,27 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Replays requests.
 pub fn replay(requests: &Requests, settings: &Settings, progress: Progress<'_>) -> Outcome {
+    serve(requests, requests.steps(), settings, progress)
+}
+
+/// Replays requests as they would have been.
+pub fn replay_if(requests: &Requests, what_if: &WhatIf, settings: &Settings) -> Outcome {
+    serve(requests, what_if.steps(requests), settings, &mut |_, _| {})
+}
+
+fn serve(
+    requests: &Requests,
+    steps: impl Iterator<Item = Step>,
+    settings: &Settings,
+    progress: Progress<'_>,
+) -> Outcome {
+    let (cap, blocks) = (settings.cap, requests.blocks());
     match settings.policy {
-        Policy::Weir => weir::Pooled::new(settings, requests.blocks())
-            .map_or_else(|_| Outcome::default(), |allocator| follow(allocator, requests, progress)),
-        Policy::Bfc => follow(bfc::Bfc::new(settings.cap, false, requests.blocks()), requests, progress),
-        Policy::BfcGrowth => follow(bfc::Bfc::new(settings.cap, true, requests.blocks()), requests, progress),
-        Policy::Torch => follow(torch::Torch::new(settings.cap, requests.blocks()), requests, progress),
+        Policy::Weir => weir::Pooled::new(settings, blocks)
+            .map_or_else(|_| Outcome::default(), |allocator| follow(allocator, requests, steps, progress)),
+        Policy::Bfc => follow(bfc::Bfc::new(cap, false, settings.region, blocks), requests, steps, progress),
+        Policy::BfcGrowth => follow(bfc::Bfc::new(cap, true, None, blocks), requests, steps, progress),
+        Policy::Torch => follow(torch::Torch::new(cap, blocks), requests, steps, progress),
     }
 }
 
@@ -169,18 +195,24 @@ pub fn fits(requests: &Requests, settings: &Settings) -> bool {
     replay(requests, settings, &mut |_, _| {}).fits
 }
 
-fn follow(mut allocator: impl Allocator, requests: &Requests, progress: Progress<'_>) -> Outcome {
+fn follow(
+    mut allocator: impl Allocator,
+    requests: &Requests,
+    steps: impl Iterator<Item = Step>,
+    progress: Progress<'_>,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let (mut live, mut sizes) = (0_u64, vec![(0_u64, false); requests.blocks()]);
     let total = requests.len() as u64;
-    for (done, step) in requests.steps().enumerate() {
+    for (done, step) in steps.enumerate() {
         if done % 65536 == 0 {
             progress(done as u64, total);
         }
         let place = sizes.get_mut(step.block as usize);
         let served = match step.what {
-            What::Ask | What::Hold => {
-                let held = step.what == What::Hold;
+            What::Ask | What::Beside | What::Hold => {
+                let passed = step.what == What::Beside && allocator.is_passed_by();
+                let held = passed || step.what == What::Hold;
                 let served =
                     if held { allocator.hold(step.bytes) } else { allocator.ask(step.block, step.bytes, step.stream) };
                 if served {
@@ -205,15 +237,21 @@ fn follow(mut allocator: impl Allocator, requests: &Requests, progress: Progress
             What::Demand => {
                 // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
                 let number = requests.blocks() as u32;
-                let served = allocator.ask(number, step.bytes, step.stream);
+                let passed = requests.demand_beside && allocator.is_passed_by();
+                let served =
+                    if passed { allocator.hold(step.bytes) } else { allocator.ask(number, step.bytes, step.stream) };
                 if served {
                     outcome.peak_live = outcome.peak_live.max(live + step.bytes);
                     outcome.peak_held = outcome.peak_held.max(allocator.held());
-                    allocator.free(number, step.stream);
+                    if passed {
+                        allocator.unhold(step.bytes);
+                    } else {
+                        allocator.free(number, step.stream);
+                    }
                 }
                 served
             }
-            What::Sync => {
+            What::Sync | What::Step => {
                 allocator.sync();
                 true
             }
@@ -249,7 +287,17 @@ pub const CAP_STEP: u64 = 2 << 20;
 /// To one part in 1024, or to 2 MiB. More memory can, rarely, make a job fail that fits into less; a cap that this
 /// finds was tried.
 pub fn smallest_cap(requests: &Requests, settings: &Settings, progress: Progress<'_>) -> Option<(u64, Outcome)> {
-    let step = (requests.peak_live / 1024).next_multiple_of(CAP_STEP).max(CAP_STEP);
+    smallest_cap_to(1024, requests, settings, progress)
+}
+
+/// The same to one part in `parts`: less to try.
+pub fn smallest_cap_to(
+    parts: u64,
+    requests: &Requests,
+    settings: &Settings,
+    progress: Progress<'_>,
+) -> Option<(u64, Outcome)> {
+    let step = (requests.peak_live / parts.max(1)).next_multiple_of(CAP_STEP).max(CAP_STEP);
     let mut try_cap = |cap: u64| {
         let outcome = replay(requests, &settings.with_cap(cap), &mut *progress);
         outcome.fits.then_some((cap, outcome))

@@ -1,0 +1,259 @@
+//! What remedies are tried with: the requests that led to the moment, who asked, the allocator that served them and the
+//! room that it had. Reads a run.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use weir_journal::Class;
+
+use super::Tried;
+use crate::names::Who;
+use crate::replay::{Asker, Part, Policy, Requests, Settings, WhatIf, replay_if};
+use crate::roles::{self, Region, Role};
+use crate::survey::{BUCKETS, Owner, Survey};
+use crate::verdict::Facts;
+use crate::words::count;
+use crate::{Error, Run};
+
+/// Events that are replayed at most: a report takes seconds however long the run was. Of older ones, what they left
+/// behind counts.
+const MOST_EVENTS: u64 = 1 << 20;
+
+/// See the file's first comment.
+#[derive(Debug)]
+pub struct Bench<'run> {
+    pub(super) run: &'run Run,
+    pub(super) survey: &'run Survey,
+    pub(super) device: u8,
+    facts: &'run Facts,
+    lacking: Option<String>,
+    scene: OnceCell<Result<Scene, String>>,
+}
+
+/// An asker, with what is known of it.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) role: Role,
+    /// TensorFlow's number of the data type; of an operation that does not tell, that of most bytes of its line.
+    pub(super) dtype: u32,
+    /// Whether an operation or a line is known.
+    pub(super) named: bool,
+    /// Its place among the survey's owners.
+    pub(super) owner: Option<usize>,
+    /// A set of data that was brought to the device to stay there.
+    pub(super) data: bool,
+    line: String,
+}
+
+/// What led to the moment.
+#[derive(Debug)]
+pub(super) struct Scene {
+    pub(super) requests: Requests,
+    /// By asker.
+    pub(super) known: Vec<Known>,
+    /// Bytes live at the moment, by asker.
+    pub(super) left: Vec<u64>,
+    /// Sizes of parameters: a gradient of such a size is a parameter's.
+    pub(super) of_parameters: HashSet<u64>,
+    /// The allocator that served the job, and the room that it had.
+    pub(super) job: Settings,
+    /// Why a trial with less memory would prove nothing.
+    unproven: Option<String>,
+}
+
+impl<'run> Bench<'run> {
+    /// A bench. `moment` is whether the log still has the moment's event; without `replay`, nothing is replayed.
+    pub fn new(
+        run: &'run Run,
+        survey: &'run Survey,
+        device: u8,
+        facts: &'run Facts,
+        moment: bool,
+        replay: bool,
+    ) -> Self {
+        let lacking = if !replay {
+            Some("--no-replay says so".to_owned())
+        } else if !moment {
+            let lost = run.header().counters.lapped;
+            Some(format!("the log begins after the failure, {} older events are overwritten", count(lost)))
+        } else if facts.refused && facts.asked == 0 {
+            Some("the log does not tell how much was asked for".into())
+        } else {
+            None
+        };
+        Self { run, survey, device, facts, lacking, scene: OnceCell::new() }
+    }
+
+    /// In brackets behind a remedy that was tried.
+    pub(super) fn replayed(&self) -> String {
+        match self.scene.get() {
+            Some(Ok(scene)) if scene.requests.left_out > 0 => {
+                format!("replayed: the last {} events", count(self.events(scene.requests.left_out)))
+            }
+            _ => "replayed".into(),
+        }
+    }
+
+    fn events(&self, left_out: u64) -> u64 {
+        (self.survey.at + 1).saturating_sub(self.run.reader().range().0 + left_out)
+    }
+
+    /// What led to the moment, or what is lacking.
+    pub(super) fn scene(&self) -> Result<&Scene, String> {
+        self.scene.get_or_init(|| self.set_up()).as_ref().map_err(Clone::clone)
+    }
+
+    /// Requests up to the moment.
+    pub(super) fn requests(&self, pinned: bool) -> Result<Requests, String> {
+        if let Some(lacking) = &self.lacking {
+            return Err(lacking.clone());
+        }
+        let demand = Some(self.facts.asked).filter(|_| self.facts.refused);
+        let part = Part { moment: self.survey.at, most: MOST_EVENTS, demand, pinned };
+        let read = Requests::before(&self.run.name(), self.run.reader(), self.device, part);
+        read.map_err(|error| Error::at(self.run.path(), error).to_string())
+    }
+
+    fn set_up(&self) -> Result<Scene, String> {
+        let requests = self.requests(false)?;
+        if requests.is_empty() && requests.demand.is_none() {
+            return Err("the log has no allocation on this device".into());
+        }
+        let left = requests.left();
+        let mut known = self.known(&requests.askers);
+        complete_types(&mut known, &left);
+        let parameter = |asker: usize| known.get(asker).is_some_and(|known| known.role == Role::Parameters);
+        let of_parameters = requests.sizes_of(parameter);
+        let job = self.job(&requests);
+        let mut scene = Scene { requests, known, left, of_parameters, job, unproven: None };
+        if scene.requests.demand.is_some() {
+            scene.unproven = self.reproduce(&mut scene).err();
+        }
+        Ok(scene)
+    }
+
+    /// The allocator that served the job.
+    fn job(&self, requests: &Requests) -> Settings {
+        let room = self.room();
+        let (mut settings, setting) = match requests.regions {
+            0 => (Settings::new(Policy::Weir, room), self.run.setting("pool").unwrap_or_default()),
+            1 => (Settings { region: Some(self.facts.tf_reserved), ..Settings::new(Policy::Bfc, room) }, ""),
+            _ => (Settings::new(Policy::BfcGrowth, room), ""),
+        };
+        let pool = &mut settings.pool;
+        pool.steal = !setting.contains("nosteal");
+        pool.mesh = !setting.contains("nomesh");
+        pool.vmm = !setting.contains("novmm");
+        settings
+    }
+
+    /// What the job could have: its cap or the device, less what is not its own or not in the log.
+    fn room(&self) -> u64 {
+        let facts = self.facts;
+        let overhead = self.survey.of_class(self.device, Class::Overhead);
+        let own = facts.live + facts.pool_free + facts.pool_deferred + overhead;
+        let beside = facts.charged.saturating_sub(own);
+        let under_cap = if facts.cap > 0 { facts.cap.saturating_sub(beside) } else { u64::MAX };
+        let unknown = beside.saturating_sub(facts.charged_by_others);
+        let on_device = if facts.total > 0 { facts.total.saturating_sub(facts.others + unknown) } else { u64::MAX };
+        under_cap.min(on_device)
+    }
+
+    /// The job as it was must run out where it did: else a replay in which it does not proves nothing. What it got
+    /// before shows that it had at least the room for that.
+    fn reproduce(&self, scene: &mut Scene) -> Result<(), String> {
+        let requests = &scene.requests;
+        let missing = requests.lost + self.run.header().counters.live_overflow;
+        let most = scene.job.cap.saturating_add(scene.job.cap / 4);
+        // What was freed and still waited for the device was not there to be had.
+        let deferred = self.facts.pool_deferred;
+        while scene.job.cap <= most {
+            let settings = Settings { cap: scene.job.cap.saturating_sub(deferred), ..scene.job.clone() };
+            match replay_if(requests, &WhatIf::default(), &settings).refusal {
+                Some(refusal) if refusal.recorded || deferred > 0 => return Ok(()),
+                Some(_) => scene.job.cap += (scene.job.cap / 32).max(2 << 20),
+                None if missing > 0 => return Err(format!("{} events are missing from the log", count(missing))),
+                None => return Err("a replay of the job as it was does not run out".into()),
+            }
+        }
+        Err("a replay of the job as it was runs out much earlier".into())
+    }
+
+    fn known(&self, askers: &[Asker]) -> Vec<Known> {
+        type Key = (Class, String, String, Region, u32);
+        let key = |class: Class, who: &Who| -> Key {
+            let line = who.line().map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
+            (class, who.op_name().to_owned(), line, roles::region(who), if who.is_nameless() { who.stack } else { 0 })
+        };
+        let own = self.survey.owners.iter().enumerate().filter(|(_, owner)| owner.device == self.device);
+        let places: HashMap<Key, usize> = own.map(|(place, owner)| (key(owner.class, &owner.who), place)).collect();
+        let of = |asker: &Asker| {
+            let who: Arc<Who> = self.run.who(asker.by);
+            let place = places.get(&key(asker.class, &who)).copied();
+            let owner: Option<&Owner> = place.and_then(|place| self.survey.owners.get(place));
+            let ruling = owner.map_or_else(
+                || roles::by_name(&who, asker.class, self.device),
+                |owner| roles::of(owner, &self.survey.steps),
+            );
+            let stays = owner.is_some_and(|owner| owner.frees == 0 && owner.ends[BUCKETS / 4] == owner.bytes as i64);
+            let huge = owner.is_none() && self.facts.asked >= self.facts.limit() / 2;
+            Known {
+                role: ruling.0,
+                dtype: who.op.dtype,
+                named: !who.is_nameless(),
+                owner: place,
+                data: ruling.0 == Role::Inputs && (stays || huge),
+                line: key(asker.class, &who).2,
+            }
+        };
+        askers.iter().map(of).collect()
+    }
+}
+
+/// Gives operations that do not tell their type that of most bytes on their line.
+fn complete_types(known: &mut [Known], left: &[u64]) {
+    let mut by_line: HashMap<String, HashMap<u32, u64>> = HashMap::new();
+    for (known, bytes) in known.iter().zip(left).filter(|(known, _)| known.dtype > 0 && !known.line.is_empty()) {
+        *by_line.entry(known.line.clone()).or_default().entry(known.dtype).or_default() += bytes;
+    }
+    for known in known.iter_mut().filter(|known| known.dtype == 0) {
+        let types = by_line.get(&known.line).into_iter().flatten();
+        known.dtype = types.max_by_key(|(_, bytes)| **bytes).map_or(0, |(dtype, _)| *dtype);
+    }
+}
+
+impl Scene {
+    /// Tries a job that acts differently, as far as a trial proves anything.
+    pub(super) fn try_less(&self, what_if: &WhatIf, settings: &Settings) -> Tried {
+        match &self.unproven {
+            Some(lacking) => Tried::Impossible(lacking.clone()),
+            None => self.try_anew(what_if, settings),
+        }
+    }
+
+    /// Tries another allocator: that it serves everything is proof enough.
+    pub(super) fn try_anew(&self, what_if: &WhatIf, settings: &Settings) -> Tried {
+        // What is live must fit at least; that is quickly told.
+        if what_if.peak(&self.requests) > settings.cap {
+            return Tried::Fails;
+        }
+        let outcome = replay_if(&self.requests, what_if, settings);
+        if outcome.fits { Tried::Helps(outcome) } else { Tried::Fails }
+    }
+
+    /// Why a trial with less memory would prove nothing.
+    pub(super) fn unproven(&self) -> Option<&str> {
+        self.unproven.as_deref()
+    }
+
+    /// Bytes live at the moment.
+    pub(super) fn live(&self) -> u64 {
+        self.left.iter().sum::<u64>().max(self.job.region.unwrap_or(0))
+    }
+
+    /// Bytes live at the moment of the askers that are wanted.
+    pub(super) fn held(&self, wanted: impl Fn(&Known) -> bool) -> u64 {
+        self.known.iter().zip(&self.left).filter(|(known, _)| wanted(known)).map(|(_, bytes)| bytes).sum()
+    }
+}

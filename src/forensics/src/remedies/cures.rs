@@ -1,0 +1,299 @@
+//! Remedies for device memory: each is a job that acts differently, another allocator or more room, tried on the bench.
+
+use super::bench::{Bench, Known, Scene};
+use super::{Advice, Tried, fits};
+use crate::leaks::Leak;
+use crate::replay::{Change, Policy, Settings, WhatIf, smallest_cap_to};
+use crate::roles::Role;
+use crate::survey::BUCKETS;
+use crate::verdict::Facts;
+use crate::words::{count, duration, size};
+
+/// TensorFlow's numbers of data types.
+const FLOAT: u32 = 1;
+const DOUBLE: u32 = 2;
+/// Parts of a batch, or of one request, that are tried.
+const PARTS: [u64; 6] = [2, 4, 8, 16, 32, 64];
+/// Requests up to which a cap is looked for to one part in 1024; beyond, in 64.
+const FEW: usize = 1 << 16;
+
+/// Tries on the scene, or says what is lacking.
+fn on(bench: &Bench<'_>, trial: impl FnOnce(&Scene) -> Tried) -> Tried {
+    bench.scene().map_or_else(Tried::Impossible, trial)
+}
+
+/// Nothing grows at one place any more: it keeps nothing beyond a step, or no more than it had when the job was built up.
+pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak], facts: &Facts) {
+    // Several owners on one line are one thing to look at.
+    let mut places: Vec<(String, Vec<Leak>)> = Vec::new();
+    for leak in leaks {
+        let Some(owner) = bench.survey.owners.get(leak.owner) else { continue };
+        let place = Some(owner.who.place()).filter(|place| !place.is_empty());
+        let place = place.unwrap_or_else(|| owner.who.op_name().to_owned());
+        match places.iter_mut().find(|(other, _)| *other == place) {
+            Some((_, group)) => group.push(*leak),
+            None => places.push((place, vec![*leak])),
+        }
+    }
+    for (place, group) in places.iter().take(2) {
+        let slope: f64 = group.iter().map(|leak| leak.trend.slope).sum();
+        let held: u64 =
+            group.iter().filter_map(|leak| bench.survey.owners.get(leak.owner)).map(|owner| owner.blocks).sum();
+        let by_step = group.iter().all(|leak| leak.by_step);
+        let unit = if by_step { "step" } else { "second" };
+        // Alone, from nothing to the limit: how long the same job would last once more.
+        let again = facts.limit() as f64 / slope.max(1.0);
+        let again = if by_step { format!("{} steps", count(again as u64)) } else { duration(again) };
+        let text = format!(
+            "look at {place}: +{} a {unit}, {} blocks kept, {} are full after about {again}",
+            size(slope as u64),
+            count(held),
+            size(facts.limit())
+        );
+        let (mut tried, mut keep) = without_growth(bench, group);
+        let mut with = String::new();
+        if matches!(tried, Tried::Fails) && leaks.len() > group.len() {
+            (tried, keep) = without_growth(bench, leaks);
+            with = format!("this and the other {} that grow ", count((leaks.len() - group.len()) as u64));
+        }
+        let how = keep.map_or_else(|| "given back each step".into(), |keep| format!("kept at {}", size(keep)));
+        let brings = |outcome: &_| format!("; {with}{how}{}", fits(outcome).replacen(';', ",", 1));
+        advice.take(bench, &format!("stopping the growth at {place}"), text, tried, brings);
+    }
+}
+
+/// How it goes if these no longer grow, and what they may keep: nothing beyond a step is none.
+fn without_growth(bench: &Bench<'_>, leaks: &[Leak]) -> (Tried, Option<u64>) {
+    let owner = |place: usize| bench.survey.owners.get(place);
+    let by_step = leaks.iter().all(|leak| leak.by_step);
+    let built: u64 =
+        leaks.iter().filter_map(|leak| owner(leak.owner)).map(|o| o.floor[BUCKETS / 4].max(0) as u64).sum();
+    let keep = (!by_step).then_some(built);
+    let tried = on(bench, |scene| {
+        let grows = |known: &Known| leaks.iter().any(|leak| Some(leak.owner) == known.owner);
+        let change = scene.changed(|known, _| if grows(known) { Change::Kept } else { Change::None });
+        scene.try_less(&WhatIf { keep, ..change }, &scene.job)
+    });
+    (tried, keep)
+}
+
+/// For weir's own pool: smaller physical handles, of which more become wholly free and can be moved.
+pub(super) fn smaller_handles(advice: &mut Advice, bench: &Bench<'_>) {
+    if bench.run.setting("pool").is_some_and(|setting| setting.contains("handle=")) {
+        return;
+    }
+    let tried = on(bench, |scene| {
+        let mut settings = scene.job.clone();
+        settings.pool.large_handle = 2 << 20;
+        scene.try_less(&WhatIf::default(), &settings)
+    });
+    let text = "smaller pieces of device memory: WEIR_POOL=handle=2MiB";
+    advice.take(bench, "WEIR_POOL=handle=2MiB", text.into(), tried, |_| "; every request then fits".into());
+}
+
+/// weir's pool instead of TensorFlow's allocator.
+pub(super) fn serve_by_pool(advice: &mut Advice, bench: &Bench<'_>) {
+    let tried = on(bench, |scene| scene.try_anew(&WhatIf::default(), &Settings::new(Policy::Weir, scene.job.cap)));
+    let text = "let weir's pool serve every tensor: WEIR_POOL=on WEIR_TF_ALLOCATOR=pool";
+    advice.take(bench, "weir's pool", text.into(), tried, |_| "; every request then fits".into());
+}
+
+/// TensorFlow's allocator with growth.
+pub(super) fn grow_on_demand(advice: &mut Advice, bench: &Bench<'_>) {
+    let tried = on(bench, |scene| scene.try_anew(&WhatIf::default(), &Settings::new(Policy::BfcGrowth, scene.job.cap)));
+    let text = "let TensorFlow take what it needs: TF_FORCE_GPU_ALLOW_GROWTH=true";
+    advice.take(bench, "memory growth", text.into(), tried, |_| "; every request then fits".into());
+}
+
+/// The least that serves every request, beside what is not the job's own.
+fn with_enough(scene: &Scene, need: &mut u64) -> Tried {
+    if let Some(lacking) = scene.unproven() {
+        return Tried::Impossible(lacking.into());
+    }
+    // A request beside TensorFlow's region leaves that as it is; one inside needs a larger region.
+    let region = scene.job.region.filter(|_| scene.requests.demand_beside);
+    let settings = Settings { region, ..scene.job.clone() };
+    let parts = if scene.requests.len() <= FEW { 1024 } else { 64 };
+    match smallest_cap_to(parts, &scene.requests, &settings, &mut |_, _| {}) {
+        Some((cap, outcome)) => {
+            *need = cap;
+            Tried::Helps(outcome)
+        }
+        None => Tried::Fails,
+    }
+}
+
+pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
+    let mut need = facts.charged + facts.asked;
+    let tried = on(bench, |scene| {
+        let tried = with_enough(scene, &mut need);
+        need += if matches!(tried, Tried::Helps(_)) { facts.cap.saturating_sub(scene.job.cap) } else { 0 };
+        tried
+    });
+    // On a device that has not got it, a higher cap is no help.
+    let there = facts.total == 0 || need <= facts.total.saturating_sub(facts.others);
+    let tried = if there { tried } else { Tried::Fails };
+    let (more, mib) = (size(need.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
+    let text = format!("raise the cap by {more} or more: WEIR_CAP={mib}MiB");
+    advice.take(bench, "a higher cap", text, tried, |_| "; the request then fits".into());
+}
+
+pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
+    // Three that cost nothing are enough, and the search takes long.
+    let Ok(scene) = bench.scene() else { return };
+    if advice.remedies.len() >= 3 {
+        return;
+    }
+    let mut need = 0;
+    let tried = with_enough(scene, &mut need);
+    // Another device is nothing that the log could lack: a guess at it is of no use.
+    if matches!(tried, Tried::Helps(_)) {
+        need += facts.limit().saturating_sub(facts.others).saturating_sub(scene.job.cap);
+        let text = format!("a device, or a share of one, with {} or more would do", size(need));
+        advice.take(bench, "", text, tried, |_| String::new());
+    }
+}
+
+pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, neighbours: &[String]) {
+    let who = if neighbours.is_empty() { "the other processes".into() } else { neighbours.join(", ") };
+    let bytes = facts.others.max(facts.charged_by_others);
+    let tried = on(bench, |scene| {
+        let cap = scene.job.cap + bytes;
+        scene.try_less(&WhatIf::default(), &Settings { region: None, cap, ..scene.job.clone() })
+    });
+    let text = format!("stop {who}: frees {}", size(bytes));
+    advice.take(bench, "stopping the others", text, tried, |_| ", the request then fits".into());
+}
+
+/// The one request in parts.
+pub(super) fn in_parts(advice: &mut Advice, bench: &Bench<'_>) {
+    let mut data = false;
+    let mut parts = 2;
+    let tried = on(bench, |scene| {
+        data = scene.demanded().is_some_and(|known| known.data);
+        try_parts(&mut parts, |parts| scene.try_less(&WhatIf { parts: Some(parts), ..WhatIf::default() }, &scene.job))
+    });
+    let text = if data {
+        format!("leave the data in host memory and bring it in parts (tf.data): in {parts} or more")
+    } else {
+        format!("ask for less at once: in {parts} parts, one after the other")
+    };
+    advice.take(bench, "the request in 64 parts", text, tried, fits);
+}
+
+/// The fewest parts that help.
+fn try_parts(parts: &mut u64, trial: impl Fn(u64) -> Tried) -> Tried {
+    for fewest in PARTS {
+        *parts = fewest;
+        match trial(fewest) {
+            Tried::Fails => {}
+            tried => return tried,
+        }
+    }
+    Tried::Fails
+}
+
+/// The job waits for the device, so that what it freed can be had again.
+pub(super) fn wait(advice: &mut Advice, bench: &Bench<'_>) {
+    let tried = on(bench, |scene| scene.try_less(&WhatIf { waits: true, ..WhatIf::default() }, &scene.job));
+    let text = "wait for the device before the large request, or set WEIR_ON_CAP=wait:30s";
+    advice.take(bench, "waiting for the device", text.into(), tried, |_| "; every request then fits".into());
+}
+
+/// Other types, smaller batches, data that stays on the host. `lacking`: also say what cannot be tried.
+pub(super) fn need_less(advice: &mut Advice, bench: &Bench<'_>, lacking: bool) {
+    let scene = match bench.scene() {
+        Ok(scene) if scene.known.iter().any(|known| known.named) => scene,
+        Ok(_) if lacking => {
+            let why = "no operation is known, so nothing tells what grows with the batch";
+            return advice.take(bench, "", "a smaller batch".into(), Tried::Impossible(why.into()), fits);
+        }
+        Err(why) if lacking => {
+            return advice.take(bench, "", "a smaller batch".into(), Tried::Impossible(why), fits);
+        }
+        _ => return,
+    };
+    if scene.unproven().is_some() && !lacking {
+        return;
+    }
+    float32(advice, bench, scene);
+    smaller_batch(advice, bench, scene);
+    data_on_host(advice, bench, scene);
+    half_precision(advice, bench, scene);
+}
+
+fn float32(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
+    let double = |known: &Known| known.dtype == DOUBLE;
+    let bytes = scene.held(double);
+    if bytes == 0 || bytes * 10 < scene.live() || advice.is_full() {
+        return;
+    }
+    let change = scene.changed(|known, _| if double(known) { Change::Part(2) } else { Change::None });
+    let text = format!("{} are float64: as float32 they take {} less", size(bytes), size(bytes / 2));
+    advice.take(bench, "float32 instead of float64", text, scene.try_less(&change, &scene.job), fits);
+}
+
+fn smaller_batch(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
+    let asked = scene.demanded().is_some_and(|known| scene.is_batch(known, 0));
+    let held = scene.held(|known| scene.is_batch(known, 0));
+    if advice.is_full() || (!asked && (held == 0 || held * 4 < scene.live())) {
+        return;
+    }
+    let mut parts = 2;
+    let tried = try_parts(&mut parts, |parts| {
+        let scaled =
+            |known: &Known, bytes| if scene.is_batch(known, bytes) { Change::Part(parts) } else { Change::None };
+        scene.try_less(&scene.changed(scaled), &scene.job)
+    });
+    let text =
+        format!("batch / {parts}, if activations, their gradients and inputs shrink with it and workspaces stay");
+    advice.take(bench, "a smaller batch", text, tried, fits);
+}
+
+fn data_on_host(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
+    let data = |known: &Known| known.data;
+    let bytes = scene.held(data);
+    if bytes == 0 || bytes * 8 < scene.live() || advice.is_full() {
+        return;
+    }
+    let change = scene.changed(|known, _| if data(known) { Change::Without } else { Change::None });
+    let text = format!("leave the data in host memory and bring it batch by batch (tf.data): {} less", size(bytes));
+    advice.take(bench, "the data in host memory", text, scene.try_less(&change, &scene.job), fits);
+}
+
+fn half_precision(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
+    let halved =
+        |known: &Known, bytes| known.dtype == FLOAT && known.role != Role::Inputs && scene.is_batch(known, bytes);
+    let bytes = scene.held(|known| halved(known, 0));
+    if bytes == 0 || bytes * 8 < scene.live() || advice.is_full() {
+        return;
+    }
+    let change = scene.changed(|known, bytes| if halved(known, bytes) { Change::Part(2) } else { Change::None });
+    // Each weight has a copy of half its size while it is used.
+    let copies = scene.held(|known| known.dtype == FLOAT && known.role == Role::Parameters) / 2;
+    let settings = Settings { cap: scene.job.cap.saturating_sub(copies), ..scene.job.clone() };
+    let text = format!("mixed precision (mixed_float16): {} of activations and their gradients halved", size(bytes));
+    advice.take(bench, "mixed precision", text, scene.try_less(&change, &settings), fits);
+}
+
+impl Scene {
+    fn changed(&self, change: impl Fn(&Known, u64) -> Change) -> WhatIf {
+        WhatIf::of(&self.requests, |asker, _, bytes| {
+            self.known.get(asker).map_or(Change::None, |known| change(known, bytes))
+        })
+    }
+
+    /// What is known of who asked for the refused request.
+    fn demanded(&self) -> Option<&Known> {
+        self.requests.demand_asker.and_then(|asker| self.known.get(asker as usize))
+    }
+
+    /// Whether memory of this size grows with the batch. A gradient of a parameter's size is that of the parameter.
+    fn is_batch(&self, known: &Known, bytes: u64) -> bool {
+        match known.role {
+            Role::Activations | Role::Inputs => !known.data,
+            Role::Gradients => !self.of_parameters.contains(&bytes),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What to do about it. Every remedy is tried on the recorded requests, through the real pool on a simulated device or
+//! a model of the allocator that served the job; one that does not help is not advised. Where the log lacks what a trial
+//! needs, the remedy says what is lacking.
+
+mod bench;
+mod cures;
+mod host;
+
+pub use bench::Bench;
+
+use crate::leaks::Leak;
+use crate::replay::Outcome;
+use crate::survey::Survey;
+use crate::verdict::{Cause, Facts, Finding};
+use crate::words::size;
+
+/// Whether a remedy was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// The recorded requests were replayed, and it helps.
+    Replayed,
+    /// The log lacks what a replay needs.
+    Impossible,
+}
+
+/// A remedy.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Remedy {
+    /// What to do, and what it brings.
+    pub text: String,
+    /// Whether that was tried.
+    pub check: Check,
+    /// The same in words: what was replayed, or why nothing was.
+    pub how: String,
+}
+
+/// What came of looking for remedies.
+#[derive(Clone, Debug, Default)]
+pub struct Advice {
+    /// Most promising first.
+    pub remedies: Vec<Remedy>,
+    /// What one would think of, and what was replayed and does not help.
+    pub useless: Vec<String>,
+}
+
+/// How a remedy did.
+#[derive(Clone, Debug)]
+enum Tried {
+    Helps(Outcome),
+    Fails,
+    /// What the log lacks.
+    Impossible(String),
+}
+
+/// Remedies at most: what does not fit on a screen is not read.
+const MOST: usize = 4;
+
+impl Advice {
+    fn is_full(&self) -> bool {
+        self.remedies.len() >= MOST
+    }
+
+    /// Takes a remedy if it helps, with what it brings; else notes what it is called.
+    fn take(&mut self, bench: &Bench<'_>, name: &str, text: String, tried: Tried, brings: impl Fn(&Outcome) -> String) {
+        let (text, check, how) = match tried {
+            Tried::Helps(outcome) => {
+                let brings = brings(&outcome);
+                let text = if brings.is_empty() { text } else { format!("{text}{brings}") };
+                (text, Check::Replayed, bench.replayed())
+            }
+            Tried::Impossible(lacking) => (text, Check::Impossible, format!("cannot be replayed: {lacking}")),
+            Tried::Fails => {
+                let name = name.to_owned();
+                if !name.is_empty() && !self.useless.contains(&name) {
+                    self.useless.push(name);
+                }
+                return;
+            }
+        };
+        self.add(Remedy { text, check, how });
+    }
+
+    fn add(&mut self, remedy: Remedy) {
+        if !self.is_full() && !self.remedies.iter().any(|other| other.text == remedy.text) {
+            self.remedies.push(remedy);
+        }
+    }
+}
+
+/// What a remedy brings, in most cases.
+fn fits(outcome: &Outcome) -> String {
+    format!("; at most {} are live and every request fits", size(outcome.peak_live))
+}
+
+/// Remedies for what was found.
+pub fn remedies(
+    bench: &Bench<'_>,
+    findings: &[Finding],
+    facts: &Facts,
+    leaks: &[Leak],
+    neighbours: &[String],
+) -> Advice {
+    let mut advice = Advice::default();
+    // What grows fills any device, cap and batch.
+    let grows = findings.first().is_some_and(|first| first.cause == Cause::Leak);
+    for found in findings {
+        if advice.is_full() {
+            break;
+        }
+        // What is asked of the host is no matter of the device.
+        if facts.refused && facts.is_pinned() && found.cause != Cause::HostMemory {
+            continue;
+        }
+        match found.cause {
+            Cause::Leak => cures::stop_growth(&mut advice, bench, leaks, facts),
+            Cause::Fragmentation if facts.pool_free >= facts.asked => cures::smaller_handles(&mut advice, bench),
+            Cause::Fragmentation => cures::serve_by_pool(&mut advice, bench),
+            Cause::Hoarding => {
+                cures::serve_by_pool(&mut advice, bench);
+                cures::grow_on_demand(&mut advice, bench);
+            }
+            Cause::Cap | Cause::Demand if grows => {}
+            Cause::Cap => {
+                cures::raise_cap(&mut advice, bench, facts);
+                cures::need_less(&mut advice, bench, false);
+            }
+            Cause::Neighbour => {
+                cures::stop_others(&mut advice, bench, facts, neighbours);
+                cures::need_less(&mut advice, bench, false);
+            }
+            Cause::RequestTooLarge => cures::in_parts(&mut advice, bench),
+            Cause::Deferred => cures::wait(&mut advice, bench),
+            Cause::HostMemory => host::keep_less(&mut advice, bench, facts),
+            Cause::Demand => {
+                cures::need_less(&mut advice, bench, true);
+                cures::larger_device(&mut advice, bench, facts);
+            }
+            Cause::Unknown => {}
+        }
+    }
+    advice
+}
+
+/// In words: where it grows and how fast.
+pub fn growing(survey: &Survey, leak: &Leak) -> String {
+    let Some(owner) = survey.owners.get(leak.owner) else { return String::new() };
+    let place = match (owner.who.place(), owner.who.op_name()) {
+        (place, "") if place.is_empty() => "memory of no known operation".into(),
+        (place, op) if place.is_empty() => op.to_owned(),
+        (place, _) => place,
+    };
+    let unit = if leak.by_step { "step" } else { "second" };
+    format!("{place} grows by {} a {unit}, {} so far", size(leak.trend.slope as u64), size(leak.grown))
+}

@@ -1,0 +1,244 @@
+//! What a job asked for, from its journal or recording: all of it, or the last part before a moment. Reads files.
+
+use std::collections::{HashMap, HashSet};
+
+use weir_journal::reader::{Error, Reader, Slot};
+use weir_journal::{Attribution, Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
+
+use super::requests::{Asker, Requests, What};
+use crate::export::holdings::regions;
+use crate::export::timeline::Timeline;
+
+/// Allocations after a failed request from which on the job counts as having got over it.
+const SURVIVED: u64 = 1000;
+
+/// The part of a recording that leads to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Number of the last event that counts.
+    pub moment: u64,
+    /// Events that are read at most; of older ones, what they left behind is known.
+    pub most: u64,
+    /// Bytes of the request that was refused at the moment; none if none was.
+    pub demand: Option<u64>,
+    /// Pinned host memory instead of the device's.
+    pub pinned: bool,
+}
+
+impl Requests {
+    /// Reads what a job asked for on one device; without one, on the device that the job used most.
+    pub fn from_journal(name: &str, reader: &Reader, device: Option<u8>) -> Result<Self, Error> {
+        let devices = reader.devices()?;
+        let most = devices.iter().max_by_key(|device| device.usage.iter().map(|(_, _, peak)| peak).max());
+        let number = device.or(most.map(|device| device.number)).unwrap_or(0);
+        let timeline = Timeline::of(reader)?;
+        let mut intake = Intake::new(name, reader, number)?;
+        if intake.tensors {
+            intake.set_regions(regions(&timeline, timeline.opening()?, 0, number)?);
+        }
+        let first = reader.range().0;
+        for entry in timeline.live().iter().filter(|entry| entry.birth < first) {
+            intake.opened(entry);
+        }
+        for slot in timeline.events() {
+            match slot? {
+                Slot::Event(event) => intake.event(&event),
+                Slot::Lost(loss) => intake.requests.lost += loss.count,
+            }
+        }
+        intake.requests.demand = intake.failed.map(|(_, bytes, _)| bytes);
+        Ok(intake.requests.finish())
+    }
+
+    /// Reads what led to a moment on one device, and who asked. Of the requests that were refused only the one of the
+    /// moment counts: the job got over the others.
+    pub fn before(name: &str, reader: &Reader, device: u8, part: Part) -> Result<Self, Error> {
+        let timeline = Timeline::of(reader)?;
+        let (oldest, end) = reader.range();
+        let moment = part.moment.min(end.saturating_sub(1));
+        let first = oldest.max((moment + 1).saturating_sub(part.most));
+        let mut intake =
+            Intake { askers: Some(HashMap::new()), pinned: part.pinned, ..Intake::new(name, reader, device)? };
+        intake.requests.left_out = first - oldest;
+        let opening = timeline.live_before(first)?;
+        if intake.tensors && !part.pinned {
+            intake.set_regions(regions(&timeline, opening.clone(), first, device)?);
+        }
+        for entry in &opening {
+            intake.opened(entry);
+        }
+        for slot in timeline.events_from(first) {
+            match slot? {
+                Slot::Event(event) if event.seq > moment => break,
+                Slot::Event(event) if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom) => {
+                    if let Some(bytes) = part.demand.filter(|_| event.seq == moment) {
+                        intake.demand(&event, bytes);
+                    }
+                }
+                Slot::Event(event) => intake.event(&event),
+                Slot::Lost(loss) => intake.requests.lost += loss.count,
+            }
+        }
+        Ok(intake.requests.finish())
+    }
+}
+
+/// Turns events into steps.
+struct Intake {
+    requests: Requests,
+    regions: HashSet<u64>,
+    /// Whether TensorFlow's own allocator served the job.
+    tensors: bool,
+    /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
+    pooled: bool,
+    /// Whether pinned host memory is wanted, and nothing else.
+    pinned: bool,
+    /// Numbers of askers; none where they are not told apart.
+    askers: Option<HashMap<Asker, u32>>,
+    live: HashMap<(Class, u64), u32>,
+    /// Step of the last failed request, its size, and the allocations since.
+    failed: Option<(u64, u64, u64)>,
+}
+
+impl Intake {
+    fn new(name: &str, reader: &Reader, device: u8) -> Result<Self, Error> {
+        let mut requests = Requests::none(name, device);
+        let devices = reader.devices()?;
+        let found = devices.iter().find(|found| found.number == device);
+        if let Some(device) = found {
+            (requests.device_bytes, requests.cap) = (device.total, device.cap);
+        }
+        let has = |wanted: Class| {
+            found.is_some_and(|device| device.usage.iter().any(|(class, _, peak)| *class == wanted && *peak > 0))
+        };
+        Ok(Self {
+            requests,
+            regions: HashSet::new(),
+            tensors: has(Class::Tensor),
+            pooled: has(Class::Block),
+            pinned: false,
+            askers: None,
+            live: HashMap::new(),
+            failed: None,
+        })
+    }
+
+    fn set_regions(&mut self, regions: HashSet<u64>) {
+        self.requests.regions = regions.len();
+        self.regions = regions;
+    }
+
+    /// What to do with an allocation of this class.
+    fn role(&self, class: Class, device: u8, internal: bool, address: u64) -> Option<What> {
+        if self.pinned {
+            return matches!(class, Class::Pinned | Class::Registered).then_some(What::Hold);
+        }
+        if device != self.requests.device {
+            return None;
+        }
+        match class {
+            Class::Block | Class::Device if !self.regions.contains(&address) && !internal => {
+                Some(if self.tensors { What::Beside } else { What::Ask })
+            }
+            Class::Tensor => Some(What::Ask),
+            Class::Handle | Class::Overhead | Class::Managed | Class::Array | Class::Imported | Class::Other
+                if !internal =>
+            {
+                Some(What::Hold)
+            }
+            _ => None,
+        }
+    }
+
+    fn asker(&mut self, class: Class, by: Attribution) -> u32 {
+        let Some(askers) = &mut self.askers else { return 0 };
+        let stack = if by.op == 0 && by.python == 0 { by.stack } else { 0 };
+        let asker = Asker { class, by: Attribution { stack, ..by } };
+        *askers.entry(asker).or_insert_with(|| {
+            self.requests.askers.push(asker);
+            self.requests.askers.len() as u32 - 1
+        })
+    }
+
+    fn opened(&mut self, entry: &LiveEntry) {
+        let internal = self.pooled && entry.class == Class::Handle;
+        if let Some(what) = self.role(entry.class, entry.device, internal, entry.address) {
+            let bytes = if entry.asked == 0 { entry.given } else { entry.asked };
+            let asker = self.asker(entry.class, entry.by);
+            self.take(what, (entry.class, entry.address), entry.stream, bytes, asker);
+        }
+    }
+
+    fn take(&mut self, what: What, place: (Class, u64), stream: u16, bytes: u64, asker: u32) {
+        if let Some(block) = self.live.remove(&place) {
+            // Its free is missing.
+            self.requests.free(stream, block);
+        }
+        if let Some(block) = self.requests.ask(what, stream, bytes, asker) {
+            self.live.insert(place, block);
+        }
+    }
+
+    /// The request that the job did not get.
+    fn demand(&mut self, event: &Event, bytes: u64) {
+        let asker = self.asker(event.class, event.by);
+        self.requests.push(What::Demand, event.stream, 0, bytes, asker);
+        (self.requests.demand, self.requests.demand_asker) = (Some(bytes), Some(asker));
+        self.requests.demand_beside = self.tensors && event.class != Class::Tensor;
+    }
+
+    fn event(&mut self, event: &Event) {
+        if event.device != self.requests.device && event.kind != Kind::Step && !self.pinned {
+            return;
+        }
+        let bytes = if event.asked == 0 { event.given } else { event.asked };
+        let internal = event.flags & FLAG_INTERNAL != 0;
+        let place = (event.class, event.address);
+        let role = || self.role(event.class, event.device, internal, event.address);
+        match event.kind {
+            Kind::Alloc => {
+                let Some(what) = role() else { return };
+                let asker = self.asker(event.class, event.by);
+                self.take(what, place, event.stream, bytes, asker);
+                if let Some((_, asked, since)) = &mut self.failed {
+                    *since += 1;
+                    if bytes >= *asked || *since > SURVIVED {
+                        self.survived();
+                    }
+                }
+            }
+            Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => match (self.live.get(&place).copied(), role()) {
+                (Some(block), _) => {
+                    self.live.remove(&place);
+                    self.requests.free(event.stream, block);
+                }
+                // A free does not say whose it was.
+                (None, Some(_)) if self.pooled && event.class == Class::Handle => {}
+                (None, Some(what)) => {
+                    let asker = self.asker(event.class, event.by);
+                    self.requests.free_early(what, event.stream, bytes, asker);
+                }
+                (None, None) => {}
+            },
+            Kind::Failed | Kind::Refused | Kind::Oom if bytes > 0 && role().is_some() => {
+                self.survived();
+                let step = self.requests.push(What::Demand, event.stream, 0, bytes, 0);
+                self.requests.demand_beside = self.tensors && event.class != Class::Tensor;
+                self.failed = Some((step, bytes, 0));
+            }
+            // A step fetches its loss, and so waits for the device.
+            Kind::Step => self.requests.note(What::Step),
+            Kind::Sync => self.requests.note(What::Sync),
+            _ => {}
+        }
+    }
+
+    /// The job went on after a failed request: it could do without.
+    fn survived(&mut self) {
+        let Some((step, _, _)) = self.failed.take() else { return };
+        let place = step.checked_sub(self.requests.dropped).map(|place| place as usize);
+        if let Some(word) = place.and_then(|place| self.requests.steps.get_mut(place)) {
+            *word = *word & !7 | What::Nothing as u64;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What cannot be tried, and how much of a run is.
+
+use super::*;
+
+#[test]
+fn what_the_log_lacks_is_said() {
+    let overwritten = report("overwritten", 256, |job| {
+        let held = job.alloc(job.who("model/conv/Conv2D", 20), 30 * GIB);
+        job.refused(job.who("model/dense/MatMul", 21), 12 * GIB, &device(10 * GIB));
+        job.free(held);
+        for _ in 0..500 {
+            let address = job.alloc(job.who("x", 1), MIB);
+            job.free(address);
+        }
+    });
+    impossible(&overwritten, "a smaller batch", "the log begins after the failure");
+    let nameless = told("nameless", |job| {
+        job.alloc(Attribution::default(), 30 * GIB);
+        job.refused(Attribution::default(), 12 * GIB, &device(10 * GIB));
+    });
+    impossible(&nameless, "a smaller batch", "no operation is known");
+    // The pool said that it was in pieces, and nothing in the log shows why.
+    let unproven = told("unproven", |job| {
+        weights(job, 4 * GIB);
+        let now = Situation { pool_free: 4 * GIB, pool_largest: GIB, ..device(100 * MIB) };
+        job.refused(job.who("model/dense/MatMul", 30), 2 * GIB, &now);
+    });
+    impossible(&unproven, "handle=2MiB", "a replay of the job as it was does not run out");
+}
+
+#[test]
+fn nothing_is_replayed_that_must_not_be() {
+    let scratch = Scratch::new("not-wanted");
+    let mut job = Job::new(&scratch.0, 1 << 10).unwrap();
+    large_model(&mut job, 10 * GIB, 28 * GIB, 4 * GIB);
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let options = Options { no_replay: true, ..Options::default() };
+    impossible(&Report::of(&run, &options, |_, _| {}).unwrap(), "a smaller batch", "--no-replay");
+}
+
+#[test]
+fn of_a_long_run_the_last_part_is_replayed_with_what_was_left() {
+    let report = report("long", 1 << 21, |job| {
+        weights(job, 36 * GIB);
+        let by = job.who("model/conv/Conv2D", 20);
+        let held: Vec<u64> = (0..4).map(|_| job.alloc(by, 900 * MIB)).collect();
+        for _ in 0..600_000 {
+            let address = job.alloc(by, MIB);
+            job.free(address);
+        }
+        assert_eq!(held.len(), 4);
+        job.refused(by, 4 * GIB, &device(4 * GIB - 3600 * MIB));
+    });
+    // 36 GiB of weights from before the part: half of 3600 MiB and of 4 GiB fits, but only just.
+    let found = report.remedies.iter().find(|remedy| remedy.text.contains("batch / 2")).unwrap();
+    assert_eq!(found.how, "replayed: the last 1 048 576 events");
+    assert!(found.text.contains("at most 39.76 GiB are live"), "{found:?}");
+}
+
+#[test]
+fn only_the_moment_counts_not_what_came_after() {
+    let report = told("later", |job| {
+        weights(job, 10 * GIB);
+        job.step();
+        let by = job.who("model/conv/Conv2D", 20);
+        let held: Vec<u64> = (0..28).map(|_| job.alloc(by, GIB)).collect();
+        job.refused(by, 4 * GIB, &device(2 * GIB));
+        for address in held {
+            job.free(address);
+        }
+        // The job goes on, and gets more than it was refused.
+        let large = job.alloc(by, 20 * GIB);
+        job.free(large);
+    });
+    assert!(helps(&report, "batch / 2").contains("at most 26.00 GiB are live"));
+}
