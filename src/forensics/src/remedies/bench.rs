@@ -9,7 +9,7 @@ use weir_journal::Class;
 
 use super::Tried;
 use crate::names::Who;
-use crate::replay::{Asker, Part, Policy, Requests, Settings, WhatIf, replay_if};
+use crate::replay::{Asker, Part, Policy, Requests, Settings, View, WhatIf, replay_if};
 use crate::roles::{self, Region, Role};
 use crate::survey::{BUCKETS, Owner, Survey};
 use crate::verdict::Facts;
@@ -50,6 +50,8 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) requests: Requests,
+    /// Where the refused one went past TensorFlow's own allocator, `requests` are of its regions, and these of its tensors.
+    tensors: Option<Requests>,
     /// By asker.
     pub(super) known: Vec<Known>,
     /// Bytes live at the moment, by asker.
@@ -105,20 +107,25 @@ impl<'run> Bench<'run> {
     }
 
     /// Requests up to the moment.
-    pub(super) fn requests(&self, pinned: bool) -> Result<Requests, String> {
+    pub(super) fn requests(&self, view: View) -> Result<Requests, String> {
         if let Some(lacking) = &self.lacking {
             return Err(lacking.clone());
         }
         let demand = Some(self.facts.asked).filter(|_| self.facts.refused);
-        let part = Part { moment: self.survey.at, most: MOST_EVENTS, demand, pinned };
+        let part = Part { moment: self.survey.at, most: MOST_EVENTS, demand, view };
         let read = Requests::before(&self.run.name(), self.run.reader(), self.device, part);
         read.map_err(|error| Error::at(self.run.path(), error).to_string())
     }
 
     fn set_up(&self) -> Result<Scene, String> {
-        let requests = self.requests(false)?;
+        let mut requests = self.requests(View::Tensors)?;
         if requests.is_empty() && requests.demand.is_none() {
             return Err("the log has no allocation on this device".into());
+        }
+        let mut tensors = None;
+        if requests.demand_beside {
+            // Regions do not follow their tensors: the driver, or the pool below, is asked as it was.
+            tensors = Some(std::mem::replace(&mut requests, self.requests(View::Regions)?));
         }
         let left = requests.left();
         let mut known = self.known(&requests.askers);
@@ -126,7 +133,7 @@ impl<'run> Bench<'run> {
         let parameter = |asker: usize| known.get(asker).is_some_and(|known| known.role == Role::Parameters);
         let of_parameters = requests.sizes_of(parameter);
         let job = self.job(&requests);
-        let mut scene = Scene { requests, known, left, of_parameters, job, unproven: None };
+        let mut scene = Scene { requests, tensors, known, left, of_parameters, job, unproven: None };
         if scene.requests.demand.is_some() {
             scene.unproven = self.reproduce(&mut scene).err();
         }
@@ -223,23 +230,33 @@ fn complete_types(known: &mut [Known], left: &[u64]) {
     }
 }
 
+fn tried(requests: &Requests, what_if: &WhatIf, settings: &Settings) -> Tried {
+    // What is live must fit at least; that is quickly told.
+    if what_if.peak(requests) > settings.cap {
+        return Tried::Fails;
+    }
+    let outcome = replay_if(requests, what_if, settings);
+    if outcome.fits { Tried::Helps(outcome) } else { Tried::Fails }
+}
+
 impl Scene {
     /// Tries a job that acts differently, as far as a trial proves anything.
     pub(super) fn try_less(&self, what_if: &WhatIf, settings: &Settings) -> Tried {
         match &self.unproven {
             Some(lacking) => Tried::Impossible(lacking.clone()),
-            None => self.try_anew(what_if, settings),
+            None => tried(&self.requests, what_if, settings),
         }
     }
 
     /// Tries another allocator: that it serves everything is proof enough.
-    pub(super) fn try_anew(&self, what_if: &WhatIf, settings: &Settings) -> Tried {
-        // What is live must fit at least; that is quickly told.
-        if what_if.peak(&self.requests) > settings.cap {
-            return Tried::Fails;
-        }
-        let outcome = replay_if(&self.requests, what_if, settings);
-        if outcome.fits { Tried::Helps(outcome) } else { Tried::Fails }
+    pub(super) fn try_anew(&self, policy: Policy) -> Tried {
+        let requests = self.tensors.as_ref().unwrap_or(&self.requests);
+        tried(requests, &WhatIf::default(), &Settings::new(policy, self.job.cap))
+    }
+
+    /// Whether tensors are what was asked for, and not regions for them.
+    pub(super) fn has_tensors(&self) -> bool {
+        self.tensors.is_none()
     }
 
     /// Why a trial with less memory would prove nothing.

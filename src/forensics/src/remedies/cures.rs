@@ -93,14 +93,14 @@ pub(super) fn smaller_handles(advice: &mut Advice, bench: &Bench<'_>) {
 
 /// weir's pool instead of TensorFlow's allocator.
 pub(super) fn serve_by_pool(advice: &mut Advice, bench: &Bench<'_>) {
-    let tried = on(bench, |scene| scene.try_anew(&WhatIf::default(), &Settings::new(Policy::Weir, scene.job.cap)));
+    let tried = on(bench, |scene| scene.try_anew(Policy::Weir));
     let text = "let weir's pool serve every tensor: WEIR_POOL=on WEIR_TF_ALLOCATOR=pool";
     advice.take(bench, "weir's pool", text.into(), tried, |_| "; every request then fits".into());
 }
 
 /// TensorFlow's allocator with growth.
 pub(super) fn grow_on_demand(advice: &mut Advice, bench: &Bench<'_>) {
-    let tried = on(bench, |scene| scene.try_anew(&WhatIf::default(), &Settings::new(Policy::BfcGrowth, scene.job.cap)));
+    let tried = on(bench, |scene| scene.try_anew(Policy::BfcGrowth));
     let text = "let TensorFlow take what it needs: TF_FORCE_GPU_ALLOW_GROWTH=true";
     advice.take(bench, "memory growth", text.into(), tried, |_| "; every request then fits".into());
 }
@@ -110,9 +110,8 @@ fn with_enough(scene: &Scene, need: &mut u64) -> Tried {
     if let Some(lacking) = scene.unproven() {
         return Tried::Impossible(lacking.into());
     }
-    // A request beside TensorFlow's region leaves that as it is; one inside needs a larger region.
-    let region = scene.job.region.filter(|_| scene.requests.demand_beside);
-    let settings = Settings { region, ..scene.job.clone() };
+    // TensorFlow's region grows with what there is.
+    let settings = Settings { region: None, ..scene.job.clone() };
     let parts = if scene.requests.len() <= FEW { 1024 } else { 64 };
     match smallest_cap_to(parts, &scene.requests, &settings, &mut |_, _| {}) {
         Some((cap, outcome)) => {
@@ -203,6 +202,8 @@ pub(super) fn wait(advice: &mut Advice, bench: &Bench<'_>) {
 /// Other types, smaller batches, data that stays on the host. `lacking`: also say what cannot be tried.
 pub(super) fn need_less(advice: &mut Advice, bench: &Bench<'_>, lacking: bool) {
     let scene = match bench.scene() {
+        // The regions that TensorFlow takes do not follow what it needs.
+        Ok(scene) if !scene.has_tensors() => return,
         Ok(scene) if scene.known.iter().any(|known| known.named) => scene,
         Ok(_) if lacking => {
             let why = "no operation is known, so nothing tells what grows with the batch";

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::{Advice, Check, Remedy, Tried};
 use crate::growth::Trend;
-use crate::replay::{Change, Outcome, Requests, WhatIf};
+use crate::replay::{Change, Outcome, Requests, View, WhatIf};
 use crate::survey::BUCKETS;
 use crate::verdict::Facts;
 use crate::words::size;
@@ -21,7 +21,7 @@ pub(super) fn keep_less(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
 
 /// A host that pinned so much once can do it again: what stays below fits.
 fn pin_less(advice: &mut Advice, bench: &Bench<'_>) {
-    let requests = match bench.requests(true) {
+    let requests = match bench.requests(View::Pinned) {
         Ok(requests) if requests.allocations > 0 => requests,
         Ok(_) => return lacking(advice, bench, "the log has no pinned memory that was granted".into()),
         Err(why) => return lacking(advice, bench, why),

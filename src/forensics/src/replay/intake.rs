@@ -12,6 +12,17 @@ use crate::export::timeline::Timeline;
 /// Allocations after a failed request from which on the job counts as having got over it.
 const SURVIVED: u64 = 1000;
 
+/// Which requests are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The device's, of every tensor where TensorFlow's own allocator serves them.
+    Tensors,
+    /// The device's, of the regions that TensorFlow's own allocator takes.
+    Regions,
+    /// Of pinned host memory.
+    Pinned,
+}
+
 /// The part of a recording that leads to a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
@@ -21,8 +32,8 @@ pub struct Part {
     pub most: u64,
     /// Bytes of the request that was refused at the moment; none if none was.
     pub demand: Option<u64>,
-    /// Pinned host memory instead of the device's.
-    pub pinned: bool,
+    /// What it is about.
+    pub view: View,
 }
 
 impl Requests {
@@ -57,11 +68,11 @@ impl Requests {
         let (oldest, end) = reader.range();
         let moment = part.moment.min(end.saturating_sub(1));
         let first = oldest.max((moment + 1).saturating_sub(part.most));
-        let mut intake =
-            Intake { askers: Some(HashMap::new()), pinned: part.pinned, ..Intake::new(name, reader, device)? };
+        let mut intake = Intake { askers: Some(HashMap::new()), view: part.view, ..Intake::new(name, reader, device)? };
+        intake.tensors &= part.view == View::Tensors;
         intake.requests.left_out = first - oldest;
         let opening = timeline.live_before(first)?;
-        if intake.tensors && !part.pinned {
+        if intake.tensors {
             intake.set_regions(regions(&timeline, opening.clone(), first, device)?);
         }
         for entry in &opening {
@@ -91,8 +102,7 @@ struct Intake {
     tensors: bool,
     /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
     pooled: bool,
-    /// Whether pinned host memory is wanted, and nothing else.
-    pinned: bool,
+    view: View,
     /// Numbers of askers; none where they are not told apart.
     askers: Option<HashMap<Asker, u32>>,
     live: HashMap<(Class, u64), u32>,
@@ -116,7 +126,7 @@ impl Intake {
             regions: HashSet::new(),
             tensors: has(Class::Tensor),
             pooled: has(Class::Block),
-            pinned: false,
+            view: View::Tensors,
             askers: None,
             live: HashMap::new(),
             failed: None,
@@ -130,7 +140,7 @@ impl Intake {
 
     /// What to do with an allocation of this class.
     fn role(&self, class: Class, device: u8, internal: bool, address: u64) -> Option<What> {
-        if self.pinned {
+        if self.view == View::Pinned {
             return matches!(class, Class::Pinned | Class::Registered).then_some(What::Hold);
         }
         if device != self.requests.device {
@@ -140,7 +150,7 @@ impl Intake {
             Class::Block | Class::Device if !self.regions.contains(&address) && !internal => {
                 Some(if self.tensors { What::Beside } else { What::Ask })
             }
-            Class::Tensor => Some(What::Ask),
+            Class::Tensor => self.tensors.then_some(What::Ask),
             Class::Handle | Class::Overhead | Class::Managed | Class::Array | Class::Imported | Class::Other
                 if !internal =>
             {
@@ -188,7 +198,7 @@ impl Intake {
     }
 
     fn event(&mut self, event: &Event) {
-        if event.device != self.requests.device && event.kind != Kind::Step && !self.pinned {
+        if event.device != self.requests.device && event.kind != Kind::Step && self.view != View::Pinned {
             return;
         }
         let bytes = if event.asked == 0 { event.given } else { event.asked };

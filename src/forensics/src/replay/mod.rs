@@ -15,7 +15,7 @@ mod what_if;
 use std::fmt;
 use std::str::FromStr;
 
-pub use intake::Part;
+pub use intake::{Part, View};
 pub use requests::{Asker, MOST_STEPS, Requests};
 use requests::{Step, What};
 pub use what_if::{Change, WhatIf};

@@ -245,6 +245,21 @@ fn a_cap_is_raised_as_far_as_the_device_goes() {
 }
 
 #[test]
+fn a_cap_leaves_room_for_what_libraries_take_beside_a_region() {
+    let report = told("cap-beside", |job| {
+        job.journal.set_cap(0, 304 * MIB);
+        let region = job.alloc_as(Class::Block, 0, job.who("_EagerConst", 3), 300 * MIB);
+        job.alloc_at(Class::Tensor, 0, job.who("model/conv/Conv2D", 20), 16 * MIB, region);
+        let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
+        job.alloc(library, KIB);
+        job.alloc(library, 128 * KIB);
+        job.refused(library, 8 * MIB, &capped(304 * MIB, 304 * MIB, GIB));
+    });
+    // The two small blocks lie in pieces of 2 MiB each.
+    assert!(helps(&report, "raise the cap").contains("WEIR_CAP=312MiB"), "{:?}", report.remedies);
+}
+
+#[test]
 fn a_larger_device_is_found_by_search() {
     let report = told("larger", |job| large_model(job, 10 * GIB, 28 * GIB, 4 * GIB));
     assert!(helps(&report, "a device, or a share of one").contains("with 42.00 GiB or more"));
