@@ -167,24 +167,41 @@ impl<'run> Bench<'run> {
         under_cap.min(on_device)
     }
 
-    /// The job as it was must run out where it did: else a replay in which it does not proves nothing. What it got
-    /// before shows that it had at least the room for that.
+    /// The job as it was must run out where it did, or a replay in which it does not proves nothing. What it got shows
+    /// that there was room for it; what it did not get, that there was not: the room is corrected by as much as an
+    /// eighth.
     fn reproduce(&self, scene: &mut Scene) -> Result<(), String> {
         let requests = &scene.requests;
-        let missing = requests.lost + self.run.header().counters.live_overflow;
-        let most = scene.job.cap.saturating_add(scene.job.cap / 4);
+        let refused_with =
+            |cap: u64| replay_if(requests, &WhatIf::default(), &Settings { cap, ..scene.job.clone() }).refusal;
         // What was freed and still waited for the device was not there to be had.
         let deferred = self.facts.pool_deferred;
-        while scene.job.cap <= most {
-            let settings = Settings { cap: scene.job.cap.saturating_sub(deferred), ..scene.job.clone() };
-            match replay_if(requests, &WhatIf::default(), &settings).refusal {
-                Some(refusal) if refusal.recorded || deferred > 0 => return Ok(()),
-                Some(_) => scene.job.cap += (scene.job.cap / 32).max(2 << 20),
-                None if missing > 0 => return Err(format!("{} events are missing from the log", count(missing))),
-                None => return Err("a replay of the job as it was does not run out".into()),
+        let counted = scene.job.cap.saturating_sub(deferred);
+        let mut room = counted;
+        let mut refusal = refused_with(room);
+        while refusal.is_some_and(|refusal| !refusal.recorded) && deferred == 0 {
+            room += (room / 64).max(2 << 20);
+            if room - counted > (counted / 8).max(8 << 20) {
+                return Err("a replay of the job as it was runs out much earlier".into());
             }
+            refusal = refused_with(room);
         }
-        Err("a replay of the job as it was runs out much earlier".into())
+        if refusal.is_none() {
+            let mut refused = requests.peak_live.saturating_sub(1);
+            while refused >= counted / 8 * 7 && room.saturating_sub(refused) > (room / 256).max(2 << 20) {
+                let middle = refused + (room - refused) / 2;
+                *if refused_with(middle).is_some() { &mut refused } else { &mut room } = middle;
+            }
+            room = refused;
+            refusal = refused_with(room).filter(|refusal| refusal.recorded && room >= counted / 8 * 7);
+        }
+        let missing = requests.lost + self.run.header().counters.live_overflow;
+        match refusal {
+            Some(_) => scene.job.cap = room.saturating_add(deferred),
+            None if missing > 0 => return Err(format!("{} events are missing from the log", count(missing))),
+            None => return Err("a replay of the job as it was does not run out".into()),
+        }
+        Ok(())
     }
 
     fn known(&self, askers: &[Asker]) -> Vec<Known> {

@@ -102,8 +102,8 @@ pub fn remedies(
     neighbours: &[String],
 ) -> Advice {
     let mut advice = Advice::default();
-    // What grows fills any device, cap and batch.
-    let grows = findings.first().is_some_and(|first| first.cause == Cause::Leak);
+    // What grows, and an allocator that takes all there is, fill any device and cap.
+    let fills = findings.first().is_some_and(|first| matches!(first.cause, Cause::Leak | Cause::Hoarding));
     for found in findings {
         if advice.is_full() {
             break;
@@ -120,7 +120,7 @@ pub fn remedies(
                 cures::serve_by_pool(&mut advice, bench);
                 cures::grow_on_demand(&mut advice, bench);
             }
-            Cause::Cap | Cause::Demand if grows => {}
+            Cause::Cap | Cause::Demand if fills => {}
             Cause::Cap => {
                 cures::raise_cap(&mut advice, bench, facts);
                 cures::need_less(&mut advice, bench, false);

@@ -73,3 +73,36 @@ fn only_the_moment_counts_not_what_came_after() {
     });
     assert!(helps(&report, "batch / 2").contains("at most 26.00 GiB are live"));
 }
+
+#[test]
+fn a_job_that_ran_out_with_a_little_room_left_shows_that_it_had_less() {
+    let report = told("little-room", |job| {
+        job.journal.set_cap(0, 16 * GIB);
+        weights(job, 5 * GIB + 512 * MIB);
+        job.step();
+        for layer in 0..8 {
+            job.alloc(job.who(&format!("model/conv{layer}/Conv2D"), 20), GIB);
+        }
+        let (pool_free, pool_largest) = (GIB + 512 * MIB, 512 * MIB);
+        let now = Situation { pool_free, pool_largest, ..capped(16 * GIB, 15 * GIB + 512 * MIB, 20 * GIB) };
+        job.refused(job.who("model/conv8/Conv2D", 20), GIB, &now);
+    });
+    // By the numbers there are 15.5 GiB for 14.5: a replay with all of that does not run out, but the job did.
+    useless(&report, "handle=2MiB", "WEIR_POOL=handle=2MiB");
+    helps(&report, "raise the cap by");
+    helps(&report, "batch / 2");
+}
+
+#[test]
+fn what_a_job_got_once_shows_that_there_was_room() {
+    let report = told("room-once", |job| {
+        weights(job, 34 * GIB);
+        job.step();
+        let by = job.who("model/conv/Conv2D", 20);
+        let once = job.alloc(by, 5 * GIB + 512 * MIB);
+        job.free(once);
+        // By the numbers of now, others hold 1 GiB; but 39.5 GiB were this job's once.
+        job.refused(by, 10 * GIB + 512 * MIB, &device(5 * GIB));
+    });
+    assert!(helps(&report, "batch / 2").contains("at most 39.25 GiB are live"), "{:?}", report.remedies);
+}
