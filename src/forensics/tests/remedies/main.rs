@@ -45,7 +45,10 @@ fn useless(report: &Report, words: &str, name: &str) {
     let advised = report.remedies.iter().any(|remedy| remedy.text.contains(words));
     assert!(!advised, "{words:?} is advised: {:#?}", report.remedies);
     assert!(report.useless.iter().any(|other| other == name), "{name:?} is not among {:?}", report.useless);
-    let text = screen(report, &Look { width: 200, colour: false, offset: 0 });
+    let text = screen(
+        report,
+        &Look { width: 200, height: 60, colour: false, offset: 0, now: 0, holders: None, details: true },
+    );
     assert!(text.lines().any(|line| line.starts_with("Not ") && line.contains(name)), "{text}");
 }
 
