@@ -42,7 +42,7 @@ def what_the_screen_leaves_out_is_in_the_details(scene):
     short, long = scene.weir("report", path).stdout, scene.weir("report", path, "--details").stdout
     for word in ("64.0 MiB pinned", "232 use 7.30 GiB, none idle; beside it 0", "Rule    GROWTH, strength 95", "Made-up GPU", path[-20:]):
         assert word in long and word not in short, (word, long)
-    for word in ("GROWTH: train.py:131", "also CAP", "activations 4.30 GiB", "(replayed)"):
+    for word in ("GROWTH: train.py:131", "also CAP", "activations 4.30 GiB", "look at train.py:131"):
         assert word in short and word in long, (word, short)
     one_screen(long, 60)
     scene.weir("report", path, "--details", "--json", code=2)
