@@ -16,7 +16,8 @@ assert after >= 2 * weights, (after, weights)
 memory.reset_peak()
 for _ in range(2):
     model.train_on_batch(images, labels)
-# A step that kept its gradients or activations would show; small tensors may still be on their way out.
-assert memory.settled() <= after + weights // 10, (memory.held(), after)
+# Two steps that kept their gradients would show as twice the weights. Small tensors may still be on their way out, and
+# TensorFlow counts chunks, which may be larger than the tensors in them.
+assert memory.settled() <= after + weights // 4, (memory.held(), after)
 # Activations and gradients come and go.
 assert memory.peak() >= after + weights // 2, (memory.peak(), after)
