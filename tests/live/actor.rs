@@ -90,7 +90,7 @@ fn obey(journal: &Journal, order: &Value) {
         }
         "off" => journal.turned_off(1, text("reason")),
         "exit" => {
-            journal.exiting();
+            journal.exiting(Some(0));
             std::process::exit(0);
         }
         "kill" => std::process::abort(),

@@ -28,7 +28,7 @@ use crate::attribution::{self, What};
 use crate::served::real::{self, done};
 use crate::{caps, job, surroundings};
 use core::cell::Cell;
-use core::ffi::c_char;
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 use weir_cuda::CUuuid;
@@ -146,8 +146,12 @@ fn make(devices: i32) -> Option<()> {
         oom_text: settings.oom_text,
     });
     if !WATCHED.swap(true, Ordering::AcqRel) {
-        // SAFETY: registers a function that makes only calls which are allowed in a forked child.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: both functions stay as long as the process; the first makes only calls which are allowed in a forked
+        // child.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            on_exit(exits, core::ptr::null_mut());
+        }
     }
     // SAFETY: as in `open`.
     if let Some(ended) = shared::show(&RECORDER, &STATE, Box::into_raw(recorder)).and_then(|it| unsafe { it.as_ref() })
@@ -211,9 +215,21 @@ extern "C" fn at_exit() {
     if let Some(recorder) = open() {
         crate::guard::run("the end", || {
             recorder.journal.refresh_modules();
-            recorder.journal.exiting();
+            recorder.journal.exiting(u8::try_from(STATUS.load(Ordering::Relaxed)).ok());
         });
     }
+}
+
+/// The status that the process exits with; out of a byte's range until it is known.
+static STATUS: AtomicU32 = AtomicU32::new(u32::MAX);
+
+unsafe extern "C" {
+    /// glibc's: as atexit(3), but the function is told the status.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+extern "C" fn exits(status: c_int, _: *mut c_void) {
+    STATUS.store(u32::from(status as u8), Ordering::Relaxed);
 }
 
 impl Recorder {

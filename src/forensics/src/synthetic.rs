@@ -21,6 +21,8 @@ pub const MIB: u64 = 1 << 20;
 pub enum End {
     /// In order.
     Exit,
+    /// In order, with a status that tells of a failure.
+    Failure,
     /// By a signal, without a word.
     Killed,
     /// Not at all: the journal is this process's own.
@@ -102,6 +104,13 @@ impl Job {
         self.journal.pool_hit(&intent, Granted { address, given });
     }
 
+    /// A tensor gets a chunk of TensorFlow's own allocator.
+    pub fn tensor(&mut self, by: Attribution, asked: u64, given: u64, address: u64) {
+        let (kind, class, stream) = (Kind::Alloc, Class::Tensor, STREAM_UNKNOWN);
+        let intent = Intent { kind, class, device: 0, stream, asked, address, by };
+        self.journal.pool_hit(&intent, Granted { address, given });
+    }
+
     /// A block of the pool comes back.
     pub fn free(&mut self, address: u64) {
         self.free_as(Class::Block, address);
@@ -141,11 +150,17 @@ impl Job {
         self.journal.out_of_memory(&failure, situation)
     }
 
+    /// A tensor that TensorFlow can do without is refused by its own allocator.
+    pub fn tried(&mut self, by: Attribution, asked: u64) {
+        let (device, class, stream) = (0, Class::Tensor, STREAM_UNKNOWN);
+        self.journal.tried_in_vain(&Failure { device, class, stream, asked, result: 2, by });
+    }
+
     /// The job ends; the journal's path.
     pub fn end(self, end: End) -> std::io::Result<PathBuf> {
         self.journal.refresh_anchor();
-        if end == End::Exit {
-            self.journal.exiting();
+        if matches!(end, End::Exit | End::Failure) {
+            self.journal.exiting(Some(u8::from(end == End::Failure)));
         }
         let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         rename_process(&file, &self.command, end)?;
@@ -162,7 +177,7 @@ fn rename_process(file: &File, command: &[String], end: End) -> std::io::Result<
     let begun = if let End::Of { pid, .. } = end { start_of(pid)? } else { 0 };
     edit_header(file, |words| {
         match end {
-            End::Exit | End::Killed => words[word::PROCESS_START] += 1,
+            End::Exit | End::Failure | End::Killed => words[word::PROCESS_START] += 1,
             End::Alive => {}
             End::Of { pid, rebooted } => {
                 words[word::PID_UID] = words[word::PID_UID] >> 32 << 32 | u64::from(pid);

@@ -71,6 +71,8 @@ pub mod word {
     pub const OOM_SEEN: usize = 269;
     /// Out-of-memory dumps written.
     pub const OOM_DUMPS: usize = 270;
+    /// 256 and the exit status of a process that ended in order; 0 is unknown.
+    pub const EXIT_STATUS: usize = 271;
     /// 1 after a clean exit.
     pub const CLEAN_EXIT: usize = 272;
     /// Why the library turned itself off: 0 is "it did not", else code and text.

@@ -406,10 +406,14 @@ impl Journal {
         }
     }
 
-    /// The process exits in order.
-    pub fn exiting(&self) {
+    /// The process exits in order, with this status if it is known.
+    pub fn exiting(&self, status: Option<u8>) {
         self.refresh_anchor();
-        self.record(Event::new(Kind::Exit, Class::Other, HOST_DEVICE));
+        let result = status.unwrap_or(0).into();
+        self.record(Event { result, ..Event::new(Kind::Exit, Class::Other, HOST_DEVICE) });
+        if let (Some(place), Some(status)) = (self.words.get(word::EXIT_STATUS), status) {
+            place.store(256 | u64::from(status), Ordering::Relaxed);
+        }
         if let Some(clean) = self.words.get(word::CLEAN_EXIT) {
             clean.store(1, Ordering::Release);
         }

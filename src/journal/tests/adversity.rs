@@ -53,7 +53,7 @@ fn a_removed_directory_disturbs_nothing() {
     hold(&journal, 4096, 100, 0);
     let outcome = journal.out_of_memory(&failure(1 << 30, 0), &Situation::default());
     assert!(matches!(outcome, Outcome::Reported { ref text, .. } if !text.contains("oom.json")));
-    journal.exiting();
+    journal.exiting(Some(0));
     assert!(!scratch.0.exists());
 }
 

@@ -58,7 +58,7 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
                 // SAFETY: the handler only calls _exit, which is allowed in a handler.
                 "handler" => unsafe { _ = libc::raise(libc::SIGUSR1) },
                 "exit" => {
-                    journal.exiting();
+                    journal.exiting(Some(0));
                     std::process::exit(0);
                 }
                 _ => {}

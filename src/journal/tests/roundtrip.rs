@@ -76,11 +76,12 @@ fn everything_that_was_written_is_read() {
     journal.begin(intent).granted(Granted { address: 0x7000_0000, given: 1024 });
     assert!(journal.sample_host(1000).is_some());
     assert!(journal.sample_host(1000).is_none(), "a second sample came too early");
-    journal.exiting();
+    journal.exiting(Some(3));
 
     let reader = open(&journal);
     let header = reader.header();
     assert!(header.clean_exit && !header.truncated);
+    assert_eq!(header.exit_status, Some(3));
     assert_eq!(header.identity, Identity::own());
     assert!(header.command[0].contains("roundtrip"));
     assert!(header.resident > 1 << 20);

@@ -58,6 +58,8 @@ pub struct Header {
     pub counters: Counters,
     /// Whether the process exited in order.
     pub clean_exit: bool,
+    /// With which status, if that is known.
+    pub exit_status: Option<u8>,
     /// Why the library turned itself off.
     pub turned_off: Option<(u64, String)>,
     /// Resident bytes at the last sample.
@@ -142,6 +144,7 @@ impl Header {
             later: None,
             counters: Counters::default(),
             clean_exit: false,
+            exit_status: None,
             turned_off: None,
             resident: 0,
             truncated: size < at(word::FILE_BYTES),
@@ -196,6 +199,8 @@ impl Header {
             oom_dumps: at(word::OOM_DUMPS),
         };
         self.clean_exit = at(word::CLEAN_EXIT) == 1;
+        let status = at(word::EXIT_STATUS);
+        self.exit_status = (self.clean_exit && status >> 8 == 1).then_some(status as u8);
         self.turned_off = (at(word::OFF_CODE) != 0).then(|| {
             let text = text_at(words, word::OFF_TEXT, word::OFF_TEXT_BYTES);
             (at(word::OFF_CODE), String::from_utf8_lossy(&text).into_owned())
