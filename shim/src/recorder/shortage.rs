@@ -8,7 +8,7 @@ use crate::served::real::{self, done};
 use crate::{caps, served, surroundings};
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Failure, Outcome, Situation};
+use weir_journal::{Class, Failure, Outcome, STREAM_UNKNOWN, Situation};
 
 /// Holes of the pool that are counted at most.
 const HOLES: usize = 4096;
@@ -32,6 +32,19 @@ pub(crate) fn tell(recorder: &Recorder, ordinal: i32, class: Class, stream: u16,
     {
         surroundings::write_quietly(2, text.as_bytes());
     }
+}
+
+/// TensorFlow is told that there is no memory for a tensor that it can do without: it tries another way.
+pub(crate) fn tried(recorder: &Recorder, ordinal: i32, asked: u64) {
+    let journal = &recorder.journal;
+    journal.tried_in_vain(&Failure {
+        device: device(ordinal),
+        class: Class::Tensor,
+        stream: STREAM_UNKNOWN,
+        asked,
+        result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
+        by: attribution::here(journal, What::DriverCall),
+    });
 }
 
 /// What is known of a device at this moment.

@@ -21,9 +21,12 @@ use weir_journal::{Class, Granted, Intent, Kind, STREAM_UNKNOWN};
 
 type Allocate = unsafe extern "C-unwind" fn(*mut c_void, usize, usize, *const bool) -> *mut c_void;
 type Deallocate = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
+type Size = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> usize;
 
 const ALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE";
 const DEALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator13DeallocateRawEPv";
+/// Tells how large the chunk of a tensor is, which may be much larger than the tensor.
+const SIZE: &CStr = c"_ZNK3tsl12BFCAllocator13AllocatedSizeEPKv";
 
 /// `tsl::BFCAllocator::AllocateRaw(alignment, bytes, attributes)`; the attributes begin with whether to try again.
 #[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE"))]
@@ -33,7 +36,7 @@ unsafe extern "C-unwind" fn allocate(
     bytes: usize,
     attributes: *const bool,
 ) -> *mut c_void {
-    let real = real_of(allocator, 0);
+    let real = real_of(allocator, Function::Allocate);
     if real == 0 {
         return core::ptr::null_mut();
     }
@@ -63,7 +66,7 @@ unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_vo
             }
         });
     }
-    let real = real_of(allocator, 1);
+    let real = real_of(allocator, Function::Deallocate);
     if real != 0 {
         // SAFETY: as above.
         unsafe { core::mem::transmute::<usize, Deallocate>(real)(allocator, tensor) };
@@ -82,9 +85,10 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
     let Some(recorder) = recorder::open() else { return };
     let (device, what) = match place {
         Place::Device(ordinal) if tensor == 0 => {
-            // One that was only an attempt is answered by TensorFlow itself.
             if retried && bytes > 0 {
                 shortage::tell(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes);
+            } else if bytes > 0 {
+                shortage::tried(recorder, ordinal, bytes);
             }
             return;
         }
@@ -104,7 +108,19 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
         address: tensor,
         by: attribution::here(&recorder.journal, what),
     };
-    recorder.journal.pool_hit(&wanted, Granted { address: tensor, given: bytes.next_multiple_of(GRAIN) });
+    recorder.journal.pool_hit(&wanted, Granted { address: tensor, given: given(allocator, tensor, bytes, place) });
+}
+
+/// The bytes of the chunk that a tensor got.
+fn given(allocator: *mut c_void, tensor: u64, bytes: u64, place: Place) -> u64 {
+    let rounded = bytes.next_multiple_of(GRAIN);
+    match real_of(allocator, Function::Size) {
+        0 => rounded,
+        _ if place == Place::Host => rounded,
+        // SAFETY: the address is that of the real function of this name, and its caller does not have the tensor yet, so
+        // nobody can have freed it. It locks what the allocation itself has locked and left.
+        real => unsafe { core::mem::transmute::<usize, Size>(real)(allocator, tensor as *mut c_void) as u64 },
+    }
 }
 
 /// Tensors in host memory below this are not written down: there are many, and they are little together.
@@ -121,24 +137,33 @@ fn one_more_on_host() -> bool {
 /// BFC gives multiples of this.
 const GRAIN: u64 = 256;
 
-/// Function tables of allocators and the two real functions of the library that each lies in.
-static REALS: [[AtomicUsize; 3]; 8] = [const { [const { AtomicUsize::new(0) }; 3] }; 8];
+/// The functions of an allocator that are called here.
+#[derive(Clone, Copy)]
+enum Function {
+    Allocate,
+    Deallocate,
+    /// May be missing.
+    Size,
+}
 
-/// The real function (0: allocate, 1: deallocate) for an allocator.
+/// Function tables of allocators and the real functions of the library that each lies in.
+static REALS: [[AtomicUsize; 4]; 8] = [const { [const { AtomicUsize::new(0) }; 4] }; 8];
+
+/// The real function for an allocator; 0 is none.
 #[inline]
-fn real_of(allocator: *mut c_void, which: usize) -> usize {
+fn real_of(allocator: *mut c_void, which: Function) -> usize {
     // SAFETY: an object with virtual functions begins with the address of their table.
     let table = unsafe { allocator.cast::<usize>().read() };
     for known in &REALS {
         if known[0].load(Ordering::Acquire) == table {
-            return if which == 0 { &known[1] } else { &known[2] }.load(Ordering::Relaxed);
+            return known.get(1 + which as usize).map_or(0, |real| real.load(Ordering::Relaxed));
         }
     }
     learn_real(table, which)
 }
 
 #[cold]
-fn learn_real(table: usize, which: usize) -> usize {
+fn learn_real(table: usize, which: Function) -> usize {
     let home = elf::object_at(table).map(|(_, object)| object);
     let framework = loaded::find().map(|loaded| loaded.framework);
     let find = |name: &CStr, own: usize| {
@@ -149,18 +174,20 @@ fn learn_real(table: usize, which: usize) -> usize {
         };
         in_home.or_else(elsewhere).filter(|address| *address != own).unwrap_or(0)
     };
-    let found = [find(ALLOCATE, allocate as *const () as usize), find(DEALLOCATE, deallocate as *const () as usize)];
+    let own = [allocate as *const () as usize, deallocate as *const () as usize];
+    let found = [find(ALLOCATE, own[0]), find(DEALLOCATE, own[1]), find(SIZE, 0)];
     linker::clear_error();
-    if found.iter().all(|address| *address != 0) {
+    if found[0] != 0 && found[1] != 0 {
         for slot in &REALS {
             if slot[1].compare_exchange(0, found[0], Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 slot[2].store(found[1], Ordering::Relaxed);
+                slot[3].store(found[2], Ordering::Relaxed);
                 slot[0].store(table, Ordering::Release);
                 break;
             }
         }
     }
-    if which == 0 { found[0] } else { found[1] }
+    found.get(which as usize).copied().unwrap_or(0)
 }
 
 /// Where an allocator's memory is.

@@ -17,7 +17,7 @@ pub enum Kind {
     Failed = 3,
     /// A cap refused a request.
     Refused = 4,
-    /// A request was about to be made.
+    /// A request that the job can do without got nothing.
     Attempt = 5,
     /// A free failed; the memory is still there.
     FreeFailed = 6,

@@ -211,6 +211,18 @@ impl Journal {
         Outcome::Reported { report: Box::new(report), text }
     }
 
+    /// A request that the job can do without got nothing: the event is all that is recorded.
+    pub fn tried_in_vain(&self, failure: &Failure) {
+        self.record(Event {
+            asked: failure.asked,
+            stream: failure.stream,
+            result: failure.result,
+            by: failure.by,
+            live_after: self.live_bytes(failure.device, failure.class),
+            ..Event::new(Kind::Attempt, failure.class, failure.device)
+        });
+    }
+
     /// Finds or makes the entry of a cause: its number, how often it was seen, and whether to report it.
     fn count_cause(&self, failure: &Failure, cause: Cause) -> (u16, u64, bool) {
         let by = failure.by;
