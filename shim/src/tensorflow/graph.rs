@@ -28,7 +28,7 @@ unsafe extern "C-unwind" fn finish(description: *mut c_void, status: *mut c_void
         && let Some(recorder) = recorder::open()
     {
         guard::run("TF_FinishOperation", || {
-            let python = python::here(&recorder.journal);
+            let python = python::for_node(&recorder.journal);
             let name = NAME.load(Ordering::Acquire);
             if python != 0 && name != 0 {
                 // SAFETY: TF_OperationName answers a C string that lives as long as the operation, just made.

@@ -57,6 +57,7 @@ const GRADIENT: &[u8] = b"gradient_tape/";
 #[cold]
 fn search(name: &[u8]) -> u32 {
     let exact = |name: &[u8]| NODES.get(mix_text(0, name)).unwrap_or(0);
+    let name = consumer(name).unwrap_or(name);
     // Optimisers of graphs append what they did: `conv/Conv2D-0-TransposeNHWCToNCHW-LayoutOptimizer`.
     let name = name.split(|byte| *byte == b'-').next().unwrap_or(name);
     // A function's body that was put in place of its call carries the call's name in front, one for each level;
@@ -94,6 +95,14 @@ fn search(name: &[u8]) -> u32 {
     0
 }
 
+/// Where TensorFlow moves a tensor to the host and back to save memory: the operation that the tensor is for. Its name is
+/// in between `swap_in_` and the number of the input.
+fn consumer(name: &[u8]) -> Option<&[u8]> {
+    let rest = name.strip_prefix(b"swap_in_").or_else(|| name.strip_prefix(b"swap_out_"))?;
+    let end = rest.iter().rposition(|byte| *byte == b'_')?;
+    rest.get(..end)
+}
+
 /// A name without its last part.
 fn parent(name: &[u8]) -> Option<&[u8]> {
     let end = name.iter().rposition(|byte| *byte == b'/')?;
@@ -121,6 +130,8 @@ mod tests {
             ("StatefulPartitionedCall/StatefulPartitionedCall/m_1/dense_1/MatMul", 7),
             ("StatefulPartitionedCall/gradient_tape/m_1/dense_1/MatMul/MatMul", 7),
             ("gradient_tape/m_1/lonely/Sum", 9),
+            ("swap_in_StatefulPartitionedCall/m_1/dense_1/MatMul_1", 7),
+            ("swap_out_gradient_tape/m_1/lonely/Sum_0", 9),
             ("StatefulPartitionedCall/m_1/conv/convolution-0-TransposeNHWCToNCHW-LayoutOptimizer", 10),
             ("ArithmeticOptimizer/FoldMultiply_adam/mul_3", 0),
             ("adam/mul_3/ReadVariableOp", 11),

@@ -97,9 +97,35 @@ pub(crate) fn tagged(line: u32, file: &str) -> u32 {
 /// The innermost line always stays: it says which call of the library it was.
 const INNERMOST: usize = 1;
 
+/// The lines of a chain that the journal keeps, innermost first.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    pub(crate) lines: [u32; PYTHON_DEPTH],
+    pub(crate) count: usize,
+    /// Whether one of them is in a file of the user's own.
+    pub(crate) own: bool,
+}
+
+impl Chosen {
+    /// The lines.
+    pub(crate) fn list(&self) -> &[u32] {
+        self.lines.get(..self.count).unwrap_or_default()
+    }
+
+    /// Adds the lines of another chain around these; each loses its outer ones where both have no room.
+    pub(crate) fn add_outside(&mut self, other: &Self) {
+        self.count = self.count.min(PYTHON_DEPTH - other.count.min(PYTHON_DEPTH / 2));
+        for (place, line) in self.lines.iter_mut().skip(self.count).zip(other.list()) {
+            *place = *line;
+            self.count += 1;
+        }
+        self.own |= other.own;
+    }
+}
+
 /// Chooses at most sixteen of the tagged lines, in order, and takes the tags off. Machinery goes first, then libraries
 /// from the outside in; of the user's own lines the middle goes last.
-pub(crate) fn choose<'a>(lines: &[u32], to: &'a mut [u32; PYTHON_DEPTH]) -> &'a [u32] {
+pub(crate) fn choose(lines: &[u32]) -> Chosen {
     let sort = |line: u32| line >> SORT_SHIFT;
     let mut worst = Sort::Machinery as u32 + 1;
     let kept = |worst: u32| {
@@ -113,12 +139,13 @@ pub(crate) fn choose<'a>(lines: &[u32], to: &'a mut [u32; PYTHON_DEPTH]) -> &'a 
     let half = PYTHON_DEPTH / 2;
     let ends =
         kept(worst).enumerate().filter(|(place, _)| count <= PYTHON_DEPTH || *place < half || place + half >= count);
-    let mut used = 0;
-    for (slot, (_, line)) in to.iter_mut().zip(ends) {
+    let own = lines.iter().any(|line| *line != 0 && sort(*line) == Sort::Own as u32);
+    let mut chosen = Chosen { lines: [0; PYTHON_DEPTH], count: 0, own };
+    for (slot, (_, line)) in chosen.lines.iter_mut().zip(ends) {
         *slot = line;
-        used += 1;
+        chosen.count += 1;
     }
-    to.get(..used).unwrap_or_default()
+    chosen
 }
 
 #[cfg(test)]
@@ -131,7 +158,24 @@ mod tests {
 
     fn chosen(files: &[&str]) -> Vec<u32> {
         let lines: Vec<u32> = files.iter().zip(1..).map(|(file, id)| tagged(id, file)).collect();
-        choose(&lines, &mut [0; PYTHON_DEPTH]).to_vec()
+        choose(&lines).list().to_vec()
+    }
+
+    #[test]
+    fn a_chain_around_another_keeps_its_inner_half() {
+        let chain = |files: &[&str], first: u32| {
+            let lines: Vec<u32> = files.iter().zip(first..).map(|(file, id)| tagged(id, file)).collect();
+            choose(&lines)
+        };
+        let mut inner = chain(&[INNER, KERAS], 1);
+        let outer = chain(&[INNER, OWN], 11);
+        assert!(!inner.own && outer.own);
+        inner.add_outside(&outer);
+        assert_eq!(inner.list(), [1, 2, 11, 12]);
+        assert!(inner.own);
+        let (mut inner, outer) = (chain(&[KERAS; 16], 1), chain(&[OWN; 16], 21));
+        inner.add_outside(&outer);
+        assert_eq!(inner.list(), (1..=8).chain(21..=28).collect::<Vec<_>>());
     }
 
     #[test]

@@ -14,10 +14,11 @@ mod text;
 use super::cache::{Cache, mix};
 use super::memory::{Careful, Direct, Memory, Trust};
 use crate::linker;
-use chain::{Frames, choose};
+use chain::{Chosen, Frames, choose};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use layout::{At, BYTES_DATA, CODE_LOCALS, Functions, Layout, OBJECT_SIZE, OBJECT_TYPE};
+use std::sync::Mutex;
 use weir_journal::{Journal, PYTHON_DEPTH};
 
 /// The interpreter of this process.
@@ -119,8 +120,33 @@ pub(crate) fn here(journal: &Journal) -> u32 {
     }
 }
 
+/// The user's lines that made the last node of a graph.
+static BUILDING: Mutex<Chosen> = Mutex::new(Chosen { lines: [0; PYTHON_DEPTH], count: 0, own: false });
+
+/// The same for a thread that makes a node of a graph. One that runs nothing of the user's, such as those that
+/// MirroredStrategy has for its replicas, does so for lines of the user's that wait for it: those that made nodes last.
+pub(crate) fn for_node(journal: &Journal) -> u32 {
+    // SAFETY: as in `here`.
+    let python = unsafe { PYTHON.load(Ordering::Acquire).as_ref() }.filter(|python| !python.trust.is_refused());
+    let mut frames = Frames::new();
+    let Some(python) = python.filter(|python| python.frames_of_this_thread(&mut frames)) else { return 0 };
+    let mut lines = python.chosen(journal, &frames);
+    // Whoever finds it taken does without: nobody waits here.
+    if let Ok(mut building) = BUILDING.try_lock() {
+        if lines.own {
+            *building = lines;
+        } else if building.own {
+            lines.add_outside(&building);
+        }
+    }
+    journal.python(lines.list())
+}
+
 /// Forgets the ids of a journal that is no more.
 pub(crate) fn forget() {
+    if let Ok(mut building) = BUILDING.try_lock() {
+        building.own = false;
+    }
     CHAINS.clear();
     LINES.clear();
 }
@@ -128,31 +154,9 @@ pub(crate) fn forget() {
 impl Python {
     #[inline]
     fn lines_of_this_thread(&self, journal: &Journal) -> u32 {
-        // SAFETY: both functions may be called at any time, with or without the lock.
-        let thread = unsafe {
-            // A daemon thread's state is freed under its feet at the end.
-            if self.finalising.is_some_and(|finalising| finalising() != 0) {
-                return 0;
-            }
-            (self.this_thread)() as usize
-        };
-        if thread == 0 {
-            return 0;
-        }
         let mut frames = Frames::new();
-        if self.trust.is_earned() {
-            // SAFETY: the layout has been seen to fit often enough.
-            self.walk(&unsafe { Direct::new() }, thread, &mut frames);
-        } else {
-            match self.walk(&Careful, thread, &mut frames) {
-                // A thread may be between two frames of Python's; that tells nothing.
-                Some(0) => return 0,
-                Some(_) if frames.iter().all(|frame| self.is_sound(frame)) => self.trust.confirm(),
-                _ => {
-                    self.trust.refuse();
-                    return 0;
-                }
-            }
+        if !self.frames_of_this_thread(&mut frames) {
+            return 0;
         }
         match frames.hash() {
             None => 0,
@@ -164,6 +168,37 @@ impl Python {
                 id
             }),
         }
+    }
+
+    /// Collects the calling thread's frames; false where there are none that can be trusted.
+    #[inline(always)]
+    fn frames_of_this_thread(&self, frames: &mut Frames) -> bool {
+        // SAFETY: both functions may be called at any time, with or without the lock.
+        let thread = unsafe {
+            // A daemon thread's state is freed under its feet at the end.
+            if self.finalising.is_some_and(|finalising| finalising() != 0) {
+                return false;
+            }
+            (self.this_thread)() as usize
+        };
+        if thread == 0 {
+            return false;
+        }
+        if self.trust.is_earned() {
+            // SAFETY: the layout has been seen to fit often enough.
+            self.walk(&unsafe { Direct::new() }, thread, frames);
+        } else {
+            match self.walk(&Careful, thread, frames) {
+                // A thread may be between two frames of Python's; that tells nothing.
+                Some(0) => return false,
+                Some(_) if frames.iter().all(|frame| self.is_sound(frame)) => self.trust.confirm(),
+                _ => {
+                    self.trust.refuse();
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Collects the thread's frames, innermost first, and tells how many; `None` if something is not as it should be.
@@ -247,6 +282,12 @@ impl Python {
 
     #[cold]
     fn intern(&self, journal: &Journal, frames: &Frames) -> u32 {
+        journal.python(self.chosen(journal, frames).list())
+    }
+
+    /// The lines of frames that the journal keeps.
+    #[cold]
+    fn chosen(&self, journal: &Journal, frames: &Frames) -> Chosen {
         let mut lines = [0; chain::DEPTH];
         let mut count = 0;
         for (frame, slot) in frames.iter().zip(&mut lines) {
@@ -266,9 +307,7 @@ impl Python {
             });
             count += 1;
         }
-        let mut chosen = [0; PYTHON_DEPTH];
-        let chosen = choose(lines.get(..count).unwrap_or_default(), &mut chosen);
-        journal.python(chosen)
+        choose(lines.get(..count).unwrap_or_default())
     }
 
     /// The user's place behind one in generated code: the function that runs there knows it, or one around it.
