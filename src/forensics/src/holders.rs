@@ -129,7 +129,7 @@ pub fn holders(run: &Run, survey: &Survey, device: u8, leaks: &[Leak], most: usi
             blocks: owner.blocks,
             recent: survey.recent(&owner.ends, RECENT),
             course: course(&owner.ends),
-            grows: leaks.iter().any(|leak| leak.owner == place),
+            grows: leaks.iter().any(|leak| leak.owners.contains(&place)),
             dtype: owner.who.op.dtype,
         }
     });

@@ -2,13 +2,15 @@
 //! events. docs/REPORT.md describes the JSON.
 
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Kind, OomReport, Situation};
+use weir_journal::reader::Slot;
+use weir_journal::{Class, Event, Kind, OomReport, Situation};
 
 use crate::growth::Trend;
 use crate::holders::{self, Holder, Share};
 use crate::host::{self, Host, HostHolder};
 use crate::leaks::{self, Leak};
 use crate::remedies::{self, Bench, Remedy};
+use crate::roles::{self, Region};
 use crate::survey::{Losses, Mark, Survey};
 use crate::verdict::{self, Facts, Finding};
 use crate::views::{self, DriverView, Part, TensorView};
@@ -16,6 +18,10 @@ use crate::{Error, Fate, Run};
 
 /// Version of the report's JSON.
 pub const SCHEMA: u32 = 1;
+/// Events at the end of a run among which one looks for what it tried in vain.
+const LAST_EVENTS: u64 = 1 << 16;
+/// Allocations after such a try from which on the job counts as having got over it.
+const SURVIVED: u64 = 1000;
 /// Growth of host memory below this is not worth a word.
 const HOST_GROWN: u64 = 64 << 20;
 
@@ -51,6 +57,8 @@ pub struct Asked {
     pub library: String,
     /// How often such a request was refused.
     pub times: u64,
+    /// Whether TensorFlow only tried, and can do without.
+    pub only_tried: bool,
 }
 
 /// Something that grows.
@@ -112,8 +120,12 @@ pub struct Report {
     pub command: String,
     /// How the process is, or ended.
     pub state: Fate,
+    /// The status with which it ended in order, if that is known.
+    pub exit_status: Option<u8>,
     /// Out-of-memory failures.
     pub oom: u64,
+    /// Tensors that TensorFlow tried to get, could do without, and did not get.
+    pub tried: u64,
     /// Why weir turned itself off in the job.
     pub turned_off: Option<String>,
     /// Device number.
@@ -186,14 +198,21 @@ impl Report {
             let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
-        let survey = Survey::of(run, dump.map(|dump| dump.event), &mut progress)?;
+        let tried = if dump.is_none() { last_try(run, options.device)? } else { None };
+        let moment = dump.map(|dump| dump.event).or(tried.map(|(event, _)| event.seq));
+        let survey = Survey::of(run, moment, &mut progress)?;
         progress(survey.events, survey.events);
-        Ok(Gathered::new(run, &survey, dump, options)?.report(options))
+        Ok(Gathered::new(run, &survey, (dump, tried), options)?.report(options))
     }
 
-    /// Whether the job ran out of memory.
+    /// Whether the job ran out of memory, or failed after it tried for memory in vain.
     pub fn is_oom(&self) -> bool {
-        self.oom > 0
+        self.oom > 0 || self.only_tried()
+    }
+
+    /// Whether what is told of is memory that TensorFlow tried for, and that the job failed after it.
+    pub fn only_tried(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.only_tried)
     }
 
     /// The verdict: the strongest cause.
@@ -202,11 +221,35 @@ impl Report {
     }
 }
 
+/// The last tensor that TensorFlow could do without and did not get, and how often the same operation tried, in a job that
+/// ended with a failure soon after: all ways of a convolution may have needed such memory.
+fn last_try(run: &Run, device: Option<u8>) -> Result<Option<(Event, u64)>, Error> {
+    if run.exit_status().is_none_or(|status| status == 0) {
+        return Ok(None);
+    }
+    let (mut last, mut since): (Option<(Event, u64)>, u64) = (None, 0);
+    let first = run.reader().range().1.saturating_sub(LAST_EVENTS);
+    for slot in run.reader().events_from(first) {
+        let Slot::Event(event) = slot.map_err(|error| run.broken(&error))? else { continue };
+        match event.kind {
+            Kind::Attempt if device.is_none_or(|device| device == event.device) => {
+                let same = |other: &Event| (other.by.op, other.by.python) == (event.by.op, event.by.python);
+                let times = last.filter(|(other, _)| same(other)).map_or(0, |(_, times)| times);
+                (last, since) = (Some((event, times + 1)), 0);
+            }
+            Kind::Alloc => since += 1,
+            _ => {}
+        }
+    }
+    Ok(last.filter(|_| since < SURVIVED))
+}
+
 /// What is known before the report is written.
 struct Gathered<'run> {
     run: &'run Run,
     survey: &'run Survey,
     dump: Option<&'run OomReport>,
+    tried: Option<(Event, u64)>,
     device: u8,
     exact: bool,
     situation: Situation,
@@ -223,12 +266,15 @@ impl<'run> Gathered<'run> {
     fn new(
         run: &'run Run,
         survey: &'run Survey,
-        dump: Option<&'run OomReport>,
+        (dump, tried): (Option<&'run OomReport>, Option<(Event, u64)>),
         options: &Options,
     ) -> Result<Self, Error> {
         let fullest =
             || run.devices().max_by_key(|device| survey.held(device.number)).map_or(0, |device| device.number);
-        let on_gpu = dump.map(|dump| dump.device).filter(|device| *device != HOST_DEVICE);
+        let on_gpu = dump
+            .map(|dump| dump.device)
+            .or(tried.map(|(event, _)| event.device))
+            .filter(|device| *device != HOST_DEVICE);
         let device = options.device.or(on_gpu).unwrap_or_else(fullest);
         // The dump is written right after its event; if that is gone, the events tell of another moment.
         let exact = dump.is_none_or(|dump| survey.at == dump.event);
@@ -244,6 +290,7 @@ impl<'run> Gathered<'run> {
             run,
             survey,
             dump,
+            tried,
             device,
             exact,
             situation,
@@ -265,11 +312,12 @@ impl<'run> Gathered<'run> {
         let first = self.survey.marks.iter().find(|mark| mark.resident > 0);
         let host_grown = last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident));
         let own = self.tensors.filter(|view| view.own_allocator);
+        let asked = self.asked();
         Facts {
-            refused: self.dump.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
-            asked: self.asked().map_or(0, |asked| asked.bytes),
-            class: self.dump.map(|dump| dump.class),
-            by_op: self.dump.is_some_and(|dump| !dump.op.is_empty()),
+            refused: asked.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
+            asked: asked.as_ref().map_or(0, |asked| asked.bytes),
+            class: asked.as_ref().map(|asked| asked.class),
+            by_op: asked.is_some_and(|asked| !asked.op.is_empty()) && !self.by_library(),
             total: if now.device_total > 0 { now.device_total } else { total },
             free: (now.device_total > 0).then_some(now.device_free),
             cap,
@@ -284,6 +332,7 @@ impl<'run> Gathered<'run> {
             growing: self.leaks.first().map(|leak| remedies::growing(self.survey, leak)).unwrap_or_default(),
             tf_reserved: own.map_or(0, |view| view.reserved),
             tf_used: own.map_or(0, |view| view.used),
+            tf_slack: own.map_or(0, |view| view.slack),
             resident: now.resident.max(last.resident),
             host_total: host_total(self.run),
             host_grows: self.host_trend().is_some_and(|trend| trend.grows()),
@@ -304,8 +353,31 @@ impl<'run> Gathered<'run> {
         Trend::through(&self.survey.samples(&resident))
     }
 
+    /// Whether a library that an operation called asked, and not the operation.
+    fn by_library(&self) -> bool {
+        let event = self.survey.event.filter(|_| self.exact);
+        event.is_some_and(|event| roles::region(&self.run.who(event.by)) == Region::Library)
+    }
+
+    /// What TensorFlow only tried to get.
+    fn asked_in_vain(&self) -> Option<Asked> {
+        let (event, times) = self.tried?;
+        let who = self.run.who(event.by);
+        let line = who.line();
+        Some(Asked {
+            bytes: event.asked,
+            class: event.class,
+            op: who.op_name().to_owned(),
+            python: line.map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default(),
+            function: line.map(|line| line.function.clone()).unwrap_or_default(),
+            library: String::new(),
+            times,
+            only_tried: true,
+        })
+    }
+
     fn asked(&self) -> Option<Asked> {
-        let dump = self.dump?;
+        let Some(dump) = self.dump else { return self.asked_in_vain() };
         let causes = self.run.reader().causes().unwrap_or_default();
         let event = self.survey.event.filter(|_| self.exact);
         let cause = event.and_then(|event| causes.get(usize::from(event.aux))).copied();
@@ -326,6 +398,7 @@ impl<'run> Gathered<'run> {
                 .map(|who| holders::library(self.run, &who, &modules))
                 .unwrap_or_default(),
             times: cause.map_or(1, |cause| cause.times),
+            only_tried: false,
         })
     }
 
@@ -352,14 +425,16 @@ impl<'run> Gathered<'run> {
             pid: run.pid(),
             command: run.command(),
             state: run.fate(),
+            exit_status: run.exit_status(),
             oom: run.oom_count(),
+            tried: survey.kinds[Kind::Attempt as usize],
             turned_off: run.header().turned_off.as_ref().map(|(_, reason)| reason.clone()),
             device,
             device_name: run.device(device).map(|device| device.name.clone()).unwrap_or_default(),
             realtime_ns: self.dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
             seconds: run.seconds(survey.time),
             step: survey.steps.last,
-            event: self.dump.map(|dump| dump.event),
+            event: self.dump.map(|dump| dump.event).or(self.tried.map(|(event, _)| event.seq)),
             asked: self.asked(),
             findings,
             driver: self.driver.clone(),

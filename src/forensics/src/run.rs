@@ -132,6 +132,11 @@ impl Run {
         self.fate
     }
 
+    /// The status with which the process ended in order, if that is known.
+    pub fn exit_status(&self) -> Option<u8> {
+        self.header().exit_status
+    }
+
     /// The devices that were used, host memory (number 63) included where it was.
     pub fn all_devices(&self) -> &[Device] {
         &self.devices

@@ -35,6 +35,8 @@ pub struct Owner {
     pub who: Arc<Who>,
     /// Bytes at the moment.
     pub bytes: u64,
+    /// Of these, bytes beyond what was asked for.
+    pub slack: u64,
     /// Allocations at the moment.
     pub blocks: u64,
     /// Allocations seen.
@@ -61,6 +63,7 @@ impl Owner {
             class,
             who,
             bytes: 0,
+            slack: 0,
             blocks: 0,
             allocs: 0,
             frees: 0,
@@ -409,6 +412,7 @@ impl<'run> Pass<'run> {
         let index = self.owner(event.device, event.class, event.by);
         if let Some(owner) = self.survey.owners.get_mut(index as usize) {
             owner.bytes = owner.bytes.wrapping_add_signed(event.given as i64 * sign);
+            owner.slack = owner.slack.wrapping_add_signed(slack(event.given, event.asked) as i64 * sign);
             owner.blocks = owner.blocks.wrapping_add_signed(sign);
         }
     }
@@ -455,6 +459,7 @@ impl<'run> Pass<'run> {
             let index = self.owner(entry.device, entry.class, entry.by);
             if let Some(owner) = self.survey.owners.get_mut(index as usize) {
                 owner.bytes = owner.bytes.wrapping_add(entry.given);
+                owner.slack = owner.slack.wrapping_add(slack(entry.given, entry.asked));
                 owner.blocks = owner.blocks.wrapping_add(1);
             }
         }
@@ -469,6 +474,7 @@ impl<'run> Pass<'run> {
             owner.ends[BUCKETS - 1] = owner.now;
             // Events that are missing can make the sum wrong; what is below nothing is nothing.
             owner.bytes = (owner.bytes as i64).max(0) as u64;
+            owner.slack = (owner.slack as i64).max(0) as u64;
             owner.blocks = (owner.blocks as i64).max(0) as u64;
             let before = owner.bytes as i64 - owner.now;
             for value in owner.ends.iter_mut().chain(&mut owner.floor) {
@@ -493,6 +499,11 @@ impl<'run> Pass<'run> {
         survey.courses.retain(|course| course.device != HOST_DEVICE);
         survey.courses.sort_by_key(|course| course.device);
     }
+}
+
+/// Bytes given beyond what was asked for; of memory that nobody asked a size of, none.
+fn slack(given: u64, asked: u64) -> u64 {
+    if asked == 0 { 0 } else { given.saturating_sub(asked) }
 }
 
 impl Course {

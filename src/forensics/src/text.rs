@@ -54,12 +54,14 @@ pub fn screen(report: &Report, look: &Look) -> String {
 }
 
 fn title(page: &mut Page, report: &Report) {
-    let what = match (report.oom, report.state) {
-        (1.., _) => "GPU OUT OF MEMORY",
-        (0, Fate::Alive) => "RUNNING",
-        (0, Fate::Ended) => "ENDED",
-        (0, Fate::Killed) => "KILLED OR CRASHED",
-        (0, Fate::Unknown) => "IN ANOTHER CONTAINER",
+    let failed = report.exit_status.filter(|status| *status != 0);
+    let what = match (report.oom, report.state, failed) {
+        (1.., ..) => "GPU OUT OF MEMORY".into(),
+        (0, Fate::Alive, _) => "RUNNING".into(),
+        (0, Fate::Ended, None) => "ENDED".into(),
+        (0, Fate::Ended, Some(status)) => format!("ENDED WITH STATUS {status}"),
+        (0, Fate::Killed, _) => "KILLED OR CRASHED".to_owned(),
+        (0, Fate::Unknown, _) => "IN ANOTHER CONTAINER".into(),
     };
     let heading = format!("━━ {what} ━━");
     let mut job =
@@ -101,7 +103,7 @@ fn why(page: &mut Page, report: &Report) {
     if let Some(asked) = &report.asked {
         let width = if page.look.details { usize::MAX } else { page.look.width.saturating_sub(LABEL) };
         let line = asker(asked, width);
-        page.paragraph("Asked", &line);
+        page.paragraph(if asked.only_tried { "Tried" } else { "Asked" }, &line);
     }
     let told = page.room.findings;
     for (place, finding) in report.findings.iter().take(told).enumerate() {
@@ -118,6 +120,14 @@ fn why(page: &mut Page, report: &Report) {
         let on =
             if report.oom > 0 { "nothing was refused on this GPU" } else { "nothing was refused for want of memory" };
         page.paragraph("Why", on);
+    }
+    if report.only_tried() {
+        let note = "TensorFlow can go on without what it tried for, unless every try fails (\"No algorithm worked!\"); this job \
+                    then failed";
+        page.paragraph("Note", note);
+    } else if report.tried > 0 && page.look.details {
+        let tries = several(report.tried, "tensor");
+        page.paragraph("Tried", &format!("{tries} that TensorFlow can do without were refused by its own allocator"));
     }
     if let Some(reason) = &report.turned_off {
         page.paragraph("Note", &format!("weir turned itself off in this job: {reason}"));
@@ -192,8 +202,16 @@ fn bar(page: &mut Page, report: &Report) {
     }
     facts(page, report);
     if let Some(view) = report.tensors.filter(|view| view.own_allocator) {
-        let used = format!("{} use {} of {} reserved", count(view.tensors), size(view.used), size(view.reserved));
-        page.paragraph("Tensors", &format!("{used}, idle {}; beside it {}", size(view.idle), size(view.beside)));
+        // From a mebibyte and a hundredth on it is worth a word.
+        let beyond = if view.slack < 1 << 20 || view.slack * 100 < view.used {
+            String::new()
+        } else {
+            format!(" ({} more than they asked for)", size(view.slack))
+        };
+        let (tensors, used, reserved) = (count(view.tensors), size(view.used), size(view.reserved));
+        let (idle, beside) = (size(view.idle), size(view.beside));
+        let told = format!("{tensors} use {used}{beyond} of {reserved} reserved, idle {idle}; beside it {beside}");
+        page.paragraph("Tensors", &told);
     }
     if page.room.air {
         roles(page, report);

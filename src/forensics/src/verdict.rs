@@ -24,6 +24,8 @@ pub enum Cause {
     HostMemory,
     /// TensorFlow's allocator holds memory that its tensors do not use.
     Hoarding,
+    /// TensorFlow's allocator may not take more, and the device has it.
+    OwnLimit,
     /// What is missing was freed, and waits for device work to end.
     Deferred,
     /// The job needs more than there is.
@@ -43,6 +45,7 @@ impl Cause {
             Self::Neighbour => "OTHER PROCESSES",
             Self::HostMemory => "HOST MEMORY",
             Self::Hoarding => "HELD BY TENSORFLOW",
+            Self::OwnLimit => "TENSORFLOW'S OWN LIMIT",
             Self::Deferred => "FREED TOO LATE",
             Self::Demand => "DEVICE FULL",
             Self::Unknown => "UNKNOWN",
@@ -100,8 +103,10 @@ pub struct Facts {
     pub growing: String,
     /// Reserved by TensorFlow's own allocator; 0 if it is not in charge.
     pub tf_reserved: u64,
-    /// Used by tensors inside.
+    /// Chunks of tensors inside.
     pub tf_used: u64,
+    /// Of these, bytes beyond the tensors' own.
+    pub tf_slack: u64,
     /// Resident host memory at the end.
     pub resident: u64,
     /// Host memory of the machine, where it is the machine of the run.
@@ -129,6 +134,16 @@ impl Facts {
         matches!(self.class, Some(Class::Pinned | Class::Registered))
     }
 
+    /// Whether TensorFlow's own allocator was asked for a tensor.
+    pub fn is_tensor(&self) -> bool {
+        self.class == Some(Class::Tensor) && self.tf_reserved > 0
+    }
+
+    /// Whether TensorFlow's allocator refused what device and cap have.
+    pub fn by_own_limit(&self) -> bool {
+        self.is_tensor() && self.missing_under_cap() == 0 && self.missing_on_device() == 0
+    }
+
     /// Bytes that are missing under the cap; 0 if the cap allows the request.
     fn missing_under_cap(&self) -> u64 {
         if self.cap == 0 { 0 } else { (self.charged + self.asked).saturating_sub(self.cap) }
@@ -146,7 +161,7 @@ const MUCH_HOST: u64 = 1 << 30;
 /// Every cause that the facts allow, the strongest first. Empty if nothing went wrong.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found: Vec<Finding> = if facts.refused {
-        [request_too_large, host, fragmentation, deferred, leak, hoarding, neighbour, cap, demand]
+        [request_too_large, host, fragmentation, deferred, leak, hoarding, unsplit, own_limit, neighbour, cap, demand]
             .iter()
             .filter_map(|rule| rule(facts))
             .collect()
@@ -272,6 +287,33 @@ fn hoarding(facts: &Facts) -> Option<Finding> {
         return Some(finding(Cause::Hoarding, 92, rule, evidence));
     }
     None
+}
+
+fn unsplit(facts: &Facts) -> Option<Finding> {
+    if !facts.is_tensor() || facts.tf_slack < facts.asked {
+        return None;
+    }
+    let evidence = format!(
+        "{} of {} in use are beyond what the tensors asked for: TensorFlow gives a chunk whole rather than split it",
+        size(facts.tf_slack),
+        size(facts.tf_used)
+    );
+    Some(finding(Cause::Hoarding, 84, "the chunks of tensors are larger than these by what was asked for", evidence))
+}
+
+fn own_limit(facts: &Facts) -> Option<Finding> {
+    if !facts.by_own_limit() {
+        return None;
+    }
+    let free = facts.free.map_or_else(String::new, |free| format!("; the device has {} free", size(free)));
+    let evidence = format!(
+        "{} is all that TensorFlow takes (memory_limit, a fraction, or what was free when it began), and tensors use {} of \
+         it{free}",
+        size(facts.tf_reserved),
+        size(facts.tf_used)
+    );
+    let rule = "TensorFlow's allocator refused a tensor without asking for what device and cap have";
+    Some(finding(Cause::OwnLimit, 76, rule, evidence))
 }
 
 fn neighbour(facts: &Facts) -> Option<Finding> {

@@ -126,8 +126,10 @@ pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situatio
 pub struct TensorView {
     /// Regions that TensorFlow's allocator took from the driver, or all tensors where every one comes to weir's pool.
     pub reserved: u64,
-    /// Tensors inside.
+    /// Chunks of tensors inside.
     pub used: u64,
+    /// Of these, bytes beyond the tensors' own: TensorFlow's allocator does not split every chunk.
+    pub slack: u64,
     /// Reserved and unused.
     pub idle: u64,
     /// Tensors.
@@ -143,7 +145,7 @@ pub struct TensorView {
 pub fn tensor_view(survey: &Survey, device: u8, live: u64) -> Option<TensorView> {
     let of = |counts: &dyn Fn(&Owner) -> bool| {
         let owners = survey.owners.iter().filter(|owner| owner.device == device && counts(owner));
-        owners.fold((0, 0), |(bytes, blocks), owner| (bytes + owner.bytes, blocks + owner.blocks))
+        owners.fold((0, 0, 0), |sum, owner| (sum.0 + owner.bytes, sum.1 + owner.blocks, sum.2 + owner.slack))
     };
     let memory = |owner: &Owner| matches!(owner.class, Class::Device | Class::Managed | Class::Block);
     let by_operation = |owner: &Owner| !owner.who.op.name.is_empty() && roles::region(&owner.who) != Region::Library;
@@ -152,13 +154,13 @@ pub fn tensor_view(survey: &Survey, device: u8, live: u64) -> Option<TensorView>
     let nameless = |owner: &Owner| memory(owner) && owner.who.is_nameless();
     let tensor = |owner: &Owner| owner.class == Class::Tensor;
     let in_pool = |owner: &Owner| owner.class == Class::Block && by_operation(owner);
-    let (used, tensors) = of(&tensor);
+    let (used, tensors, slack) = of(&tensor);
     if used > 0 {
         let reserved = Some(of(&region).0).filter(|bytes| *bytes > 0).unwrap_or_else(|| of(&nameless).0).max(used);
         let beside = live.saturating_sub(reserved);
-        return Some(TensorView { reserved, used, idle: reserved - used, tensors, beside, own_allocator: true });
+        return Some(TensorView { reserved, used, slack, idle: reserved - used, tensors, beside, own_allocator: true });
     }
-    let (used, tensors) = of(&in_pool);
+    let (used, tensors, slack) = of(&in_pool);
     let beside = live.saturating_sub(used);
-    (used > 0).then_some(TensorView { reserved: used, used, idle: 0, tensors, beside, own_allocator: false })
+    (used > 0).then_some(TensorView { reserved: used, used, slack, idle: 0, tensors, beside, own_allocator: false })
 }

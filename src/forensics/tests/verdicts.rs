@@ -320,6 +320,140 @@ fn tensorflows_own_regions_are_in_pieces() {
 }
 
 #[test]
+fn models_that_are_kept_grow_under_new_names_and_in_stairs() {
+    // Every fold trains ten steps and leaves its optimizer's state behind; how many folds, and whether it does.
+    let folds = |name: &str, folds: u64, kept: bool| {
+        let scratch = Scratch::new(name);
+        let mut job = job(&scratch);
+        train(&mut job, 5, 2 * GIB, |_, _| {});
+        for fold in 0..folds {
+            let slots: Vec<u64> =
+                (0..8).map(|slot| job.alloc(job.who(&format!("adam_{fold}/momentum_{slot}"), 12), 256 * MIB)).collect();
+            for _ in 0..10 {
+                job.step();
+                let made = job.alloc(job.who("model/conv/Conv2D", 20), 64 * MIB);
+                job.wait(0.1);
+                job.free(made);
+            }
+            if !kept {
+                for address in slots {
+                    job.free(address);
+                }
+            }
+        }
+        job.refused(job.who("model/conv/Conv2D", 20), 8 * GIB, &device(GIB));
+        report(job, End::Failure)
+    };
+    let kept = folds("folds", 16, true);
+    assert_eq!(kept.verdict().unwrap().cause, Cause::Leak);
+    assert!(kept.findings[0].evidence.starts_with("train.py:12 grows by "), "{:?}", kept.findings);
+    assert!(kept.remedies[0].text.contains("look at train.py:12"), "{:?}", kept.remedies);
+    assert!(kept.holders.iter().filter(|holder| holder.python.ends_with(":12")).all(|holder| holder.grows));
+    let freed = folds("folds-freed", 16, false);
+    assert!(!causes(&freed).contains(&Cause::Leak), "{:?}", freed.findings);
+    // A line through three jumps fits well, but they may be all that there will ever be.
+    for few in [1, 3] {
+        assert!(!causes(&folds("few-folds", few, true)).contains(&Cause::Leak), "{few} jumps are no growth");
+    }
+}
+
+#[test]
+fn what_a_library_lacks_inside_an_operation_is_held_by_tensorflow_too() {
+    let scratch = Scratch::new("hoard-library");
+    let mut job = job(&scratch);
+    let region = job.alloc_as(Class::Device, 0, Attribution::default(), 39 * GIB);
+    let by = job.who("model/conv/Conv2D", 20);
+    job.alloc_at(Class::Tensor, 0, by, 100 * MIB, region);
+    let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
+    job.refused_as(Class::Device, library, 512 * MIB, &device(200 * MIB));
+    let report = report(job, End::Failure);
+    assert_eq!(report.verdict().unwrap().cause, Cause::Hoarding);
+}
+
+/// A job whose allocator has a limit of its own on a device that is nearly empty: eight tensors of 64 MiB in one region
+/// whose chunks are larger by `slack`.
+fn limited(scratch: &Scratch, slack: u64) -> Job {
+    let mut job = job(scratch);
+    let region = job.alloc_as(Class::Device, 0, Attribution::default(), GIB);
+    let by = job.who("model/conv/Conv2D", 20);
+    for n in 0..8 {
+        job.tensor(by, 64 * MIB, 64 * MIB + slack, region + n * (64 * MIB + slack));
+    }
+    job
+}
+
+#[test]
+fn tensorflows_own_limit_is_reached_while_the_device_has_room() {
+    let scratch = Scratch::new("own-limit");
+    let mut job = limited(&scratch, 0);
+    job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &device(38 * GIB));
+    let report = report(job, End::Failure);
+    assert_eq!(causes(&report), [Cause::OwnLimit]);
+    assert!(report.findings[0].evidence.contains("the device has 38.00 GiB free"), "{:?}", report.findings);
+    // 512 MiB and 2 GiB beside each other, in pieces that TensorFlow's allocator can use.
+    let cure = &report.remedies[0];
+    let limit: u64 = cure.text.split("memory_limit=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(cure.check == Check::Replayed && (2560..2560 + 320).contains(&limit), "{cure:?}");
+    assert!(report.remedies[1].text.contains("WEIR_TF_ALLOCATOR=pool"), "{:?}", report.remedies);
+}
+
+#[test]
+fn a_limit_of_tensorflows_is_not_to_blame_where_the_device_or_the_cap_is_full() {
+    for (name, now) in [("own-full", device(GIB)), ("own-cap", capped(2 * GIB, GIB + 8 * MIB, 38 * GIB))] {
+        let scratch = Scratch::new(name);
+        let mut job = limited(&scratch, 0);
+        job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &now);
+        let report = report(job, End::Failure);
+        assert!(!causes(&report).contains(&Cause::OwnLimit), "{name}: {:?}", report.findings);
+    }
+}
+
+#[test]
+fn chunks_that_tensorflow_does_not_split() {
+    let scratch = Scratch::new("unsplit");
+    let mut job = limited(&scratch, 60 * MIB);
+    job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 300 * MIB, &device(38 * GIB));
+    let report = report(job, End::Failure);
+    assert_eq!(causes(&report)[..2], [Cause::Hoarding, Cause::OwnLimit]);
+    assert!(report.findings[0].evidence.contains("0.47 GiB of 0.97 GiB"), "{:?}", report.findings);
+    let view = report.tensors.unwrap();
+    assert_eq!((view.used, view.slack, view.idle), (8 * 124 * MIB, 8 * 60 * MIB, 32 * MIB));
+    let scratch = Scratch::new("split");
+    let mut job = limited(&scratch, 60 * MIB);
+    job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 600 * MIB, &device(38 * GIB));
+    assert_eq!(causes(&self::report(job, End::Failure)), [Cause::OwnLimit], "less than was asked for");
+}
+
+#[test]
+fn a_job_that_fails_after_it_tried_in_vain() {
+    let tried = |name: &str, end: End, later: u64| {
+        let scratch = Scratch::new(name);
+        let mut job = limited(&scratch, 0);
+        let by = job.who("model/conv/Conv2D", 21);
+        job.tried(job.who("model/other/Conv2D", 9), 700 * MIB);
+        job.tried(by, 900 * MIB);
+        job.tried(by, 800 * MIB);
+        for _ in 0..later {
+            let block = job.alloc(by, MIB);
+            job.free(block);
+        }
+        report(job, end)
+    };
+    let failed = tried("tried", End::Failure, 10);
+    let asked = failed.asked.as_ref().unwrap();
+    assert_eq!((asked.bytes, asked.times, asked.op.as_str()), (800 * MIB, 2, "model/conv/Conv2D"));
+    assert!(asked.python.ends_with("train.py:21") && asked.only_tried && failed.is_oom());
+    assert_eq!((failed.oom, failed.tried, failed.exit_status), (0, 3, Some(1)));
+    assert_eq!(causes(&failed), [Cause::OwnLimit]);
+    // One that ended well, was killed, or went on for long did without.
+    for (name, end, later) in [("well", End::Exit, 10), ("killed", End::Killed, 10), ("on", End::Failure, 2000)] {
+        let report = tried(name, end, later);
+        assert!(report.asked.is_none() && report.findings.is_empty() && !report.is_oom(), "{name}");
+        assert_eq!(report.tried, 3);
+    }
+}
+
+#[test]
 fn freed_memory_that_the_device_may_still_touch() {
     let scratch = Scratch::new("deferred");
     let mut job = job(&scratch);

@@ -55,6 +55,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
             Kind::Oom
             | Kind::Failed
             | Kind::Refused
+            | Kind::Attempt
             | Kind::Step
             | Kind::CapChange
             | Kind::Spill

@@ -293,7 +293,7 @@ impl<C: Serialize> Facts<C> {
         let mut marks = Vec::new();
         for mark in &lifetimes.marks {
             let event = &mark.event;
-            let asked_for = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused);
+            let asked_for = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
             let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
             let holder = if asked_for { Some(holders.number(owner)?) } else { None };
             marks.push(MarkFacts {

@@ -95,10 +95,21 @@ pub(super) struct Lifetimes {
 }
 
 fn is_mark(kind: Kind) -> bool {
-    use Kind::{CapChange, Exit, Failed, Fork, Oom, Refused, SoftMark, Spill, Step, TurnedOff, Unspill, Wait};
+    use Kind::{Attempt, CapChange, Exit, Failed, Fork, Oom, Refused, SoftMark, Spill, Step, TurnedOff, Unspill, Wait};
     matches!(
         kind,
-        Oom | Failed | Refused | CapChange | Step | SoftMark | Fork | TurnedOff | Spill | Unspill | Wait | Exit
+        Oom | Failed
+            | Refused
+            | Attempt
+            | CapChange
+            | Step
+            | SoftMark
+            | Fork
+            | TurnedOff
+            | Spill
+            | Unspill
+            | Wait
+            | Exit
     )
 }
 

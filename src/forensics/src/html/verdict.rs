@@ -30,7 +30,7 @@ impl Verdict {
     pub(super) fn of(run: &Run, report: &Report) -> Self {
         let mut lines = Vec::new();
         if let Some(asked) = &report.asked {
-            lines.push(("Asked", asker(asked)));
+            lines.push((if asked.only_tried { "Tried" } else { "Asked" }, asker(asked)));
         }
         for (place, finding) in report.findings.iter().take(MOST).enumerate() {
             match place {
@@ -50,6 +50,7 @@ impl Verdict {
             lines.push(("Not", format!("{}: would not help (replayed)", report.useless.join(", "))));
         }
         let title = match (report.is_oom(), report.state) {
+            (true, _) if report.only_tried() => "Failed after it tried for GPU memory in vain",
             (true, _) => "GPU out of memory",
             (false, Fate::Alive) => "Running: nothing was refused for want of memory",
             (false, Fate::Ended) => "Ended in order: nothing was refused for want of memory",
@@ -58,7 +59,7 @@ impl Verdict {
         };
         let step = if report.step > 0 { format!(", step {}", count(report.step)) } else { String::new() };
         Self {
-            alarm: run.oom_count() > 0,
+            alarm: run.oom_count() > 0 || report.only_tried(),
             title: format!("{title}{step}"),
             cause: report.verdict().map_or("", |finding| finding.cause.title()),
             lines,

@@ -146,7 +146,10 @@ impl<'run> Bench<'run> {
         let (mut settings, setting) = match requests.regions {
             0 => (Settings::new(Policy::Weir, room), self.run.setting("pool").unwrap_or_default()),
             1 => (Settings { region: Some(self.facts.tf_reserved), ..Settings::new(Policy::Bfc, room) }, ""),
-            _ => (Settings::new(Policy::BfcGrowth, room), ""),
+            _ => {
+                let region = self.facts.by_own_limit().then_some(self.facts.tf_reserved);
+                (Settings { region, ..Settings::new(Policy::BfcGrowth, room) }, "")
+            }
         };
         let pool = &mut settings.pool;
         pool.steal = !setting.contains("nosteal");
@@ -265,10 +268,10 @@ impl Scene {
         }
     }
 
-    /// Tries another allocator: that it serves everything is proof enough.
-    pub(super) fn try_anew(&self, policy: Policy) -> Tried {
+    /// Tries another allocator, of which TensorFlow's may take so much: that it serves everything is proof enough.
+    pub(super) fn try_anew(&self, policy: Policy, region: Option<u64>) -> Tried {
         let requests = self.tensors.as_ref().unwrap_or(&self.requests);
-        tried(requests, &WhatIf::default(), &Settings::new(policy, self.job.cap))
+        tried(requests, &WhatIf::default(), &Settings { region, ..Settings::new(policy, self.job.cap) })
     }
 
     /// Whether tensors are what was asked for, and not regions for them.

@@ -4,8 +4,8 @@ use super::bench::{Bench, Known, Scene};
 use super::{Advice, Tried, fits};
 use crate::leaks::Leak;
 use crate::replay::{Change, Policy, Settings, WhatIf, smallest_cap_to};
-use crate::roles::Role;
-use crate::survey::BUCKETS;
+use crate::roles::{self, Role};
+use crate::survey::{BUCKETS, Owner};
 use crate::verdict::Facts;
 use crate::words::{count, duration, size};
 
@@ -27,18 +27,17 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak]
     // Several owners on one line are one thing to look at.
     let mut places: Vec<(String, Vec<Leak>)> = Vec::new();
     for leak in leaks {
-        let Some(owner) = bench.survey.owners.get(leak.owner) else { continue };
+        let Some(owner) = leak.owners.first().and_then(|place| bench.survey.owners.get(*place)) else { continue };
         let place = Some(owner.who.place()).filter(|place| !place.is_empty());
         let place = place.unwrap_or_else(|| owner.who.op_name().to_owned());
         match places.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, group)) => group.push(*leak),
-            None => places.push((place, vec![*leak])),
+            Some((_, group)) => group.push(leak.clone()),
+            None => places.push((place, vec![leak.clone()])),
         }
     }
     for (place, group) in places.iter().take(2) {
         let slope: f64 = group.iter().map(|leak| leak.trend.slope).sum();
-        let held: u64 =
-            group.iter().filter_map(|leak| bench.survey.owners.get(leak.owner)).map(|owner| owner.blocks).sum();
+        let held: u64 = owners_of(bench, group).map(|owner| owner.blocks).sum();
         let by_step = group.iter().all(|leak| leak.by_step);
         let unit = if by_step { "step" } else { "second" };
         // Alone, from nothing to the limit: how long the same job would last once more.
@@ -62,15 +61,21 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak]
     }
 }
 
+fn owners_of<'run>(bench: &Bench<'run>, leaks: &[Leak]) -> impl Iterator<Item = &'run Owner> {
+    let survey = bench.survey;
+    leaks.iter().flat_map(|leak| &leak.owners).filter_map(|place| survey.owners.get(*place))
+}
+
 /// How it goes if these no longer grow, and what they may keep: nothing beyond a step is none.
 fn without_growth(bench: &Bench<'_>, leaks: &[Leak]) -> (Tried, Option<u64>) {
-    let owner = |place: usize| bench.survey.owners.get(place);
-    let by_step = leaks.iter().all(|leak| leak.by_step);
-    let built: u64 =
-        leaks.iter().filter_map(|leak| owner(leak.owner)).map(|o| o.floor[BUCKETS / 4].max(0) as u64).sum();
+    // What comes with something larger than a step, or belongs to a model, lives longer than a step too.
+    let lasts = |owner: &Owner| matches!(roles::of(owner, &bench.survey.steps).0, Role::Parameters | Role::Optimizer);
+    let by_step = leaks.iter().all(|leak| leak.by_step && !leak.in_stairs) && !owners_of(bench, leaks).any(lasts);
+    let built: u64 = owners_of(bench, leaks).map(|owner| owner.floor[BUCKETS / 4].max(0) as u64).sum();
     let keep = (!by_step).then_some(built);
     let tried = on(bench, |scene| {
-        let grows = |known: &Known| leaks.iter().any(|leak| Some(leak.owner) == known.owner);
+        let grows =
+            |known: &Known| known.owner.is_some_and(|place| leaks.iter().any(|leak| leak.owners.contains(&place)));
         let change = scene.changed(|known, _| if grows(known) { Change::Kept } else { Change::None });
         scene.try_less(&WhatIf { keep, ..change }, &scene.job)
     });
@@ -93,16 +98,38 @@ pub(super) fn smaller_handles(advice: &mut Advice, bench: &Bench<'_>) {
 
 /// weir's pool instead of TensorFlow's allocator.
 pub(super) fn serve_by_pool(advice: &mut Advice, bench: &Bench<'_>) {
-    let tried = on(bench, |scene| scene.try_anew(Policy::Weir));
+    let tried = on(bench, |scene| scene.try_anew(Policy::Weir, None));
     let text = "let weir's pool serve every tensor: WEIR_POOL=on WEIR_TF_ALLOCATOR=pool";
     advice.take(bench, "weir's pool", text.into(), tried, |_| "; every request then fits".into());
 }
 
 /// TensorFlow's allocator with growth.
 pub(super) fn grow_on_demand(advice: &mut Advice, bench: &Bench<'_>) {
-    let tried = on(bench, |scene| scene.try_anew(Policy::BfcGrowth));
+    let tried = on(bench, |scene| scene.try_anew(Policy::BfcGrowth, None));
     let text = "let TensorFlow take what it needs: TF_FORCE_GPU_ALLOW_GROWTH=true";
     advice.take(bench, "memory growth", text.into(), tried, |_| "; every request then fits".into());
+}
+
+/// TensorFlow takes less, so that the others have what they ask for.
+pub(super) fn lower_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
+    // For a tensor, TensorFlow itself would have less.
+    if facts.is_tensor() {
+        return;
+    }
+    let (step, mut limit) = (2 << 20, facts.tf_reserved);
+    let tried = on(bench, |scene| {
+        for times in [1, 2, 4, 8] {
+            let less = facts.asked.saturating_mul(times).next_multiple_of(step);
+            limit = facts.tf_reserved.saturating_sub(less);
+            match scene.try_anew(Policy::Bfc, Some(limit)) {
+                Tried::Fails => {}
+                tried => return tried,
+            }
+        }
+        Tried::Fails
+    });
+    let text = format!("let TensorFlow take less: memory_limit={}", limit >> 20);
+    advice.take(bench, "a lower limit of TensorFlow's", text, tried, |_| "; every request then fits".into());
 }
 
 /// The least that serves every request, beside what is not the job's own.
@@ -120,6 +147,34 @@ fn with_enough(scene: &Scene, need: &mut u64) -> Tried {
         }
         None => Tried::Fails,
     }
+}
+
+/// TensorFlow may take more: as little more as serves every request.
+pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
+    let mut need = facts.tf_reserved + facts.asked;
+    let tried = on(bench, |scene| {
+        let with = |limit| scene.try_less(&WhatIf::default(), &Settings { region: Some(limit), ..scene.job.clone() });
+        let step = (scene.job.cap / 256).max(2 << 20);
+        // What others take beside TensorFlow is not known before it is tried.
+        let (mut short, mut enough) = (facts.tf_reserved, scene.job.cap);
+        let mut best = with(enough);
+        while matches!(best, Tried::Fails) && enough > scene.job.cap / 2 && enough > short {
+            enough -= scene.job.cap / 16;
+            best = with(enough);
+        }
+        while matches!(best, Tried::Helps(_)) && enough - short > step {
+            let middle = short + (enough - short) / 2;
+            match with(middle) {
+                tried @ Tried::Helps(_) => (best, enough) = (tried, middle),
+                _ => short = middle,
+            }
+        }
+        need = enough;
+        best
+    });
+    let (more, mib) = (size(need.saturating_sub(facts.tf_reserved)), need.div_ceil(1 << 20));
+    let text = format!("let TensorFlow take {more} more at least: memory_limit={mib}, or a larger fraction");
+    advice.take(bench, "a higher limit of TensorFlow's", text, tried, |_| "; every request then fits".into());
 }
 
 pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {

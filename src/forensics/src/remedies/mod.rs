@@ -119,6 +119,12 @@ pub fn remedies(
             Cause::Hoarding => {
                 cures::serve_by_pool(&mut advice, bench);
                 cures::grow_on_demand(&mut advice, bench);
+                cures::lower_own_limit(&mut advice, bench, facts);
+            }
+            Cause::OwnLimit => {
+                cures::raise_own_limit(&mut advice, bench, facts);
+                cures::serve_by_pool(&mut advice, bench);
+                cures::need_less(&mut advice, bench, false);
             }
             Cause::Cap | Cause::Demand if fills => {}
             Cause::Cap => {
@@ -144,7 +150,7 @@ pub fn remedies(
 
 /// In words: where it grows and how fast.
 pub fn growing(survey: &Survey, leak: &Leak) -> String {
-    let Some(owner) = survey.owners.get(leak.owner) else { return String::new() };
+    let Some(owner) = leak.owners.first().and_then(|place| survey.owners.get(*place)) else { return String::new() };
     let place = match (owner.who.place(), owner.who.op_name()) {
         (place, "") if place.is_empty() => "memory of no known operation".into(),
         (place, op) if place.is_empty() => op.to_owned(),

@@ -81,7 +81,9 @@ impl Requests {
         for slot in timeline.events_from(first) {
             match slot? {
                 Slot::Event(event) if event.seq > moment => break,
-                Slot::Event(event) if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom) => {
+                Slot::Event(event)
+                    if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom | Kind::Attempt) =>
+                {
                     if let Some(bytes) = part.demand.filter(|_| event.seq == moment) {
                         intake.demand(&event, bytes);
                     }

@@ -71,8 +71,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Device memory that may be held at most.
     pub cap: u64,
-    /// For TensorFlow's allocator without growth: the region that it takes, all of which counts as held. None: as much
-    /// as it may have, of which what it ever touches counts.
+    /// For TensorFlow's allocator: the most that its regions may be. Without growth it takes that at once, and all of it
+    /// counts as held. None: as much as it may have, of which without growth what it ever touches counts.
     pub region: Option<u64>,
     /// For weir's pool: its own settings; sizes of handles, stealing, meshing.
     pub pool: weir_pool::Config,
@@ -185,7 +185,7 @@ fn serve(
         Policy::Weir => weir::Pooled::new(settings, blocks)
             .map_or_else(|_| Outcome::default(), |allocator| follow(allocator, requests, steps, progress)),
         Policy::Bfc => follow(bfc::Bfc::new(cap, false, settings.region, blocks), requests, steps, progress),
-        Policy::BfcGrowth => follow(bfc::Bfc::new(cap, true, None, blocks), requests, steps, progress),
+        Policy::BfcGrowth => follow(bfc::Bfc::new(cap, true, settings.region, blocks), requests, steps, progress),
         Policy::Torch => follow(torch::Torch::new(cap, blocks), requests, steps, progress),
     }
 }

@@ -248,18 +248,27 @@ fn a_cap_is_raised_as_far_as_the_device_goes() {
 }
 
 #[test]
-fn a_cap_leaves_room_for_what_libraries_take_beside_a_region() {
-    let report = told("cap-beside", |job| {
-        job.journal.set_cap(0, 304 * MIB);
-        let region = job.alloc_as(Class::Block, 0, job.who("_EagerConst", 3), 300 * MIB);
-        job.alloc_at(Class::Tensor, 0, job.who("model/conv/Conv2D", 20), 16 * MIB, region);
-        let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
-        job.alloc(library, KIB);
-        job.alloc(library, 128 * KIB);
-        job.refused(library, 8 * MIB, &capped(304 * MIB, 304 * MIB, GIB));
-    });
+fn a_cap_or_a_limit_leaves_room_for_what_libraries_take_beside_a_region() {
+    let story = |earlier: u64, tensors: u64| {
+        move |job: &mut Job| {
+            job.journal.set_cap(0, 304 * MIB);
+            let region = job.alloc_as(Class::Block, 0, job.who("_EagerConst", 3), 300 * MIB);
+            job.alloc_at(Class::Tensor, 0, job.who("model/conv/Conv2D", 20), earlier, region);
+            job.free_as(Class::Tensor, region);
+            job.alloc_at(Class::Tensor, 0, job.who("model/conv/Conv2D", 20), tensors, region);
+            let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
+            job.alloc(library, KIB);
+            job.alloc(library, 128 * KIB);
+            job.refused(library, 8 * MIB, &capped(304 * MIB, 304 * MIB, GIB));
+        }
+    };
     // The two small blocks lie in pieces of 2 MiB each.
+    let report = told("cap-beside", story(MIB, 296 * MIB));
     assert!(helps(&report, "raise the cap").contains("WEIR_CAP=312MiB"), "{:?}", report.remedies);
+    let report = told("limit-beside", story(MIB, 16 * MIB));
+    assert!(helps(&report, "take less").contains("memory_limit=292"), "{:?}", report.remedies);
+    // Once the tensors needed all but 4 MiB.
+    useless(&told("limit-full", story(296 * MIB, 16 * MIB)), "take less", "a lower limit of TensorFlow's");
 }
 
 #[test]

@@ -70,7 +70,7 @@ function regroup() {
   page.marks = {
     steps: marks.filter((mark) => mark.kind === "step"),
     ooms: marks.filter((mark) => mark.kind === "oom" && mine(mark)),
-    refusals: marks.filter((mark) => (mark.kind === "refused" || mark.kind === "failed") && mine(mark)),
+    refusals: marks.filter((mark) => ["refused", "failed", "attempt"].includes(mark.kind) && mine(mark)),
   };
   byId("to-oom").hidden = !page.marks.ooms.length;
   colour();
