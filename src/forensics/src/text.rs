@@ -10,7 +10,7 @@ use crate::names::{short, tail};
 use crate::report::{Asked, Report};
 use crate::verdict::Cause;
 use crate::views::Part;
-use crate::words::{change, count, duration, size};
+use crate::words::{change, count, duration, several, size};
 pub use page::Look;
 use page::{BOLD, DIM, LABEL, Page, RED, Room, YELLOW, columns, painted};
 
@@ -216,10 +216,6 @@ fn bar(page: &mut Page, report: &Report) {
     if page.room.air {
         roles(page, report);
     }
-}
-
-fn several(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// Cap, peak and host in a line.

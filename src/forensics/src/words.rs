@@ -64,6 +64,11 @@ pub fn calendar(realtime_ns: u64, offset: i64) -> (i64, u32, u32, u32, u32, u32)
     (year, month as u32, day as u32, (rest / 3600) as u32, (rest / 60 % 60) as u32, (rest % 60) as u32)
 }
 
+/// So many of a thing.
+pub fn several(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use crate::replay::{Change, Policy, Settings, WhatIf, smallest_cap_to};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner};
 use crate::verdict::Facts;
-use crate::words::{count, duration, size};
+use crate::words::{count, duration, several, size};
 
 /// TensorFlow's numbers of data types.
 const FLOAT: u32 = 1;
@@ -44,9 +44,9 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak]
         let again = facts.limit() as f64 / slope.max(1.0);
         let again = if by_step { format!("{} steps", count(again as u64)) } else { duration(again) };
         let text = format!(
-            "look at {place}: +{} a {unit}, {} blocks kept, {} are full after about {again}",
+            "look at {place}: +{} a {unit}, {} kept, {} are full after about {again}",
             size(slope as u64),
-            count(held),
+            several(held, "block"),
             size(facts.limit())
         );
         let (mut tried, mut keep) = without_growth(bench, group);
@@ -76,7 +76,15 @@ fn without_growth(bench: &Bench<'_>, leaks: &[Leak]) -> (Tried, Option<u64>) {
     let tried = on(bench, |scene| {
         let grows =
             |known: &Known| known.owner.is_some_and(|place| leaks.iter().any(|leak| leak.owners.contains(&place)));
-        let change = scene.changed(|known, _| if grows(known) { Change::Kept } else { Change::None });
+        // One tensor that gets longer and longer grows too: no larger than it was when the job was built up.
+        let most = |known: &Known| {
+            let owner = known.owner.and_then(|place| bench.survey.owners.get(place));
+            owner
+                .map(|owner| owner.floor[BUCKETS / 4])
+                .filter(|floor| *floor > 0)
+                .map_or(u64::MAX, |floor| floor as u64)
+        };
+        let change = scene.changed(|known, _| if grows(known) { Change::Kept(most(known)) } else { Change::None });
         scene.try_less(&WhatIf { keep, ..change }, &scene.job)
     });
     (tried, keep)

@@ -13,8 +13,8 @@ pub enum Change {
     Part(u64),
     /// They are not made.
     Without,
-    /// They do not pile up; see [`WhatIf::keep`].
-    Kept,
+    /// They do not pile up, see [`WhatIf::keep`], and none is larger than this.
+    Kept(u64),
 }
 
 /// A job that acts differently; by default, the job as it was.
@@ -39,7 +39,7 @@ impl WhatIf {
                 Change::None => (*bytes, false),
                 Change::Part(part) => (bytes.div_ceil(part.max(1)), false),
                 Change::Without => (0, false),
-                Change::Kept => (*bytes, true),
+                Change::Kept(most) => ((*bytes).min(most), true),
             }
         };
         Self { pairs: requests.pairs.iter().map(altered).collect(), ..Self::default() }

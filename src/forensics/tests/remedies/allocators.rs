@@ -135,3 +135,23 @@ fn waiting_for_the_device_helps_where_the_rest_fits() {
     helps(&told("waits", story(false)), "wait for the device");
     useless(&told("waits-in-vain", story(true)), "wait for the device", "waiting for the device");
 }
+
+#[test]
+fn one_tensor_that_gets_longer_is_kept_as_long_as_it_was() {
+    let report = told("longer", |job| {
+        let by = job.who("ConcatV2", 131);
+        let mut last = job.alloc(by, 100 * MIB);
+        for length in 2..180 {
+            let scratch = job.alloc(job.who("MatMul", 7), 8 * MIB);
+            let longer = job.alloc(by, length * 100 * MIB);
+            job.wait(0.1);
+            job.free(scratch);
+            job.free(std::mem::replace(&mut last, longer));
+        }
+        job.refused(by, 24 * GIB, &device(20 * GIB));
+    });
+    let text = helps(&report, "look at train.py:131");
+    assert!(text.contains("1 block kept"), "{text}");
+    // A quarter of the run: between 4 and 5 GiB, twice while one replaces the other.
+    assert!(text.contains("kept at 4.") && text.contains("at most 8.") || text.contains("at most 9."), "{text}");
+}
