@@ -35,7 +35,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let mut rows = Vec::new();
     for path in runs::files(&dir).map_err(|error| error.to_string())? {
         match Run::open(&path) {
-            Ok(run) if arguments.oom && run.oom_count() == 0 => {}
+            Ok(run) if arguments.oom && !run.ran_out() => {}
             Ok(run) => rows.push(described(&run)),
             Err(error) if !arguments.oom => rows.push(unreadable(&path, &error.problem)),
             Err(_) => {}

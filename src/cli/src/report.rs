@@ -109,7 +109,7 @@ fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCo
     written.map_err(|error| format!("{}: {error}", file.display()))?;
     drop(progress);
     putln!("{}: open it in a browser", file.display());
-    Ok(if check && run.oom_count() > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    Ok(if check && run.ran_out() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
 /// Other recorded jobs that were on the same device at the time.

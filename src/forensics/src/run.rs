@@ -132,6 +132,12 @@ impl Run {
         self.fate
     }
 
+    /// Whether the job ran out of memory, or failed and had tried for memory in vain.
+    pub fn ran_out(&self) -> bool {
+        let failed = self.exit_status().is_some_and(|status| status != 0);
+        self.oom_count() > 0 || (failed && self.header().counters.tried > 0)
+    }
+
     /// The status with which the process ended in order, if that is known.
     pub fn exit_status(&self) -> Option<u8> {
         self.header().exit_status

@@ -80,7 +80,7 @@ fn newest(dir: &Path) -> Result<Run, Error> {
     let mut problem = None;
     for path in files(dir)? {
         match Run::open(&path) {
-            Ok(run) if run.oom_count() > 0 => return Ok(run),
+            Ok(run) if run.ran_out() => return Ok(run),
             Ok(run) => first = first.or(Some(run)),
             Err(error) => problem = problem.or(Some(error)),
         }

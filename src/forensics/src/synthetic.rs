@@ -150,9 +150,9 @@ impl Job {
         self.journal.out_of_memory(&failure, situation)
     }
 
-    /// A tensor that TensorFlow can do without is refused by its own allocator.
-    pub fn tried(&mut self, by: Attribution, asked: u64) {
-        let (device, class, stream) = (0, Class::Tensor, STREAM_UNKNOWN);
+    /// A request that TensorFlow can do without gets nothing: of its own allocator a tensor, of the pool a block.
+    pub fn tried(&mut self, class: Class, by: Attribution, asked: u64) {
+        let (device, stream) = (0, STREAM_UNKNOWN);
         self.journal.tried_in_vain(&Failure { device, class, stream, asked, result: 2, by });
     }
 

@@ -117,8 +117,11 @@ fn why(page: &mut Page, report: &Report) {
         page.paragraph("", &format!("also {}", untold.join(", ")));
     }
     if report.findings.is_empty() {
-        let on =
-            if report.oom > 0 { "nothing was refused on this GPU" } else { "nothing was refused for want of memory" };
+        let on = match (report.oom, report.tried) {
+            (0, 0) => "nothing was refused for want of memory",
+            (0, _) => "nothing was refused for want of memory that the job could not do without",
+            _ => "nothing was refused on this GPU",
+        };
         page.paragraph("Why", on);
     }
     if report.only_tried() {
@@ -126,8 +129,8 @@ fn why(page: &mut Page, report: &Report) {
                     then failed";
         page.paragraph("Note", note);
     } else if report.tried > 0 && page.look.details {
-        let tries = several(report.tried, "tensor");
-        page.paragraph("Tried", &format!("{tries} that TensorFlow can do without were refused by its own allocator"));
+        let tries = several(report.tried, "request");
+        page.paragraph("Tried", &format!("{tries} for memory that TensorFlow can do without got nothing"));
     }
     if let Some(reason) = &report.turned_off {
         page.paragraph("Note", &format!("weir turned itself off in this job: {reason}"));

@@ -230,7 +230,11 @@ fn host(facts: &Facts) -> Option<Finding> {
 
 fn fragmentation(facts: &Facts) -> Option<Finding> {
     if facts.pool_free >= facts.asked && facts.pool_largest < facts.asked {
-        let evidence = format!("{} free in the pool, largest hole {}", size(facts.pool_free), size(facts.pool_largest));
+        let hole = match facts.pool_largest {
+            0 => "in no piece large enough".into(),
+            largest => format!("largest hole {}", size(largest)),
+        };
+        let evidence = format!("{} free in the pool, {hole}", size(facts.pool_free));
         return Some(finding(Cause::Fragmentation, 90, "the pool's free bytes suffice, no hole does", evidence));
     }
     let idle = facts.tf_reserved.saturating_sub(facts.tf_used);
@@ -351,10 +355,13 @@ fn cap(facts: &Facts) -> Option<Finding> {
     } else {
         String::new()
     };
-    let room = facts.free.is_some_and(|free| free >= facts.asked);
-    let held = if room { "the device had room" } else { "the device had no room either" };
-    let evidence = format!("{} of {} charged, {held}{spilled}", size(facts.charged), size(facts.cap));
-    Some(finding(Cause::Cap, if room { 72 } else { 58 }, "charged and asked together exceed the cap", evidence))
+    let (strength, held) = match facts.free {
+        Some(free) if free >= facts.asked => (72, ", the device had room"),
+        Some(_) => (58, ", the device had no room either"),
+        None => (72, ""),
+    };
+    let evidence = format!("{} of {} charged{held}{spilled}", size(facts.charged), size(facts.cap));
+    Some(finding(Cause::Cap, strength, "charged and asked together exceed the cap", evidence))
 }
 
 fn demand(facts: &Facts) -> Option<Finding> {

@@ -65,6 +65,11 @@ pub struct DriverView {
 }
 
 impl DriverView {
+    /// What this job has of the device.
+    pub fn ours(&self) -> u64 {
+        [Part::Live, Part::PoolFree, Part::Deferred, Part::Overhead].map(|part| self.of(part)).iter().sum()
+    }
+
     /// The bytes of a part.
     pub fn of(&self, part: Part) -> u64 {
         self.parts.iter().find(|(name, _)| *name == part).map_or(0, |(_, bytes)| *bytes)

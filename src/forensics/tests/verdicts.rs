@@ -430,9 +430,9 @@ fn a_job_that_fails_after_it_tried_in_vain() {
         let scratch = Scratch::new(name);
         let mut job = limited(&scratch, 0);
         let by = job.who("model/conv/Conv2D", 21);
-        job.tried(job.who("model/other/Conv2D", 9), 700 * MIB);
-        job.tried(by, 900 * MIB);
-        job.tried(by, 800 * MIB);
+        job.tried(Class::Tensor, job.who("model/other/Conv2D", 9), 700 * MIB);
+        job.tried(Class::Tensor, by, 900 * MIB);
+        job.tried(Class::Tensor, by, 800 * MIB);
         for _ in 0..later {
             let block = job.alloc(by, MIB);
             job.free(block);
@@ -451,6 +451,19 @@ fn a_job_that_fails_after_it_tried_in_vain() {
         assert!(report.asked.is_none() && report.findings.is_empty() && !report.is_oom(), "{name}");
         assert_eq!(report.tried, 3);
     }
+}
+
+#[test]
+fn a_try_under_a_cap_is_judged_by_what_the_events_tell() {
+    let scratch = Scratch::new("tried-cap");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    train(&mut job, 20, 7 * GIB, |_, _| {});
+    job.tried(Class::Block, job.who("model/conv/Conv2D", 30), 2 * GIB);
+    let report = report(job, End::Failure);
+    assert_eq!(causes(&report), [Cause::Cap]);
+    assert_eq!(report.findings[0].evidence, "7.00 GiB of 8.00 GiB charged");
+    assert!(report.remedies[0].text.contains("WEIR_CAP=9216MiB"), "{:?}", report.remedies);
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub mod word {
     pub const LATER_ANCHORS: usize = 296;
     /// Counts the later anchors, so that writers take turns.
     pub const ANCHOR_TURN: usize = 304;
+    /// Requests that the job can do without and that got nothing.
+    pub const TRIED: usize = 305;
     /// Last host sample: ticks, resident bytes.
     pub const HOST_SAMPLE: usize = 312;
 }

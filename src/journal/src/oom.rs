@@ -211,8 +211,11 @@ impl Journal {
         Outcome::Reported { report: Box::new(report), text }
     }
 
-    /// A request that the job can do without got nothing: the event is all that is recorded.
+    /// A request that the job can do without got nothing: it is counted, and the event is all that is recorded.
     pub fn tried_in_vain(&self, failure: &Failure) {
+        if let Some(count) = self.words.get(word::TRIED) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         self.record(Event {
             asked: failure.asked,
             stream: failure.stream,

@@ -202,7 +202,11 @@ fn own_runs(arguments: &Arguments, pid: u32, started: u64) -> Vec<Run> {
 fn tell(arguments: &Arguments, pid: u32, started: u64) {
     let own = own_runs(arguments, pid, started);
     let place = arguments.dir.as_ref().map(|dir| format!(" --dir {}", dir.display())).unwrap_or_default();
-    match (own.iter().find(|run| run.oom_count() > 0), &own[..]) {
+    match (own.iter().find(|run| run.ran_out()), &own[..]) {
+        (Some(run), _) if run.oom_count() == 0 => {
+            let failed = "failed, and had tried for GPU memory in vain";
+            eprintln!("weir: {} {failed}; next: weir report{place} {}", run.command(), run.name());
+        }
         (Some(run), _) => {
             eprintln!("weir: {} ran out of GPU memory; next: weir report{place} {}", run.command(), run.name());
         }

@@ -31,6 +31,8 @@ pub struct Counters {
     pub unknown_frees: u64,
     /// Out-of-memory failures.
     pub oom_seen: u64,
+    /// Requests that the job could do without and that got nothing.
+    pub tried: u64,
     /// Out-of-memory dumps.
     pub oom_dumps: u64,
 }
@@ -195,6 +197,7 @@ impl Header {
             flight_overflow: at(word::FLIGHT_OVERFLOW),
             arena_overflow: at(word::ARENA_OVERFLOW),
             unknown_frees: at(word::UNKNOWN_FREES),
+            tried: at(word::TRIED),
             oom_seen: at(word::OOM_SEEN),
             oom_dumps: at(word::OOM_DUMPS),
         };
