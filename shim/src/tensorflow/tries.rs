@@ -67,20 +67,31 @@ unsafe extern "C-unwind" fn allocate(
     unsafe { core::mem::transmute::<usize, Allocate>(real)(allocator, alignment, bytes, attributes) }
 }
 
-/// The real function. All libraries have the same: it goes on to another function of the same object.
-static REAL: AtomicUsize = AtomicUsize::new(0);
+/// Tables of allocators and the real function of the library that each lies in: the place of the function that it goes on
+/// to is that library's own.
+static REALS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) }; 2] }; 32];
 
 #[inline]
 fn real_of(table: usize) -> usize {
-    match REAL.load(Ordering::Acquire) {
-        0 => learn(table),
-        real => real,
+    for [known, real] in &REALS {
+        match known.load(Ordering::Acquire) {
+            0 => break,
+            known if known == table => return real.load(Ordering::Relaxed),
+            _ => {}
+        }
     }
+    learn(table)
 }
 
 #[cold]
 fn learn(table: usize) -> usize {
     let found = loaded::behind(table, ALLOCATE, allocate as *const () as usize);
-    REAL.store(found, Ordering::Release);
+    for [known, real] in &REALS {
+        // The function first: who sees the table sees it.
+        if found != 0 && real.compare_exchange(0, found, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            known.store(table, Ordering::Release);
+            break;
+        }
+    }
     found
 }
