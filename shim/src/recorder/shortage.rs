@@ -5,39 +5,46 @@ use super::{Recorder, device};
 use crate::attribution::{self, What};
 use crate::served::quiet::Relaxed;
 use crate::served::real::{self, done};
-use crate::{caps, served, surroundings, tensorflow};
+use crate::{caps, served, surroundings};
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Failure, Outcome, Situation};
+use weir_journal::{Class, Failure, Outcome, STREAM_UNKNOWN, Situation};
 
 /// Holes of the pool that are counted at most.
 const HOLES: usize = 4096;
 
-/// The job is told that there is no memory for a request. Makes system calls: it is rare. One that TensorFlow can do without
-/// is an event only.
+/// The job is told that there is no memory for a request. Makes system calls: it is rare.
 pub(crate) fn tell(recorder: &Recorder, ordinal: i32, class: Class, stream: u16, asked: u64) {
     let _kept = surroundings::Errno::keep();
     let journal = &recorder.journal;
-    let tries = tensorflow::tries::now();
-    let what = if tries { What::DriverCall } else { What::Shortage };
+    journal.sample_host(0);
     let failure = Failure {
         device: if ordinal < 0 { HOST_DEVICE } else { device(ordinal) },
         class,
         stream,
         asked,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
-        by: attribution::here(journal, what),
+        by: attribution::here(journal, What::Shortage),
     };
-    if tries {
-        return journal.tried_in_vain(&failure);
-    }
-    journal.sample_host(0);
     let outcome = journal.out_of_memory(&failure, &situation(recorder, ordinal));
     if let Outcome::Reported { text, .. } = outcome
         && recorder.oom_text
     {
         surroundings::write_quietly(2, text.as_bytes());
     }
+}
+
+/// TensorFlow is told that there is no memory for a tensor that it can do without: it tries another way.
+pub(crate) fn tried(recorder: &Recorder, ordinal: i32, asked: u64) {
+    let journal = &recorder.journal;
+    journal.tried_in_vain(&Failure {
+        device: device(ordinal),
+        class: Class::Tensor,
+        stream: STREAM_UNKNOWN,
+        asked,
+        result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
+        by: attribution::here(journal, What::DriverCall),
+    });
 }
 
 /// What is known of a device at this moment.

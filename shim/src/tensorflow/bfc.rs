@@ -8,11 +8,11 @@
 //! TensorFlow's tensors in host memory, page-locked or not, come from such allocators too. The large ones are written
 //! down: what a step copies back and what an input pipeline keeps fill the host's memory, and nothing else names them.
 
-use super::{ForTensors, loaded, tries};
+use super::{ForTensors, loaded};
 use crate::attribution::{self, What};
 use crate::recorder::{self, shortage};
 use crate::served::real::{self, done};
-use crate::{guard, served};
+use crate::{elf, guard, linker, served};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use weir_cuda::{CUmemorytype, CUpointer_attribute};
@@ -41,12 +41,12 @@ unsafe extern "C-unwind" fn allocate(
         return core::ptr::null_mut();
     }
     let _for_tensors = ForTensors::begin();
-    // SAFETY: a reference of the caller's.
-    let _request = unsafe { tries::Request::begin(attributes) };
     // SAFETY: the address is that of the real function of this name; the arguments are the caller's own.
     let tensor = unsafe { core::mem::transmute::<usize, Allocate>(real)(allocator, alignment, bytes, attributes) };
     if recorder::open().is_some() {
-        guard::run("BFCAllocator::AllocateRaw", || allocated(allocator, bytes as u64, tensor as u64));
+        // SAFETY: a reference of the caller's, whose first byte is a flag.
+        let retried = unsafe { attributes.cast::<u8>().read() } != 0;
+        guard::run("BFCAllocator::AllocateRaw", || allocated(allocator, bytes as u64, tensor as u64, retried));
     }
     tensor
 }
@@ -73,7 +73,7 @@ unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_vo
     }
 }
 
-fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64) {
+fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
     let place = match (known_place(allocator), tensor) {
         (Some(place), _) => place,
         (None, 0) => return,
@@ -85,8 +85,10 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64) {
     let Some(recorder) = recorder::open() else { return };
     let (device, what) = match place {
         Place::Device(ordinal) if tensor == 0 => {
-            if bytes > 0 {
+            if retried && bytes > 0 {
                 shortage::tell(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes);
+            } else if bytes > 0 {
+                shortage::tried(recorder, ordinal, bytes);
             }
             return;
         }
@@ -162,9 +164,19 @@ fn real_of(allocator: *mut c_void, which: Function) -> usize {
 
 #[cold]
 fn learn_real(table: usize, which: Function) -> usize {
-    let find = |name: &CStr, own: usize| loaded::behind(table, name, own);
+    let home = elf::object_at(table).map(|(_, object)| object);
+    let framework = loaded::find().map(|loaded| loaded.framework);
+    let find = |name: &CStr, own: usize| {
+        let in_home = home.and_then(|object| object.find(name));
+        let elsewhere = || match framework.map_or(0, |handle| loaded::symbol(handle, name)) {
+            0 => Some(linker::lookup(libc::RTLD_NEXT, name)),
+            address => Some(address),
+        };
+        in_home.or_else(elsewhere).filter(|address| *address != own).unwrap_or(0)
+    };
     let own = [allocate as *const () as usize, deallocate as *const () as usize];
     let found = [find(ALLOCATE, own[0]), find(DEALLOCATE, own[1]), find(SIZE, 0)];
+    linker::clear_error();
     if found[0] != 0 && found[1] != 0 {
         for slot in &REALS {
             if slot[1].compare_exchange(0, found[0], Ordering::AcqRel, Ordering::Acquire).is_ok() {

@@ -1,6 +1,6 @@
 //! TensorFlow in this process: found if it is loaded, never loaded.
 
-use crate::{elf, linker};
+use crate::linker;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -33,21 +33,6 @@ pub(crate) fn find() -> Option<Loaded> {
         return None;
     }
     Some(Loaded { framework, main: keep(&MAIN, c"libtensorflow_cc.so.2") })
-}
-
-/// The function of this name behind `own`, which stands in a table of virtual functions: that of the library in which the
-/// table lies, else of TensorFlow's, else the next one; 0 if there is none.
-pub(crate) fn behind(table: usize, name: &CStr, own: usize) -> usize {
-    let at_home = elf::object_at(table).and_then(|(_, object)| object.find(name));
-    let elsewhere = || match find().map_or(0, |loaded| symbol(loaded.framework, name)) {
-        0 => {
-            let next = linker::lookup(libc::RTLD_NEXT, name);
-            linker::clear_error();
-            Some(next)
-        }
-        address => Some(address),
-    };
-    at_home.or_else(elsewhere).filter(|address| *address != own).unwrap_or(0)
 }
 
 /// Where the library of `handle` (or one that it depends on) defines `name`; 0 if nowhere.

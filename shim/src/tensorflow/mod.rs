@@ -6,7 +6,6 @@
 //! | `annotation.rs`, `shape.rs` | which operation a thread is running |
 //! | `nodes.rs`, `graph.rs` | the Python lines that made a graph's nodes |
 //! | `bfc.rs` | tensors inside the regions of TensorFlow's own allocator |
-//! | `tries.rs` | what TensorFlow can do without |
 //! | `kernel.rs` | what the annotation does not say of compiled kernels: a data type, a cluster's name |
 //! | `step.rs` | when a training step begins |
 
@@ -18,7 +17,6 @@ mod loaded;
 mod nodes;
 mod shape;
 mod step;
-pub(crate) mod tries;
 
 use crate::attribution::cache::{Cache, mix, mix_text};
 use crate::job;
