@@ -72,6 +72,8 @@ fn title(page: &mut Page, report: &Report) {
     match report.state {
         Fate::Alive if report.oom > 0 => job.push("still running".into()),
         Fate::Killed if report.oom > 0 => job.push("then killed or crashed".into()),
+        // It caught the failure, or could do without what was refused.
+        Fate::Ended if report.oom > 0 && report.exit_status == Some(0) => job.push("then ended well".into()),
         _ => {}
     }
     let gpu = format!("GPU {} {}", report.device, short(&report.device_name, 30));

@@ -136,8 +136,12 @@ fn a_real_report_is_one_screen() {
     // The command is cut only where there is no room for it.
     few.command = "a_script_of_27_columns.py 77".into();
     assert!(screen(&few, &Look { width: 120, ..LOOK }).contains(&few.command));
-    (few.step, few.state) = (0, weir_forensics::Fate::Ended);
+    (few.step, few.state, few.exit_status) = (0, weir_forensics::Fate::Ended, Some(1));
     assert!(screen(&few, &LOOK).contains(&few.command), "{}", screen(&few, &LOOK));
+    // Who got over the failure is not taken for one who died of it.
+    assert!(!screen(&few, &LOOK).contains("then ended well"));
+    few.exit_status = Some(0);
+    assert!(screen(&few, &LOOK).contains("then ended well"));
     // A terminal of 24 lines with its prompt.
     let low = screen(&report, &Look { height: 23, ..LOOK });
     assert!(low.lines().count() <= 23, "{low}");
