@@ -2,7 +2,7 @@
 //!
 //! Operation and lines on every event: a few dozen nanoseconds once they have been seen. The stack by the rule of
 //! `WEIR_STACKS`: always for calls into the driver and for shortages, which are rare and dear; for requests that the pool
-//! answers by itself once in so many bytes.
+//! answers by itself once in so many bytes, of which those that an operation or a line names already count less.
 
 pub(crate) mod cache;
 pub(crate) mod memory;
@@ -41,6 +41,8 @@ pub(crate) enum What {
 
 /// Bytes handed out by the pool between two stacks of a thread.
 const SAMPLE: u64 = 4 << 20;
+/// The same where an operation or a line says who asks: the stack adds little, and takes longer than all the rest.
+const SAMPLE_OF_NAMED: u64 = 64 << 20;
 
 static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
 
@@ -69,7 +71,6 @@ pub(crate) fn begin(stacks: Stacks) {
 /// Who asks.
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
-    let stack = if due(what) { stack(journal) } else { 0 };
     let running = tensorflow::here(journal, what != What::OnHost);
     // A node of a graph was made by Python earlier, whoever runs it now; all else is asked for by the lines of the moment.
     let python = match &running {
@@ -77,7 +78,9 @@ pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
         Some(node) => or_else(python::here(journal), || node.node_lines()),
         None => python::here(journal),
     };
-    Attribution { stack, op: running.map_or(0, |running| running.op), python }
+    let op = running.map_or(0, |running| running.op);
+    let stack = if due(what, op != 0 || python != 0) { stack(journal) } else { 0 };
+    Attribution { stack, op, python }
 }
 
 #[inline]
@@ -86,12 +89,14 @@ fn or_else(id: u32, other: impl FnOnce() -> u32) -> u32 {
 }
 
 #[inline]
-fn due(what: What) -> bool {
+fn due(what: What, named: bool) -> bool {
     let stacks = STACKS.load(Ordering::Relaxed);
     match what {
         _ if stacks == Stacks::Off as u8 => false,
         What::OnHost => stacks == Stacks::All as u8,
-        What::Hit(bytes) if stacks == Stacks::Sampled as u8 => sampled(bytes),
+        What::Hit(bytes) if stacks == Stacks::Sampled as u8 => {
+            sampled(if named { bytes / (SAMPLE_OF_NAMED / SAMPLE) } else { bytes })
+        }
         _ => true,
     }
 }
@@ -110,4 +115,20 @@ fn sampled(bytes: u64) -> bool {
 #[inline(never)]
 fn stack(journal: &Journal) -> u32 {
     journal.native_stack(Walk::Best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_sampled_by_bytes_and_less_where_who_asks_is_known() {
+        STACKS.store(Stacks::Sampled as u8, Ordering::Relaxed);
+        let taken = |named| (0..4096).filter(|_| due(What::Hit(1 << 20), named)).count();
+        // One for every 4 MiB and the block that begins anew, of 4 GiB; and the first of the thread.
+        assert!((4096 / 5..=4096 / 5 + 1).contains(&taken(false)), "{}", taken(false));
+        assert!((4096 / 65..=4096 / 65 + 1).contains(&taken(true)), "{}", taken(true));
+        assert!(due(What::DriverCall, true) && due(What::Shortage, true) && !due(What::OnHost, false));
+        STACKS.store(Stacks::Off as u8, Ordering::Relaxed);
+    }
 }
