@@ -11,9 +11,15 @@ static NODES: Cache<8192> = Cache::new();
 /// Rises with each node: what was looked up before may have another answer now.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
+/// The hash of a name.
+#[inline]
+pub(crate) fn hash(name: &[u8]) -> u64 {
+    mix_text(0, name)
+}
+
 /// Keeps the lines (the journal's id) that made a node.
 pub(crate) fn remember(name: &[u8], python: u32) {
-    NODES.put(mix_text(0, name), python);
+    NODES.put(hash(name), python);
     MADE.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -33,14 +39,14 @@ pub(crate) fn forget() {
 static NAMES: Cache<1024> = Cache::new();
 const NOTHING: u32 = 1 << 21;
 
-/// The lines for the operation of this name; 0 when they are not known.
+/// The lines for the operation of this name, whose hash is `hash`; 0 when they are not known.
 #[inline]
-pub(crate) fn lines_of(name: &[u8]) -> u32 {
+pub(crate) fn lines_of(name: &[u8], hash: u64) -> u32 {
     let made = made();
     if made == 0 {
         return 0;
     }
-    let hash = mix_text(mix(made.into(), 1), name);
+    let hash = mix(hash, made.into());
     let found = NAMES.get(hash).unwrap_or_else(|| {
         let found = match search(name) {
             0 => NOTHING,
@@ -56,7 +62,7 @@ const GRADIENT: &[u8] = b"gradient_tape/";
 
 #[cold]
 fn search(name: &[u8]) -> u32 {
-    let exact = |name: &[u8]| NODES.get(mix_text(0, name)).unwrap_or(0);
+    let exact = |name: &[u8]| NODES.get(hash(name)).unwrap_or(0);
     let name = consumer(name).unwrap_or(name);
     // Optimisers of graphs append what they did: `conv/Conv2D-0-TransposeNHWCToNCHW-LayoutOptimizer`.
     let name = name.split(|byte| *byte == b'-').next().unwrap_or(name);
@@ -113,18 +119,22 @@ fn parent(name: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
+    fn lines(name: &str) -> u32 {
+        lines_of(name.as_bytes(), hash(name.as_bytes()))
+    }
+
     #[test]
     fn an_operation_finds_the_lines_of_its_node() {
-        for (name, lines) in [
+        for (name, wanted) in [
             ("m_1/dense_1/MatMul", 7),
             ("gradient_tape/m_1/dense_1/MatMul/MatMul_1", 8),
             ("gradient_tape/m_1/lonely/Sum", 9),
             ("m_1/conv/convolution", 10),
             ("adam/mul_3", 11),
         ] {
-            remember(name.as_bytes(), lines);
+            remember(name.as_bytes(), wanted);
         }
-        for (name, lines) in [
+        for (name, wanted) in [
             ("m_1/dense_1/MatMul", 7),
             ("StatefulPartitionedCall/m_1/dense_1/MatMul", 7),
             ("StatefulPartitionedCall/StatefulPartitionedCall/m_1/dense_1/MatMul", 7),
@@ -138,11 +148,11 @@ mod tests {
             ("somewhere/else", 0),
             ("", 0),
         ] {
-            assert_eq!(lines_of(name.as_bytes()), lines, "{name}");
-            assert_eq!(lines_of(name.as_bytes()), lines, "{name} again");
+            assert_eq!(lines(name), wanted, "{name}");
+            assert_eq!(lines(name), wanted, "{name} again");
         }
         remember(b"somewhere/else", 12);
-        assert_eq!(lines_of(b"somewhere/else"), 12);
+        assert_eq!(lines("somewhere/else"), 12);
         assert_eq!(made(), 6);
     }
 }
