@@ -2,10 +2,10 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, Served, capture, events, spill, stream};
+use crate::served::proofs::Proofs;
+use crate::served::{self, capture, events, spill, stream};
 use core::ffi::c_uint;
 use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream, Variant};
-use weir_pool::Proof;
 
 pub(crate) type OfEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUevent, c_uint) -> CUresult;
@@ -24,7 +24,7 @@ fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresu
         return forward();
     }
     let lane = lane.unwrap_or(NO_STREAM);
-    let proofs: Vec<(&Served, Proof)> =
+    let proofs: Proofs =
         served::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
     // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
     if !events::trusted(event as u64) {
@@ -108,10 +108,10 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
 
 /// A call that tells, by success, that an event's record has finished.
 fn settling(event: CUevent) -> impl FnOnce(CUresult) {
-    let proofs: Vec<(&Served, Proof)> = if served::any() {
+    let proofs: Proofs = if served::any() {
         served::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
     } else {
-        Vec::new()
+        Proofs::default()
     };
     move |result| {
         for (served, proof) in proofs {

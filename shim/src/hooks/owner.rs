@@ -3,10 +3,10 @@
 use crate::caps;
 use crate::guard::Call;
 use crate::recorder::{self, passed};
-use crate::served::{self, Served, contexts, quiet, real, spill};
+use crate::served::proofs::Proofs;
+use crate::served::{self, contexts, quiet, real, spill};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::*;
-use weir_pool::Proof;
 
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
 pub(crate) type CreateAffine =
@@ -195,7 +195,7 @@ pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) ->
 
 fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
     let slot = if served::any() { served::context(ctx) } else { None };
-    let proofs: Vec<(&Served, Proof)> = slot
+    let proofs: Proofs = slot
         .map(|slot| {
             served::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
         })

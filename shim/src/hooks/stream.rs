@@ -2,19 +2,17 @@
 
 use super::memory::per_thread;
 use crate::guard::Call;
-use crate::served::{self, Served, capture, quiet, spill, stream};
+use crate::served::proofs::Proofs;
+use crate::served::{self, capture, quiet, spill, stream};
 use crate::{caps, recorder};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
-use weir_pool::Proof;
 
 pub(crate) type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 pub(crate) type Wait = unsafe extern "C-unwind" fn(CUstream, CUevent, c_uint) -> CUresult;
 
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
 pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
-
-type Proofs = Vec<(&'static Served, Proof)>;
 
 /// Notes a created stream, so that weir can ask all of them whether the device is idle.
 unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {

@@ -14,6 +14,7 @@ pub(crate) mod ipc;
 pub(crate) mod mempools;
 pub(crate) mod peers;
 pub(crate) mod pins;
+pub(crate) mod proofs;
 pub(crate) mod quiet;
 mod reach;
 pub(crate) mod real;

@@ -460,9 +460,10 @@ impl Pool {
 
     /// The call has returned: `idle` if everything queued before it has finished.
     pub fn stream_sync_ended(&self, proof: Proof, idle: bool) {
-        let mut core = self.lock();
-        core.order.end_proof(proof, idle);
+        // Jobs ask again and again whether work has finished; until it has, there is nothing to learn.
         if idle {
+            let mut core = self.lock();
+            core.order.end_proof(proof, true);
             core.owners.synchronised();
         }
     }
@@ -489,11 +490,7 @@ impl Pool {
 
     /// The host has seen the event finished (`done`), or not.
     pub fn event_synced(&self, proof: Proof, done: bool) {
-        let mut core = self.lock();
-        core.order.end_proof(proof, done);
-        if done {
-            core.owners.synchronised();
-        }
+        self.stream_sync_ended(proof, done);
     }
 
     /// An event was destroyed.
