@@ -1,7 +1,6 @@
-"""One measured job of tests/tensorflow/bench: `bench_job.py MODEL STEPS`. Prints what its steps took (the middle one of five
-rounds), the most physical memory and the most bytes of tensors, as JSON."""
+"""One measured job of tests/tensorflow/bench: `bench_job.py MODEL`. Takes ten steps and prints the most physical memory and
+the most bytes of tensors; then as many steps as each line of its input says, and prints what they took. All as JSON lines."""
 import json
-import statistics
 import sys
 import time
 
@@ -48,8 +47,12 @@ def resnet50():
     return model, [np.zeros((8, 64, 64, 3), "float32")]
 
 
+def say(**line):
+    print(json.dumps(line), flush=True)
+
+
 def main():
-    name, steps = sys.argv[1], int(sys.argv[2])
+    name = sys.argv[1]
     model, batches = {"dense": dense, "convolution": convolution, "recurrent": recurrent, "resnet50": resnet50}[name]()
     labels = [np.zeros(len(batch), "int64") for batch in batches]
 
@@ -61,15 +64,13 @@ def main():
             for step in range(count):
                 model.train_on_batch(batches[step % len(batches)], labels[step % len(batches)])
 
-    # Graphs are built and convolutions tuned before the clock starts.
+    # Graphs are built and convolutions tuned before a clock starts.
     train(10)
-    taken = []
-    for _ in range(5 if steps else 0):
+    say(physical_peak=memory.physical_peak(), tensors=memory.peak())
+    for line in sys.stdin:
         clocks = time.perf_counter(), time.process_time()
-        train(steps)
-        taken.append((time.perf_counter() - clocks[0], time.process_time() - clocks[1]))
-    wall, processor = [statistics.median(each) for each in zip(*taken)] or (0, 0)
-    json.dump({"wall": wall, "processor": processor, "physical_peak": memory.physical_peak(), "tensors": memory.peak()}, sys.stdout)
+        train(int(line))
+        say(wall=time.perf_counter() - clocks[0], processor=time.process_time() - clocks[1])
 
 
 main()
