@@ -1,6 +1,6 @@
 //! Code and its launches: images (`image`, `ptx`), modules, libraries and what they define
 //! (`modules`, `settings`), one launch with its arguments (`launch`), the kernels that really do something
-//! (`builtin`), and what a multiprocessor holds (`occupancy`).
+//! (`builtin`, `published`), and what a multiprocessor holds (`occupancy`).
 
 mod builtin;
 mod image;
@@ -8,6 +8,7 @@ mod launch;
 mod modules;
 mod occupancy;
 mod ptx;
+mod published;
 mod settings;
 
 #[cfg(test)]

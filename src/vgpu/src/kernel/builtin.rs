@@ -1,9 +1,10 @@
 //! Kernels that really do something, by their names in PTX: `weir_fill`, `weir_check`, `weir_copy`
-//! and `weir_spin`. All others do nothing. A kernel that reaches where it may not is a crime at the
-//! moment it runs.
+//! and `weir_spin`; and those of `published`. All others do nothing. A kernel that
+//! reaches where it may not is a crime at the moment it runs.
 
 use super::launch::Launch;
 use super::ptx::Entry;
+use super::published::{CONSTANT, GATHER, IN_PLACE, OF_CONSTANT, OF_GATHER, OF_PRODUCT, OF_STITCH, PRODUCT, STITCH};
 use crate::config::{self, Backing};
 use crate::engine::{Touch, Touches};
 use crate::error::*;
@@ -28,6 +29,10 @@ pub(crate) enum Builtin {
     Check,
     Copy,
     Spin,
+    Gather,
+    Product,
+    Constant,
+    Stitch,
 }
 
 impl Builtin {
@@ -38,6 +43,10 @@ impl Builtin {
             b"weir_check" => (Self::Check, &[8, 8, 4, 8]),
             b"weir_copy" => (Self::Copy, &[8, 8, 8]),
             b"weir_spin" => (Self::Spin, &[8]),
+            GATHER => (Self::Gather, &OF_GATHER),
+            PRODUCT => (Self::Product, &OF_PRODUCT),
+            CONSTANT => (Self::Constant, &OF_CONSTANT),
+            STITCH => (Self::Stitch, &OF_STITCH),
             _ => return None,
         };
         entry.parameters.iter().map(|p| p.size).eq(sizes.iter().copied()).then_some(builtin)
@@ -69,6 +78,28 @@ pub(crate) enum Call {
     Spin {
         nanos: u64,
     },
+    /// Stores the rows of a table that `indices` name; one beyond the table's `rows` is zeros.
+    Gather {
+        to: u64,
+        table: u64,
+        rows: u64,
+        indices: u64,
+        picked: u64,
+        width: u64,
+    },
+    /// Stores rows that lie somewhere each; where `from` is 0, the row stays as it is.
+    Stitch {
+        to: u64,
+        rows: u64,
+        width: u64,
+        from: [u64; IN_PLACE],
+    },
+    /// Stores the product of all words.
+    Product {
+        to: u64,
+        from: u64,
+        words: u64,
+    },
 }
 
 impl Call {
@@ -83,20 +114,50 @@ impl Call {
             bytes.map_or(0, u32::from_ne_bytes)
         };
         match builtin {
+            Builtin::Constant => Self::Fill { to: word(0), words: half(28).into(), pattern: half(24) },
+            Builtin::Stitch => {
+                let (width, all) = (half(0), half(4));
+                let row = |row: usize| match half(12 + 4 * row) as usize {
+                    picked if picked < IN_PLACE => word(64 + 8 * picked),
+                    _ => 0,
+                };
+                let in_place = half(8) as usize <= IN_PLACE && half(56) as usize <= IN_PLACE && width > 0;
+                let rows = if in_place { (all / width.max(1)).min(IN_PLACE as u32) } else { 0 };
+                Self::Stitch { to: word(136), rows: rows.into(), width: width.into(), from: std::array::from_fn(row) }
+            }
             Builtin::Fill => Self::Fill { to: word(0), words: word(8), pattern: half(16) },
             Builtin::Check => Self::Check { at: word(0), words: word(8), pattern: half(16), errors: word(24) },
             Builtin::Copy => Self::Copy { to: word(0), from: word(8), words: word(16) },
             Builtin::Spin => Self::Spin { nanos: word(0) },
+            Builtin::Gather => Self::Gather {
+                table: word(0),
+                indices: word(8),
+                to: word(16),
+                rows: word(24),
+                picked: word(32),
+                width: word(40),
+            },
+            Builtin::Product => Self::Product { from: word(0), to: word(8), words: half(16).into() },
         }
     }
 
     /// Address, words, and whether it writes them.
-    fn ranges(&self) -> [(u64, u64, bool); 2] {
+    fn ranges(&self) -> Vec<(u64, u64, bool)> {
         match *self {
-            Self::Fill { to, words, .. } => [(to, words, true), (0, 0, false)],
-            Self::Check { at, words, errors, .. } => [(at, words, false), (errors, 1, true)],
-            Self::Copy { to, from, words } => [(from, words, false), (to, words, true)],
-            Self::Spin { .. } => [(0, 0, false); 2],
+            Self::Fill { to, words, .. } => vec![(to, words, true)],
+            Self::Check { at, words, errors, .. } => vec![(at, words, false), (errors, 1, true)],
+            Self::Copy { to, from, words } => vec![(from, words, false), (to, words, true)],
+            Self::Spin { .. } => Vec::new(),
+            Self::Stitch { to, rows, width, from } => {
+                let picked = from.into_iter().take(rows as usize).filter(|from| *from != 0);
+                picked.map(|from| (from, width, false)).chain([(to, rows * width, true)]).collect()
+            }
+            Self::Gather { to, table, rows, indices, picked, width } => vec![
+                (table, rows.saturating_mul(width), false),
+                (indices, picked, false),
+                (to, picked.saturating_mul(width), true),
+            ],
+            Self::Product { to, from, words } => vec![(from, words, false), (to, 1, true)],
         }
     }
 }
@@ -167,7 +228,30 @@ fn execute(call: &Call) {
             Call::Copy { to, from, words } if words > 0 => {
                 std::ptr::copy(view(from) as *const u32, view(to) as *mut u32, words as usize);
             }
-            Call::Fill { .. } | Call::Copy { .. } | Call::Spin { .. } => {}
+            Call::Gather { to, table, rows, indices, picked, width } if picked > 0 => {
+                let indices = std::slice::from_raw_parts(view(indices) as *const u32, picked as usize);
+                let row_at = |start: u64, row: u64| (view(start) + row * width * 4) as *mut u32;
+                for (to_row, row) in (0..).zip(indices.iter().copied().map(u64::from)) {
+                    let to = row_at(to, to_row);
+                    if row < rows {
+                        std::ptr::copy(row_at(table, row), to, width as usize);
+                    } else {
+                        to.write_bytes(0, width as usize);
+                    }
+                }
+            }
+            Call::Stitch { to, rows, width, from } => {
+                for (row, from) in (0..rows).zip(from).filter(|(_, from)| *from != 0) {
+                    let to = (view(to) + row * width * 4) as *mut u32;
+                    std::ptr::copy(view(from) as *const u32, to, width as usize);
+                }
+            }
+            Call::Product { to, from, words } if words > 0 => {
+                let words = std::slice::from_raw_parts(view(from) as *const u32, words as usize);
+                let product = words.iter().fold(1_u32, |product, word| product.wrapping_mul(*word));
+                (view(to) as *mut u32).write_volatile(product);
+            }
+            Call::Fill { .. } | Call::Copy { .. } | Call::Spin { .. } | Call::Gather { .. } | Call::Product { .. } => {}
         }
     }
 }
@@ -175,7 +259,7 @@ fn execute(call: &Call) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::ptx;
+    use crate::kernel::{Image, ptx};
 
     fn entry(text: &str) -> Entry {
         let text = format!(".version 8.0\n.target sm_80\n.entry {text} {{ ret; }}");
@@ -201,6 +285,66 @@ mod tests {
         }
         let call = Call::new(Builtin::Check, &bytes);
         assert_eq!(call, Call::Check { at: 1, words: 2, pattern: 3, errors: 4 });
+    }
+
+    #[test]
+    fn a_product_is_known_by_its_name_in_code_that_cannot_be_read() {
+        let image = Image::of_bytes(b"\x7fELF").expect("an image");
+        let name = std::ffi::CString::new(PRODUCT).expect("a name");
+        let entry = image.entry(&name).expect("an opaque image has every kernel");
+        assert_eq!((Builtin::of(&entry), image.shows(&entry)), (Some(Builtin::Product), true));
+        let other = image.entry(c"other").expect("likewise");
+        assert_eq!((Builtin::of(&other), image.shows(&other)), (None, false));
+        let (from, mut to) = ([6_u32, 7, 100], 1_u32);
+        let mut bytes = vec![0; entry.parameter_bytes as usize];
+        bytes[0..8].copy_from_slice(&(from.as_ptr() as u64).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&((&raw mut to) as u64).to_ne_bytes());
+        bytes[16..20].copy_from_slice(&3_u32.to_ne_bytes());
+        let call = Call::new(Builtin::Product, &bytes);
+        assert_eq!(call.ranges(), [(from.as_ptr() as u64, 3, false), ((&raw mut to) as u64, 1, true)]);
+        execute(&call);
+        assert_eq!(to, 4200);
+    }
+
+    #[test]
+    fn rows_are_gathered_and_those_beyond_the_table_are_zeros() {
+        let (table, indices, mut to) = ([1_u32, 2, 3, 4, 5, 6], [2_u32, 0, 3], [9_u32; 6]);
+        let words = [table.as_ptr() as u64, indices.as_ptr() as u64, (&raw mut to) as u64, 3, 3, 2, 6];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let call = Call::new(Builtin::Gather, &bytes);
+        assert_eq!(call.ranges(), [(words[0], 6, false), (words[1], 3, false), (words[2], 6, true)]);
+        execute(&call);
+        assert_eq!(to, [5, 6, 1, 2, 0, 0]);
+    }
+
+    #[test]
+    fn rows_are_stitched_from_where_they_lie() {
+        let name = std::ffi::CString::new(STITCH).expect("a name");
+        let entry = Image::of_bytes(b"\x7fELF").expect("an image").entry(&name).expect("every kernel");
+        let at: Vec<usize> = entry.parameters.iter().map(|parameter| parameter.offset as usize).collect();
+        let (lengths, one, mut to) = ([8_u32, 40, 16], 1_u32, [7_u32; 4]);
+        let mut bytes = vec![0; entry.parameter_bytes as usize];
+        let mut put = |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
+        put(at[0], &1_u32.to_ne_bytes());
+        put(at[1], &4_u32.to_ne_bytes());
+        // Four rows of four inputs: the first two lengths, what is there already, and the one.
+        for (place, value) in [4, 0, 1, u32::MAX, 3].into_iter().enumerate() {
+            put(at[2] + 4 * place, &value.to_ne_bytes());
+        }
+        put(at[3], &4_u32.to_ne_bytes());
+        let lengths = lengths.as_ptr() as u64;
+        for (place, value) in [lengths, lengths + 4, lengths + 8, (&raw const one) as u64].into_iter().enumerate() {
+            put(at[3] + 8 + 8 * place, &value.to_ne_bytes());
+        }
+        put(at[4], &((&raw mut to) as u64).to_ne_bytes());
+        let call = Call::new(Builtin::of(&entry).expect("known"), &bytes);
+        assert_eq!(call.ranges()[..2], [(lengths, 1, false), (lengths + 4, 1, false)]);
+        assert_eq!(call.ranges()[2..], [((&raw const one) as u64, 1, false), ((&raw mut to) as u64, 4, true)]);
+        execute(&call);
+        assert_eq!(to, [8, 40, 7, 1]);
+        // More than lie in the parameters are left alone.
+        bytes[at[2]] = 9;
+        assert!(matches!(Call::new(Builtin::Stitch, &bytes), Call::Stitch { rows: 0, .. }));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! to hold every kernel that is asked of them.
 
 use super::ptx::{self, Entry, Variable};
+use super::published;
 use crate::error::{INVALID_IMAGE, R};
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -105,12 +106,15 @@ impl Image {
 
     /// Whether the parameters of an entry can be seen.
     pub(crate) fn shows(&self, entry: &Arc<Entry>) -> bool {
-        !self.opaque || self.entries.iter().any(|e| Arc::ptr_eq(e, entry))
+        !self.opaque
+            || published::parameters(&entry.name).is_some()
+            || self.entries.iter().any(|e| Arc::ptr_eq(e, entry))
     }
 }
 
 fn unknown_entry(name: CString) -> Entry {
-    let (parameters, parameter_bytes) = (Vec::new(), 0);
+    let parameters = published::parameters(&name).unwrap_or_default();
+    let parameter_bytes = parameters.last().map_or(0, |last| last.offset + last.size);
     Entry { name, parameters, parameter_bytes, max_threads: None, max_registers: None, shared_bytes: 0 }
 }
 

@@ -4,6 +4,7 @@ use super::builtin::Call;
 use super::modules::{Function, TOO_LARGE};
 use super::occupancy::Limits;
 use super::ptx::Entry;
+use super::published;
 use crate::engine::{Touch, Touches};
 use crate::error::*;
 use crate::state::State;
@@ -224,7 +225,11 @@ impl State {
         let (builtin, module) = (f.builtin, f.module);
         // SAFETY: as promised.
         let arguments = unsafe { arguments(&entry, params, extra)? };
-        let call = builtin.map(|builtin| Call::new(builtin, &arguments));
+        // Of code that is not our own another release may have other parameters: what they cannot be is left undone.
+        let mistaken = |call: &Call| {
+            published::parameters(&entry.name).is_some() && self.reach(&mut Vec::new(), ctx, call).is_err()
+        };
+        let call = builtin.map(|builtin| Call::new(builtin, &arguments)).filter(|call| !mistaken(call));
         let touches = self.touches_of(ctx, module, &entry, &arguments, call);
         Ok((Launch { function, entry, geometry, arguments, call, over: AtomicU64::new(0) }, touches))
     }

@@ -4,6 +4,7 @@
 use crate::api;
 use crate::engine::wait_until;
 use crate::error::*;
+use crate::kernel::published::PRODUCT;
 use crate::state::{driver, thread};
 use std::ffi::{CStr, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -112,6 +113,27 @@ fn built_in_kernels_run_in_stream_order_on_copied_arguments() {
     place.launch(place.function(c"weir_check"), &other).unwrap();
     place.wait();
     assert_eq!(word_at(errors), 1000);
+}
+
+#[test]
+fn kernels_of_tensorflow_compute_sizes_unless_their_arguments_cannot_be_right() {
+    let place = Place::new();
+    let opaque: CUmodule = made(|out| cu!(cuModuleLoadData(out, b"\x7fELFcode".as_ptr().cast()))).unwrap();
+    let name = std::ffi::CString::new(PRODUCT).unwrap();
+    let product: CUfunction = made(|out| cu!(cuModuleGetFunction(out, opaque, name.as_ptr()))).unwrap();
+    let (words, twins) = (place.global(c"words"), place.global(c"twins"));
+    let n = 3u64.to_ne_bytes();
+    place.launch(place.function(c"weir_fill"), &[&words.to_ne_bytes(), &n, &20u32.to_ne_bytes()]).unwrap();
+    let multiply = |from: u64, to: u64| {
+        place.launch(product, &[&from.to_ne_bytes(), &to.to_ne_bytes(), &3u32.to_ne_bytes(), &[0], &[0; 4]]).unwrap();
+        place.wait();
+    };
+    multiply(words, twins);
+    assert_eq!(word_at(twins), 8000);
+    // An address of nothing: another release's parameters, not a crime.
+    multiply(64, twins);
+    multiply(words, words + 2);
+    assert_eq!((word_at(twins), word_at(words)), (8000, 20));
 }
 
 #[test]

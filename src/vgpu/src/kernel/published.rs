@@ -1,0 +1,48 @@
+//! Kernels of TensorFlow's that are known by name, in code that cannot be read.
+//!
+//! Where a model leaves lengths open, TensorFlow computes with shapes on the device, reads the result back and makes
+//! tensors of that size: without these kernels such a model ends with an error. All are for integers of 32 bits; their
+//! parameters are told by the sources of TensorFlow and Eigen.
+
+use super::ptx::Parameter;
+use std::ffi::CStr;
+
+/// `GatherOpKernel(params, indices, out, gather_dim_size, indices_size, slice_size, out_size)` along the first axis, of
+/// `gather_functor_gpu.cu.h`.
+pub(super) const GATHER: &[u8] = b"_ZN10tensorflow14GatherOpKernelINS_13AlignedVectorIiLi1EEEiLb1EEEvPKT_PKT0_PS3_llll";
+/// `BlockReduceKernel(in, out, num_elems, Prod, initVal)`, of `reduction_gpu_kernels.cu.h`.
+pub(super) const PRODUCT: &[u8] =
+    b"_ZN10tensorflow7functor17BlockReduceKernelIPiS2_Li256ENS0_4ProdIiEEEEvT_T0_iT2_NSt15iterator_traitsIS5_E10value_typeE";
+/// `EigenMetaKernel(evaluator, size)` for a tensor that becomes one number: the evaluator begins with the tensor's
+/// address, a dimension and a device, and then has the number.
+pub(super) const CONSTANT: &[u8] =
+    b"_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorIKNS_14TensorAssignOpINS_9TensorMapINS_6TensorIiLi1ELi1EiEELi16ENS_11MakePointerEEEKNS_20TensorCwiseNullaryOpINS0_18scalar_constant_opIiEEKS8_EEEENS_9GpuDeviceEEEiEEvT_T0_";
+/// `DynamicStitchKernel(slice_size, output_size, input_indices, input_ptrs, output)`, of `dynamic_stitch_op_gpu.cu.cc`. The
+/// third and the fourth are a number of elements, up to eight of them in place, and the address of more.
+pub(super) const STITCH: &[u8] =
+    b"_ZN10tensorflow12_GLOBAL__N_119DynamicStitchKernelIiEEviiNS_20GpuDeviceArrayStructIiLi8EEENS2_IPKT_Li8EEEPS4_";
+pub(super) const OF_CONSTANT: [u32; 2] = [28, 4];
+pub(super) const OF_STITCH: [u32; 5] = [4, 4, 48, 80, 8];
+/// Elements that lie in the parameters themselves.
+pub(super) const IN_PLACE: usize = 8;
+pub(super) const OF_GATHER: [u32; 7] = [8; 7];
+/// The fourth is an empty class.
+pub(super) const OF_PRODUCT: [u32; 5] = [8, 8, 4, 1, 4];
+
+/// The parameters of a kernel in code that cannot be read, where its source tells them.
+pub(super) fn parameters(name: &CStr) -> Option<Vec<Parameter>> {
+    let sizes: &[u32] = match name.to_bytes() {
+        GATHER => &OF_GATHER,
+        PRODUCT => &OF_PRODUCT,
+        CONSTANT => &OF_CONSTANT,
+        STITCH => &OF_STITCH,
+        _ => return None,
+    };
+    let mut end = 0;
+    let place = |size: &u32| {
+        let offset = u32::next_multiple_of(end, 1 << size.trailing_zeros().min(3));
+        end = offset + size;
+        Parameter { offset, size: *size }
+    };
+    Some(sizes.iter().map(place).collect())
+}
