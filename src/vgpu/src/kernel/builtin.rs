@@ -4,7 +4,9 @@
 
 use super::launch::Launch;
 use super::ptx::Entry;
-use super::published::{CONSTANT, GATHER, IN_PLACE, OF_CONSTANT, OF_GATHER, OF_PRODUCT, OF_STITCH, PRODUCT, STITCH};
+use super::published::{
+    ALL, CONSTANT, GATHER, IN_PLACE, OF_ALL, OF_CONSTANT, OF_GATHER, OF_PRODUCT, OF_STITCH, PRODUCT, STITCH,
+};
 use crate::config::{self, Backing};
 use crate::engine::{Touch, Touches};
 use crate::error::*;
@@ -31,6 +33,7 @@ pub(crate) enum Builtin {
     Spin,
     Gather,
     Product,
+    All,
     Constant,
     Stitch,
 }
@@ -45,6 +48,7 @@ impl Builtin {
             b"weir_spin" => (Self::Spin, &[8]),
             GATHER => (Self::Gather, &OF_GATHER),
             PRODUCT => (Self::Product, &OF_PRODUCT),
+            ALL => (Self::All, &OF_ALL),
             CONSTANT => (Self::Constant, &OF_CONSTANT),
             STITCH => (Self::Stitch, &OF_STITCH),
             _ => return None,
@@ -94,6 +98,12 @@ pub(crate) enum Call {
         width: u64,
         from: [u64; IN_PLACE],
     },
+    /// Stores whether all bytes are true.
+    All {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
     /// Stores the product of all words.
     Product {
         to: u64,
@@ -137,17 +147,24 @@ impl Call {
                 picked: word(32),
                 width: word(40),
             },
+            Builtin::All => Self::All { from: word(0), to: word(8), bytes: half(16).into() },
             Builtin::Product => Self::Product { from: word(0), to: word(8), words: half(16).into() },
         }
     }
 
-    /// Address, words, and whether it writes them.
+    /// Bytes of what it reads and writes one of.
+    fn unit(&self) -> u64 {
+        if matches!(self, Self::All { .. }) { 1 } else { 4 }
+    }
+
+    /// Address, units, and whether it writes them.
     fn ranges(&self) -> Vec<(u64, u64, bool)> {
         match *self {
             Self::Fill { to, words, .. } => vec![(to, words, true)],
             Self::Check { at, words, errors, .. } => vec![(at, words, false), (errors, 1, true)],
             Self::Copy { to, from, words } => vec![(from, words, false), (to, words, true)],
             Self::Spin { .. } => Vec::new(),
+            Self::All { to, from, bytes } => vec![(from, bytes, false), (to, 1, true)],
             Self::Stitch { to, rows, width, from } => {
                 let picked = from.into_iter().take(rows as usize).filter(|from| *from != 0);
                 picked.map(|from| (from, width, false)).chain([(to, rows * width, true)]).collect()
@@ -165,10 +182,10 @@ impl Call {
 impl State {
     /// Adds exactly what a call touches to a list; refuses what its context cannot reach.
     pub(super) fn reach(&self, list: &mut Vec<Touch>, ctx: u64, call: &Call) -> Result<(), (u64, u64)> {
-        for (addr, words, write) in call.ranges() {
-            let bytes = words.saturating_mul(4);
-            let touched = addr % 4 == 0 && self.touch(list, addr, bytes, write, Toucher::Kernel(ctx)).is_ok();
-            if !touched && words > 0 {
+        for (addr, units, write) in call.ranges() {
+            let bytes = units.saturating_mul(call.unit());
+            let touched = addr % call.unit() == 0 && self.touch(list, addr, bytes, write, Toucher::Kernel(ctx)).is_ok();
+            if !touched && units > 0 {
                 return Err((addr, bytes));
             }
         }
@@ -194,7 +211,11 @@ impl State {
         let Some(call) = launch.call else { return };
         if let Some((addr, bytes)) = self.fault(ctx, &call, touches) {
             let name = launch.entry.name.to_string_lossy();
-            let why = if addr % 4 == 0 { "which is not live memory that it may touch" } else { "which is not aligned" };
+            let why = if addr % call.unit() == 0 {
+                "which is not live memory that it may touch"
+            } else {
+                "which is not aligned"
+            };
             let _: R = self.crime(ctx, &format!("kernel {name} reaches {addr:#x}+{bytes}, {why}"));
             return;
         }
@@ -246,12 +267,21 @@ fn execute(call: &Call) {
                     std::ptr::copy(view(from) as *const u32, to, width as usize);
                 }
             }
+            Call::All { to, from, bytes } if bytes > 0 => {
+                let truths = std::slice::from_raw_parts(view(from) as *const u8, bytes as usize);
+                (view(to) as *mut u8).write_volatile(truths.iter().all(|truth| *truth != 0).into());
+            }
             Call::Product { to, from, words } if words > 0 => {
                 let words = std::slice::from_raw_parts(view(from) as *const u32, words as usize);
                 let product = words.iter().fold(1_u32, |product, word| product.wrapping_mul(*word));
                 (view(to) as *mut u32).write_volatile(product);
             }
-            Call::Fill { .. } | Call::Copy { .. } | Call::Spin { .. } | Call::Gather { .. } | Call::Product { .. } => {}
+            Call::Fill { .. }
+            | Call::Copy { .. }
+            | Call::Spin { .. }
+            | Call::Gather { .. }
+            | Call::All { .. }
+            | Call::Product { .. } => {}
         }
     }
 }
@@ -345,6 +375,17 @@ mod tests {
         // More than lie in the parameters are left alone.
         bytes[at[2]] = 9;
         assert!(matches!(Call::new(Builtin::Stitch, &bytes), Call::Stitch { rows: 0, .. }));
+    }
+
+    #[test]
+    fn truths_are_bytes() {
+        let (truths, mut to) = ([1_u8, 1, 0], 7_u8);
+        for (from, bytes, all) in [(0, 2, 1), (0, 3, 0), (1, 1, 1)] {
+            let call = Call::All { to: (&raw mut to) as u64, from: truths.as_ptr() as u64 + from, bytes };
+            assert_eq!((call.unit(), call.ranges()[0].1), (1, bytes));
+            execute(&call);
+            assert_eq!(to, all);
+        }
     }
 
     #[test]

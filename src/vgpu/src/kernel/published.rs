@@ -1,8 +1,8 @@
 //! Kernels of TensorFlow's that are known by name, in code that cannot be read.
 //!
 //! Where a model leaves lengths open, TensorFlow computes with shapes on the device, reads the result back and makes
-//! tensors of that size: without these kernels such a model ends with an error. All are for integers of 32 bits; their
-//! parameters are told by the sources of TensorFlow and Eigen.
+//! tensors of that size, and asserts that shapes agree: without these kernels such a model ends with an error. All but one
+//! are for integers of 32 bits; their parameters are told by the sources of TensorFlow and Eigen.
 
 use super::ptx::Parameter;
 use std::ffi::CStr;
@@ -13,6 +13,9 @@ pub(super) const GATHER: &[u8] = b"_ZN10tensorflow14GatherOpKernelINS_13AlignedV
 /// `BlockReduceKernel(in, out, num_elems, Prod, initVal)`, of `reduction_gpu_kernels.cu.h`.
 pub(super) const PRODUCT: &[u8] =
     b"_ZN10tensorflow7functor17BlockReduceKernelIPiS2_Li256ENS0_4ProdIiEEEEvT_T0_iT2_NSt15iterator_traitsIS5_E10value_typeE";
+/// The same kernel for truths: whether all are true.
+pub(super) const ALL: &[u8] =
+    b"_ZN10tensorflow7functor17BlockReduceKernelIPbS2_Li256ENS0_3AndEEEvT_T0_iT2_NSt15iterator_traitsIS4_E10value_typeE";
 /// `EigenMetaKernel(evaluator, size)` for a tensor that becomes one number: the evaluator begins with the tensor's
 /// address, a dimension and a device, and then has the number.
 pub(super) const CONSTANT: &[u8] =
@@ -28,12 +31,14 @@ pub(super) const IN_PLACE: usize = 8;
 pub(super) const OF_GATHER: [u32; 7] = [8; 7];
 /// The fourth is an empty class.
 pub(super) const OF_PRODUCT: [u32; 5] = [8, 8, 4, 1, 4];
+pub(super) const OF_ALL: [u32; 5] = [8, 8, 4, 1, 1];
 
 /// The parameters of a kernel in code that cannot be read, where its source tells them.
 pub(super) fn parameters(name: &CStr) -> Option<Vec<Parameter>> {
     let sizes: &[u32] = match name.to_bytes() {
         GATHER => &OF_GATHER,
         PRODUCT => &OF_PRODUCT,
+        ALL => &OF_ALL,
         CONSTANT => &OF_CONSTANT,
         STITCH => &OF_STITCH,
         _ => return None,
