@@ -59,6 +59,8 @@ pub struct Asked {
     pub times: u64,
     /// Whether TensorFlow only tried, and can do without.
     pub only_tried: bool,
+    /// Whether XLA asked, once for all operations of what it compiled.
+    pub compiled: bool,
 }
 
 /// Something that grows.
@@ -373,6 +375,7 @@ impl<'run> Gathered<'run> {
             library: String::new(),
             times,
             only_tried: true,
+            compiled: roles::is_compiled(&who),
         })
     }
 
@@ -385,6 +388,7 @@ impl<'run> Gathered<'run> {
         let probing = cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.asked);
         let who = event.map(|event| self.run.who(event.by));
         let line = who.as_ref().and_then(|who| who.line());
+        let compiled = who.as_ref().is_some_and(|who| roles::is_compiled(who));
         let told = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
         let modules = self.run.reader().modules().unwrap_or_default();
         Some(Asked {
@@ -399,6 +403,7 @@ impl<'run> Gathered<'run> {
                 .unwrap_or_default(),
             times: cause.map_or(1, |cause| cause.times),
             only_tried: false,
+            compiled,
         })
     }
 

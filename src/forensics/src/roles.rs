@@ -141,6 +141,11 @@ pub enum Region {
     Library,
 }
 
+/// Whether XLA asks, once for all operations of what it compiled.
+pub fn is_compiled(who: &Who) -> bool {
+    who.op.region == "xla"
+}
+
 /// Told from the region's name.
 pub fn region(who: &Who) -> Region {
     match who.op.region.as_str() {

@@ -126,6 +126,10 @@ fn why(page: &mut Page, report: &Report) {
         };
         page.paragraph("Why", on);
     }
+    if report.asked.as_ref().is_some_and(|asked| asked.compiled) {
+        let note = "XLA asks once for all operations of what it compiled; with jit_compile=False each asks for itself, and is named";
+        page.paragraph("Note", note);
+    }
     if report.only_tried() {
         let note = "TensorFlow can go on without what it tried for, unless every try fails (\"No algorithm worked!\"); this job \
                     then failed";

@@ -43,6 +43,8 @@ pub(super) struct Known {
     pub(super) owner: Option<usize>,
     /// A set of data that was brought to the device to stay there.
     pub(super) data: bool,
+    /// Whether XLA asks, once for all operations of what it compiled.
+    pub(super) compiled: bool,
     line: String,
 }
 
@@ -232,6 +234,7 @@ impl<'run> Bench<'run> {
                 owner: place,
                 data: ruling.0 == Role::Inputs && (stays || huge),
                 line: key(asker.class, &who).2,
+                compiled: roles::is_compiled(&who),
             }
         };
         askers.iter().map(of).collect()

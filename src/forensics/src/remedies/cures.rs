@@ -229,6 +229,10 @@ pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts,
 
 /// The one request in parts.
 pub(super) fn in_parts(advice: &mut Advice, bench: &Bench<'_>) {
+    // What XLA compiled asks once for a whole step: nobody can ask for it in parts, but for parts of the batch.
+    if bench.scene().is_ok_and(|scene| scene.demanded().is_some_and(|known| known.compiled)) {
+        return need_less(advice, bench, true);
+    }
     let mut data = false;
     let mut parts = 2;
     let tried = on(bench, |scene| {
