@@ -10,6 +10,7 @@ use weir_pool::{Allocation, BlockInfo, Request};
 impl Recorder {
     #[inline(always)]
     fn wanted(&self, ordinal: i32, request: &Request, what: What) -> Intent {
+        self.journal.event_comes();
         Intent {
             kind: Kind::Alloc,
             class: Class::Block,

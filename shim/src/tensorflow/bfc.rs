@@ -54,8 +54,11 @@ unsafe extern "C-unwind" fn allocate(
 /// `tsl::BFCAllocator::DeallocateRaw(pointer)`.
 #[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator13DeallocateRawEPv"))]
 unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_void) {
-    if let Some((recorder, place)) = recorder::open().zip(known_place(allocator)) {
+    // Most tensors in host memory are too small to be in the journal; often none is.
+    let recorded = |place: &Place| *place != Place::Host || ON_HOST.load(Ordering::Relaxed) > 0;
+    if let Some((recorder, place)) = recorder::open().zip(known_place(allocator).filter(recorded)) {
         guard::run("BFCAllocator::DeallocateRaw", || {
+            recorder.journal.change_comes(tensor as u64, place.class());
             // Before the allocator can hand the address out again.
             let ticket = recorder.journal.begin_free(tensor as u64, place.class());
             if ticket.entry().is_some() {
@@ -99,6 +102,7 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
             (HOST_DEVICE, What::OnHost)
         }
     };
+    recorder.journal.change_comes(tensor, place.class());
     let wanted = Intent {
         kind: Kind::Alloc,
         class: place.class(),

@@ -16,6 +16,7 @@ use crate::event::{Attribution, Class, bits};
 use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS};
 use crate::sabotage::{Guard, off};
 use crate::sys::crc::crc_record;
+use crate::sys::prefetch;
 
 /// Nothing there.
 pub(crate) const STATE_EMPTY: u64 = 0;
@@ -149,6 +150,16 @@ impl LiveTable {
 
     fn entry(&self, place: Place) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
         self.buckets.get(place.bucket)?.as_chunks().0.get(place.slot + 1)
+    }
+
+    /// An entry is about to be put in or taken out: its bucket is brought into the cache. Most are the first of theirs.
+    #[inline]
+    pub(crate) fn change_comes(&self, address: u64, class: Class) {
+        let lines =
+            self.bucket(self.home(key_of(address, class)), 0).map(|(_, bucket)| bucket.as_chunks::<RECORD_WORDS>().0);
+        for line in lines.into_iter().flat_map(|lines| lines.iter().take(2)) {
+            prefetch::for_writing(line);
+        }
     }
 
     /// Puts an entry into the table; `None` when the table is full. From the store of the entry's first word on, the

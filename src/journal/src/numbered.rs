@@ -124,6 +124,7 @@ impl Journal {
         if let Some(place) = self.place_of(numbering, number) {
             prefetch::for_writing(place);
         }
+        self.event_comes();
     }
 
     /// The calling thread, as the journal knows it.

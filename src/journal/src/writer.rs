@@ -24,6 +24,7 @@ use crate::sabotage::{Guard, off};
 use crate::sys::clock::{self, Clock};
 use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
+use crate::sys::prefetch;
 
 /// Word offsets inside a device entry.
 pub(crate) mod device_word {
@@ -160,6 +161,22 @@ impl Journal {
     #[inline]
     pub(crate) fn claim(&self) -> u64 {
         self.words.get(word::HEAD).map_or(0, |head| head.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// An event is about to be recorded: its place is brought into the cache, while the caller finds out what to write.
+    #[inline(always)]
+    pub fn event_comes(&self) {
+        let next = self.words.get(word::HEAD).map_or(0, |head| head.load(Ordering::Relaxed));
+        if let Some(slot) = self.ring.get(next as usize & self.ring.len().wrapping_sub(1)) {
+            prefetch::for_writing(slot);
+        }
+    }
+
+    /// The same for an allocation or a free of this address, and its place in the live table.
+    #[inline]
+    pub fn change_comes(&self, address: u64, class: Class) {
+        self.live.change_comes(address, class);
+        self.event_comes();
     }
 
     /// Writes a record into the slot that `event.seq` was claimed for.
