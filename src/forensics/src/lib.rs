@@ -4,6 +4,7 @@
 
 pub mod diff;
 pub mod export;
+mod failure;
 pub mod growth;
 pub mod holders;
 pub mod host;

@@ -2,9 +2,9 @@
 //! events. docs/REPORT.md describes the JSON.
 
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::reader::Slot;
-use weir_journal::{Class, Event, Kind, OomReport, Situation};
+use weir_journal::{Class, Kind, Situation};
 
+use crate::failure::Failure;
 use crate::growth::Trend;
 use crate::holders::{self, Holder, Share};
 use crate::host::{self, Host, HostHolder};
@@ -18,10 +18,6 @@ use crate::{Error, Fate, Run};
 
 /// Version of the report's JSON.
 pub const SCHEMA: u32 = 1;
-/// Events at the end of a run among which one looks for what it tried in vain.
-const LAST_EVENTS: u64 = 1 << 16;
-/// Allocations after such a try from which on the job counts as having got over it.
-const SURVIVED: u64 = 1000;
 /// Growth of host memory below this is not worth a word.
 const HOST_GROWN: u64 = 64 << 20;
 
@@ -184,27 +180,14 @@ impl Report {
     /// Makes the report of a run. `progress` is told how many of how many events were read; when all are, what is left is
     /// to check remedies, which may take longer.
     pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
-        let dump = match options.oom {
-            Some(number) => Some(number.checked_sub(1).and_then(|place| run.ooms().get(place)).ok_or_else(|| {
-                let there = run.ooms().len();
-                Error::at(run.path(), format!("has no out-of-memory dump {number}; it has {there}"))
-            })?),
-            // Of a device that was asked for, its own last one; what a host could not pin belongs to all.
-            None => {
-                run.ooms().iter().rev().find(|dump| {
-                    options.device.is_none_or(|device| dump.device == device || dump.device == HOST_DEVICE)
-                })
-            }
-        };
         if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
             let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
-        let tried = if dump.is_none() { last_try(run, options.device)? } else { None };
-        let moment = dump.map(|dump| dump.event).or(tried.map(|(event, _)| event.seq));
-        let survey = Survey::of(run, moment, &mut progress)?;
+        let failure = Failure::of(run, options)?;
+        let survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
         progress(survey.events, survey.events);
-        Ok(Gathered::new(run, &survey, (dump, tried), options)?.report(options))
+        Ok(Gathered::new(run, &survey, failure, options)?.report(options))
     }
 
     /// Whether the job ran out of memory, or failed after it tried for memory in vain.
@@ -223,35 +206,11 @@ impl Report {
     }
 }
 
-/// The last tensor that TensorFlow could do without and did not get, and how often the same operation tried, in a job that
-/// ended with a failure soon after: all ways of a convolution may have needed such memory.
-fn last_try(run: &Run, device: Option<u8>) -> Result<Option<(Event, u64)>, Error> {
-    if run.exit_status().is_none_or(|status| status == 0) {
-        return Ok(None);
-    }
-    let (mut last, mut since): (Option<(Event, u64)>, u64) = (None, 0);
-    let first = run.reader().range().1.saturating_sub(LAST_EVENTS);
-    for slot in run.reader().events_from(first) {
-        let Slot::Event(event) = slot.map_err(|error| run.broken(&error))? else { continue };
-        match event.kind {
-            Kind::Attempt if device.is_none_or(|device| device == event.device) => {
-                let same = |other: &Event| (other.by.op, other.by.python) == (event.by.op, event.by.python);
-                let times = last.filter(|(other, _)| same(other)).map_or(0, |(_, times)| times);
-                (last, since) = (Some((event, times + 1)), 0);
-            }
-            Kind::Alloc => since += 1,
-            _ => {}
-        }
-    }
-    Ok(last.filter(|_| since < SURVIVED))
-}
-
 /// What is known before the report is written.
 struct Gathered<'run> {
     run: &'run Run,
     survey: &'run Survey,
-    dump: Option<&'run OomReport>,
-    tried: Option<(Event, u64)>,
+    failure: Option<Failure<'run>>,
     device: u8,
     exact: bool,
     situation: Situation,
@@ -268,17 +227,15 @@ impl<'run> Gathered<'run> {
     fn new(
         run: &'run Run,
         survey: &'run Survey,
-        (dump, tried): (Option<&'run OomReport>, Option<(Event, u64)>),
+        failure: Option<Failure<'run>>,
         options: &Options,
     ) -> Result<Self, Error> {
         let fullest =
             || run.devices().max_by_key(|device| survey.held(device.number)).map_or(0, |device| device.number);
-        let on_gpu = dump
-            .map(|dump| dump.device)
-            .or(tried.map(|(event, _)| event.device))
-            .filter(|device| *device != HOST_DEVICE);
+        let on_gpu = failure.as_ref().map(Failure::device).filter(|device| *device != HOST_DEVICE);
         let device = options.device.or(on_gpu).unwrap_or_else(fullest);
         // The dump is written right after its event; if that is gone, the events tell of another moment.
+        let dump = failure.as_ref().and_then(Failure::dump);
         let exact = dump.is_none_or(|dump| survey.at == dump.event);
         let situation = dump.map_or(Situation::default(), |dump| dump.situation);
         let total = run.device(device).map_or(0, |device| device.total);
@@ -291,8 +248,7 @@ impl<'run> Gathered<'run> {
         let mut gathered = Self {
             run,
             survey,
-            dump,
-            tried,
+            failure,
             device,
             exact,
             situation,
@@ -315,6 +271,8 @@ impl<'run> Gathered<'run> {
         let host_grown = last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident));
         let own = self.tensors.filter(|view| view.own_allocator);
         let asked = self.asked();
+        // Only a dump tells of the cap and the pool.
+        let only_tried = asked.as_ref().is_some_and(|asked| asked.only_tried);
         Facts {
             refused: asked.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
             asked: asked.as_ref().map_or(0, |asked| asked.bytes),
@@ -323,9 +281,9 @@ impl<'run> Gathered<'run> {
             total: if now.device_total > 0 { now.device_total } else { total },
             free: (now.device_total > 0).then_some(now.device_free),
             cap,
-            charged: if self.tried.is_some() { self.driver.ours() } else { now.charged },
+            charged: if only_tried { self.driver.ours() } else { now.charged },
             charged_by_others: now.charged_by_others,
-            pool_free: if self.tried.is_some() { self.driver.of(Part::PoolFree) } else { now.pool_free },
+            pool_free: if only_tried { self.driver.of(Part::PoolFree) } else { now.pool_free },
             pool_largest: now.pool_largest,
             pool_deferred: now.pool_deferred,
             live: self.driver.of(Part::Live),
@@ -361,50 +319,9 @@ impl<'run> Gathered<'run> {
         event.is_some_and(|event| roles::region(&self.run.who(event.by)) == Region::Library)
     }
 
-    /// What TensorFlow only tried to get.
-    fn asked_in_vain(&self) -> Option<Asked> {
-        let (event, times) = self.tried?;
-        let who = self.run.who(event.by);
-        let line = who.line();
-        Some(Asked {
-            bytes: event.asked,
-            class: event.class,
-            op: who.op_name().to_owned(),
-            python: line.map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default(),
-            function: line.map(|line| line.function.clone()).unwrap_or_default(),
-            library: String::new(),
-            times,
-            only_tried: true,
-            compiled: roles::is_compiled(&who),
-        })
-    }
-
     fn asked(&self) -> Option<Asked> {
-        let Some(dump) = self.dump else { return self.asked_in_vain() };
-        let causes = self.run.reader().causes().unwrap_or_default();
         let event = self.survey.event.filter(|_| self.exact);
-        let cause = event.and_then(|event| causes.get(usize::from(event.aux))).copied();
-        // An allocator that probes asks for less each time: the last is what it could not do without.
-        let probing = cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.asked);
-        let who = event.map(|event| self.run.who(event.by));
-        let line = who.as_ref().and_then(|who| who.line());
-        let compiled = who.as_ref().is_some_and(|who| roles::is_compiled(who));
-        let told = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
-        let modules = self.run.reader().modules().unwrap_or_default();
-        Some(Asked {
-            bytes: probing.map_or(dump.asked, |cause| cause.latest),
-            class: dump.class,
-            op: crate::names::short_op(&dump.op).to_owned(),
-            python: line.map_or(told.0.to_owned(), |line| format!("{}:{}", line.file, line.line)),
-            function: line.map_or(told.1.to_owned(), |line| line.function.clone()),
-            library: who
-                .filter(|who| who.is_nameless())
-                .map(|who| holders::library(self.run, &who, &modules))
-                .unwrap_or_default(),
-            times: cause.map_or(1, |cause| cause.times),
-            only_tried: false,
-            compiled,
-        })
+        self.failure.as_ref().map(|failure| failure.asked(self.run, event))
     }
 
     fn report(&self, options: &Options) -> Report {
@@ -412,7 +329,8 @@ impl<'run> Gathered<'run> {
         let most = if options.holders == 0 { 10 } else { options.holders };
         let (mut list, mut rest) = holders::holders(run, survey, device, &self.leaks, most);
         let shares = holders::shares(survey, device);
-        if let Some(dump) = self.dump.filter(|_| !self.exact) {
+        let dump = self.failure.as_ref().and_then(Failure::dump);
+        if let Some(dump) = dump.filter(|_| !self.exact) {
             list = dump.holders.iter().map(from_dump).collect();
             rest = dump.live_bytes.saturating_sub(list.iter().map(|holder| holder.bytes).sum());
         }
@@ -436,10 +354,10 @@ impl<'run> Gathered<'run> {
             turned_off: run.header().turned_off.as_ref().map(|(_, reason)| reason.clone()),
             device,
             device_name: run.device(device).map(|device| device.name.clone()).unwrap_or_default(),
-            realtime_ns: self.dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
+            realtime_ns: dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
             seconds: run.seconds(survey.time),
             step: survey.steps.last,
-            event: self.dump.map(|dump| dump.event).or(self.tried.map(|(event, _)| event.seq)),
+            event: self.failure.as_ref().map(Failure::event),
             asked: self.asked(),
             findings,
             driver: self.driver.clone(),
