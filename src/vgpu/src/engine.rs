@@ -364,15 +364,25 @@ impl Engine {
         })
     }
 
-    /// As [`Self::pending`], for work whose touches are known exactly, whatever its device.
-    pub(crate) fn pending_known(&self, addr: u64, len: u64, ordered: &Clock) -> Option<String> {
+    /// As [`Self::pending`], for work whose touches are known exactly, whatever its device and order.
+    pub(crate) fn pending_known(&self, addr: u64, len: u64) -> Option<String> {
+        self.find_known(&Clock::default(), |t| t.addr < addr + len && addr < t.addr + t.len)
+    }
+
+    /// Queued work on one allocation, unless it comes before `ordered`. Its address may have been
+    /// another allocation's, whose work is still queued and is not meant.
+    pub(crate) fn pending_users(&self, id: u64, ordered: &Clock) -> Option<String> {
+        self.find_known(ordered, |t| t.id == id)
+    }
+
+    fn find_known(&self, ordered: &Clock, meant: impl Fn(&Touch) -> bool) -> Option<String> {
         if self.queued == 0 {
             return None;
         }
         self.streams.iter().find_map(|(&handle, stream)| {
             let before = ordered.at(handle);
-            let known = |w: &&Work| matches!(w.touches, Touches::Known(_));
-            let work = stream.queue.iter().filter(known).find(|w| w.number > before && w.touches.meets(addr, len))?;
+            let hit = |w: &&Work| matches!(&w.touches, Touches::Known(list) if list.iter().any(&meant));
+            let work = stream.queue.iter().filter(|w| w.number > before).find(hit)?;
             Some(format!("{} in stream {handle:#x}", work.label))
         })
     }
@@ -490,6 +500,33 @@ impl State {
             }
         }
         Ok(number)
+    }
+
+    /// Everything that the next work of a stream comes after, as the job can know it.
+    pub(crate) fn order_of(&self, stream: u64) -> Clock {
+        let Some(s) = self.engine.streams.get(&stream) else { return Clock::default() };
+        let mut clock = s.clock.clone();
+        clock.join(&self.engine.host);
+        clock.add((stream, u64::MAX));
+        // The legacy stream comes after every blocking stream of its context, and they after it.
+        if let Some(legacy) = self.contexts.get(&s.ctx).map(|c| c.legacy).filter(|_| !s.independent) {
+            let related = self.engine.streams.iter().filter(|(_, o)| o.ctx == s.ctx && !o.independent);
+            for (&handle, other) in related.filter(|(h, _)| stream == legacy || **h == legacy) {
+                clock.add((handle, other.submitted));
+                clock.join(&other.clock);
+            }
+        }
+        clock
+    }
+
+    /// Makes a stream's next work wait for a point, by the driver's own decision: the job cannot
+    /// rely on it, so that its clock says nothing of it.
+    pub(crate) fn wait_silently(&mut self, stream: u64, point: Point) {
+        if let Some(s) = self.engine.streams.get_mut(&stream)
+            && point.0 != stream
+        {
+            s.pending_after.push(point);
+        }
     }
 
     /// Makes a stream's next work wait for a point.

@@ -281,7 +281,7 @@ impl State {
         // In a stream with nothing to do the allocation happens at once, and every stream may use it.
         let at_once = waits.is_empty() && self.engine.idle(stream);
         for point in waits {
-            self.wait_for(stream, point, &Clock::default());
+            self.wait_silently(stream, point);
         }
         let id = self.fresh();
         let next = self.engine.streams.get(&stream).map_or(0, |s| s.submitted) + 1;
@@ -301,22 +301,9 @@ impl State {
     }
 
     /// A free in a stream must come after every use in another one.
-    pub(crate) fn refuse_unordered_free(&mut self, ctx: u64, addr: u64, size: u64, stream: u64) -> R {
-        let mut clock = self.engine.streams.get(&stream).map(|s| s.clock.clone()).unwrap_or_default();
-        clock.join(&self.engine.host);
-        // The legacy stream comes after every blocking stream of its context.
-        if self.contexts.get(&ctx).is_some_and(|c| c.legacy == stream) {
-            for (&h, s) in self.engine.streams.iter().filter(|(_, s)| s.ctx == ctx && !s.independent) {
-                clock.add((h, s.submitted));
-            }
-        } else if let Some(c) = self.contexts.get(&ctx)
-            && self.engine.streams.get(&stream).is_some_and(|s| !s.independent)
-        {
-            clock.add((c.legacy, self.engine.streams.get(&c.legacy).map_or(0, |s| s.submitted)));
-        }
-        clock.add((stream, u64::MAX));
+    pub(crate) fn refuse_unordered_free(&mut self, ctx: u64, addr: u64, id: u64, stream: u64) -> R {
         if !crate::config::lenient("free_async_pending")
-            && let Some(work) = self.engine.pending_known(addr, size, &clock)
+            && let Some(work) = self.engine.pending_users(id, &self.order_of(stream))
         {
             let what = format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
             self.crime(ctx, &what)?;
@@ -329,7 +316,7 @@ impl State {
         let pool = self.pools.get(&handle).ok_or(INVALID_VALUE)?;
         let piece = pool.live.get(&addr).ok_or(INVALID_VALUE)?.clone();
         let ctx = self.engine.context_of(stream).unwrap_or(piece.ctx);
-        self.refuse_unordered_free(ctx, addr, piece.size, stream)?;
+        self.refuse_unordered_free(ctx, addr, piece.id, stream)?;
         self.enqueue(stream, "cuMemFreeAsync", Op::Freed { block: piece.id }, Touches::NONE)?;
         let point = (stream, self.engine.streams.get(&stream).map_or(0, |s| s.submitted));
         self.unhand(handle, addr, vec![point], true);

@@ -17,6 +17,13 @@ fn strict_pool() -> CUmemoryPool {
     pool
 }
 
+/// Makes the later work of a stream come after the earlier work of another.
+fn follow(later: CUstream, earlier: CUstream) {
+    let event = event();
+    ok(cuEventRecord(event, earlier));
+    ok(cuStreamWaitEvent(later, event, 0));
+}
+
 const SIZE: usize = 4 * MIB;
 const WORDS: u64 = (SIZE / 4) as u64;
 
@@ -178,6 +185,49 @@ pub(super) const RULES: &[Rule] = &[
             free_in(ptr, other);
             sync(other);
             assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+        },
+    ),
+    rule(
+        "reuse.waits_for_all_before_the_free",
+        "cuMemAllocFromPoolAsync",
+        "Memory reused across streams comes after all work that its free came after, and may be freed again.",
+        || {
+            needs_pools();
+            let (pool, user, one, other) = (keeping_pool(), stream(), stream(), stream());
+            let (k, seen) = (Kernels::load(), alloc(SIZE));
+            // As large as the pool grows, so that nothing but the freed memory is left in it.
+            let old = alloc_from(pool, 8 * SIZE, one);
+            sync(one);
+            let gate = Gate::close(user);
+            k.fill(user, old, WORDS, 1);
+            k.copy(user, seen, old, WORDS);
+            follow(one, user);
+            free_in(old, one);
+            let new = alloc_from(pool, 8 * SIZE, other);
+            k.fill(other, new, WORDS, 2);
+            free_in(new, other);
+            gate.open();
+            ok(cuCtxSynchronize());
+            assert!(all_words(seen, SIZE / 4, 1), "the old owner read the new owner's bytes");
+        },
+    ),
+    rule(
+        "reuse.freed_after_the_legacy_stream",
+        "cuMemFreeAsync",
+        "The legacy and the blocking streams come after what the other has waited for: a free there is in order.",
+        || {
+            needs_pools();
+            let (pool, user, blocking) = (keeping_pool(), stream(), stream_with(0));
+            let k = Kernels::load();
+            for (waiting, freeing) in [(blocking, LEGACY), (LEGACY, blocking)] {
+                let ptr = alloc_from(pool, SIZE, user);
+                let gate = Gate::close(user);
+                k.fill(user, ptr, WORDS, 1);
+                follow(waiting, user);
+                free_in(ptr, freeing);
+                gate.open();
+                ok(cuCtxSynchronize());
+            }
         },
     ),
 ];

@@ -1,7 +1,7 @@
 //! Pinned host memory, allocated and registered.
 
 use super::{given, need, put};
-use crate::engine::{Clock, wait_points};
+use crate::engine::wait_points;
 use crate::error::*;
 use crate::space::{Host, HostKind, around};
 use crate::state::{State, driver};
@@ -60,7 +60,7 @@ pub(crate) unsafe fn cuMemFreeHost(p: *mut c_void) -> R {
             let size = host.size;
             s.refuse_unsafe_call()?;
             // Freeing pinned memory waits for the work that uses it.
-            if s.engine.pending_known(addr, size, &Clock::default()).is_some() {
+            if s.engine.pending_known(addr, size).is_some() {
                 let points = s.engine.tails(|_| true);
                 s = wait_points(s, &points);
             }
@@ -112,7 +112,7 @@ pub(crate) unsafe fn cuMemHostUnregister(p: *mut c_void) -> R {
         None => return Err(HOST_MEMORY_NOT_REGISTERED),
     };
     s.refuse_unsafe_call()?;
-    if let Some(work) = s.engine.pending_known(addr, size, &Clock::default()) {
+    if let Some(work) = s.engine.pending_known(addr, size) {
         let ctx = s.current()?;
         s.crime(ctx, &format!("cuMemHostUnregister({addr:#x}) while {work} uses it"))?;
     }

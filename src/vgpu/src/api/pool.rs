@@ -79,7 +79,7 @@ pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R 
         Kind::Linear => {
             let device = extent.device.ok_or(INVALID_VALUE)?;
             let ctx = s.engine.context_of(stream).unwrap_or(extent.ctx);
-            s.refuse_unordered_free(ctx, dptr, extent.size, stream)?;
+            s.refuse_unordered_free(ctx, dptr, extent.id, stream)?;
             s.enqueue(stream, "cuMemFreeAsync", Op::FreedLinear { device, addr: dptr }, Touches::NONE)?;
             if let Some(block) = s.devices[device].heap.holding_mut(dptr) {
                 block.leaving = true;

@@ -2,7 +2,6 @@
 
 use super::{given, need, protection, put};
 use crate::config::{self, Backing};
-use crate::engine::Clock;
 use crate::error::*;
 use crate::space::{Location, Mapping, Reservation, around};
 use crate::state::{State, driver, thread};
@@ -103,7 +102,7 @@ impl State {
         if config::lenient("unmap_pending") {
             return Ok(());
         }
-        if let Some(work) = self.engine.pending_known(ptr, size, &Clock::default()) {
+        if let Some(work) = self.engine.pending_known(ptr, size) {
             let ctx = thread::current();
             return self.crime(ctx, &format!("{label}({ptr:#x}, {size}) while {work} touches it"));
         }

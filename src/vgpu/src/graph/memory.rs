@@ -3,7 +3,7 @@
 //! is trimmed. Whether the bytes are there at a given moment is known when the work runs.
 
 use super::{Step, Task};
-use crate::engine::{Clock, Op, Point, Touch, Touches};
+use crate::engine::{Op, Point, Touch, Touches};
 use crate::error::*;
 use crate::heap::{PAGE, Use};
 use crate::memory::{Extent, Kind};
@@ -167,14 +167,9 @@ impl State {
         if !owned.unfreed {
             return Err(INVALID_VALUE);
         }
-        let (device, pages, size, ctx) = (owned.device, owned.pages(), owned.size, owned.ctx);
+        let (device, pages, id, ctx) = (owned.device, owned.pages(), owned.id, owned.ctx);
         if let Some(stream) = stream {
-            let clock = self.order_of(stream);
-            if let Some(work) = self.engine.pending_known(addr, size, &clock) {
-                let what =
-                    format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
-                self.crime(ctx, &what)?;
-            }
+            self.refuse_unordered_free(ctx, addr, id, stream)?;
             let op = Op::GraphMemory { addr, live: false };
             let point = (stream, self.enqueue(stream, "cuMemFreeAsync", op, Touches::NONE)?);
             self.graphs.flights.push(Flight { device, point, bytes: pages });
@@ -202,21 +197,6 @@ impl State {
             self.graph_memory_trim(device);
         }
         self.graph_memory_sweep();
-    }
-
-    /// Everything that the next work of a stream comes after.
-    fn order_of(&self, stream: u64) -> Clock {
-        let Some(s) = self.engine.streams.get(&stream) else { return Clock::default() };
-        let mut clock = s.clock.clone();
-        clock.join(&self.engine.host);
-        clock.add((stream, u64::MAX));
-        if let Some(legacy) = self.contexts.get(&s.ctx).map(|c| c.legacy).filter(|_| !s.independent) {
-            let related = self.engine.streams.iter().filter(|(_, o)| o.ctx == s.ctx && !o.independent);
-            for (&handle, other) in related.filter(|(h, _)| stream == legacy || **h == legacy) {
-                clock.add((handle, other.submitted));
-            }
-        }
-        clock
     }
 
     fn graph_memory_submitted(&mut self, addr: u64, unfreed: bool, point: Point) {
