@@ -168,12 +168,14 @@ pub(crate) fn launch(f: CUfunction, stream: CUstream, arguments: &mut [*mut c_vo
     ok(cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, stream, arguments.as_mut_ptr(), null_mut()));
 }
 
-/// The four test kernels of one module.
+/// The test kernels of one module.
 pub(crate) struct Kernels {
     pub(crate) fill: CUfunction,
     pub(crate) check: CUfunction,
     pub(crate) copy: CUfunction,
     pub(crate) spin: CUfunction,
+    pub(crate) start: CUfunction,
+    pub(crate) wait: CUfunction,
 }
 
 impl Kernels {
@@ -184,6 +186,8 @@ impl Kernels {
             check: function(module, c"weir_check"),
             copy: function(module, c"weir_copy"),
             spin: function(module, c"weir_spin"),
+            start: function(module, c"weir_start"),
+            wait: function(module, c"weir_await"),
         }
     }
 
@@ -210,6 +214,18 @@ impl Kernels {
     pub(crate) fn spin(&self, stream: CUstream, milliseconds: u64) {
         let mut nanoseconds = milliseconds * 1_000_000;
         launch(self.spin, stream, &mut [(&raw mut nanoseconds).cast()]);
+    }
+
+    /// Marks the word at `flag`, of pinned memory, when it runs.
+    pub(crate) fn start(&self, stream: CUstream, flag: *mut u32) {
+        let mut flag = flag as u64;
+        launch(self.start, stream, &mut [(&raw mut flag).cast()]);
+    }
+
+    /// Runs until the word at `flag` is marked.
+    pub(crate) fn wait(&self, stream: CUstream, flag: *mut u32) {
+        let mut flag = flag as u64;
+        launch(self.wait, stream, &mut [(&raw mut flag).cast()]);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Streams, events and the work in them. Work is queued and runs later, in an order that the seed
 //! decides among all orders that stream order, events and the legacy default stream allow. It runs
 //! when somebody waits for it, a little at each query, and by itself after a while, on the device's
-//! own thread; host functions only ever run there.
+//! own thread. Host functions run one after the other on a thread of their own: one that waits for the
+//! job keeps nothing waiting but its stream and other host functions.
 
 use crate::config;
 use crate::error::*;
@@ -10,7 +11,7 @@ use crate::state::{CHANGED, Driver, Map, State, driver, thread};
 use crate::store::{on_device, view};
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 use weir_cuda::{CUresult, CUstream};
 
@@ -20,6 +21,13 @@ const QUEUE_LIMIT: usize = 4096;
 const CLOCK_LIMIT: usize = 64;
 /// Work that nobody waits for starts after about this long.
 const LAZINESS: Duration = Duration::from_micros(700);
+/// Whoever waits looks again after this long: time alone ends some work.
+const MOMENT: Duration = Duration::from_millis(1);
+/// How long a thread sleeps that has nothing to do.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Told whenever host functions are queued and work completes or arrives.
+static HOST_WORK: Condvar = Condvar::new();
 
 /// Where rows of a copy begin and how far apart they are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,7 +180,7 @@ impl Clock {
         self.0.len()
     }
 
-    fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.0.retain(|&(stream, _)| keep(stream));
     }
 
@@ -246,6 +254,8 @@ pub(crate) struct Engine {
     /// What the host has seen completed.
     pub(crate) host: Clock,
     queued: usize,
+    /// Host functions among them.
+    queued_host: usize,
     random: u64,
     thread_started: bool,
     waiters: usize,
@@ -259,6 +269,7 @@ impl Engine {
             events: Map::default(),
             host: Clock::default(),
             queued: 0,
+            queued_host: 0,
             random: scramble(seed) | 1,
             thread_started: false,
             waiters: 0,
@@ -387,12 +398,10 @@ impl Engine {
         })
     }
 
-    /// Takes the next work that may run now, by the seed's choice.
-    fn choose(&mut self, host_too: bool, peek: impl Fn(&Op) -> bool) -> Option<(u64, Work)> {
+    /// Takes the next work that may run now, by the seed's choice: of the device, or of the host.
+    fn choose(&mut self, of_host: bool, peek: impl Fn(&Work) -> bool) -> Option<(u64, Work)> {
         let ready = |engine: &Self, work: &Work| {
-            (host_too || !matches!(work.op, Op::Host { .. }))
-                && work.after.iter().all(|&p| engine.reached(p))
-                && peek(&work.op)
+            of_host == matches!(work.op, Op::Host { .. }) && work.after.iter().all(|&p| engine.reached(p)) && peek(work)
         };
         let loose = config::lenient("ignore_stream_order");
         let mut candidates: Vec<(u64, usize)> = Vec::new();
@@ -416,6 +425,7 @@ impl Engine {
         let (handle, at) = candidates[pick];
         let work = self.streams.get_mut(&handle)?.queue.remove(at)?;
         self.queued -= 1;
+        self.queued_host -= usize::from(of_host);
         Some((handle, work))
     }
 
@@ -425,6 +435,14 @@ impl Engine {
             s.running = false;
         }
         self.bury(stream);
+    }
+
+    /// Wakes whoever waits for work to complete or arrive.
+    fn notify(&self) {
+        CHANGED.notify_all();
+        if self.queued_host > 0 {
+            HOST_WORK.notify_all();
+        }
     }
 
     /// Whether queued work exists at all.
@@ -487,11 +505,13 @@ impl State {
             }
         }
         let s = self.engine.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
+        let of_host = matches!(op, Op::Host { .. });
         s.queue.push_back(Work { number, op, touches, after, label });
         self.engine.queued += 1;
-        if self.engine.queued == 1 {
-            // The device's thread may sleep: now there is something for it.
-            CHANGED.notify_all();
+        self.engine.queued_host += usize::from(of_host);
+        if self.engine.queued == 1 || of_host {
+            // The threads may sleep: now there is something for them.
+            self.engine.notify();
         }
         self.start_thread();
         if self.engine.queued > QUEUE_LIMIT {
@@ -543,9 +563,30 @@ impl State {
         }
     }
 
+    /// Makes all work of streams that a context has not made yet wait for a point.
+    pub(crate) fn gate_context(&mut self, ctx: u64, point: Point, clock: &Clock) {
+        let Self { engine, contexts, .. } = self;
+        if let Some(context) = contexts.get_mut(&ctx) {
+            context.gate.join(clock);
+            context.gate.add(point);
+            context.gate.retain(|stream| engine.streams.contains_key(&stream));
+        }
+    }
+
+    /// A new stream of a context, behind what the context waits for.
+    pub(crate) fn new_stream(&mut self, ctx: u64, device: usize, independent: bool, priority: i32) -> u64 {
+        let handle = self.fresh();
+        self.engine.add_stream(handle, ctx, device, independent, priority);
+        let gate = self.contexts.get(&ctx).map(|c| c.gate.clone()).unwrap_or_default();
+        for point in gate.points() {
+            self.wait_for(handle, point, &Clock::default());
+        }
+        handle
+    }
+
     /// Runs one piece of queued work, if any may run on this thread.
     pub(crate) fn step(&mut self) -> bool {
-        let Some((stream, work)) = self.engine.choose(false, value_ready) else { return false };
+        let Some((stream, work)) = self.engine.choose(false, is_ready) else { return false };
         self.perform(stream, &work);
         self.engine.finish(stream);
         true
@@ -560,7 +601,7 @@ impl State {
             }
         }
         if self.engine.busy() {
-            CHANGED.notify_all();
+            self.engine.notify();
         }
     }
 
@@ -620,8 +661,10 @@ impl State {
             return;
         }
         self.engine.thread_started = true;
-        let started = std::thread::Builder::new().name("vgpu".into()).spawn(device_thread);
-        self.engine.thread_started = started.is_ok();
+        for body in [device_thread, host_thread] {
+            let started = std::thread::Builder::new().name("vgpu".into()).spawn(body);
+            self.engine.thread_started &= started.is_ok();
+        }
     }
 }
 
@@ -631,11 +674,11 @@ fn has_content() -> bool {
 
 /// Whether a wait for a value in memory, or a kernel that takes its time, is over; everything else is
 /// always ready.
-fn value_ready(op: &Op) -> bool {
-    if let Op::Kernel(launch) = op {
-        return launch.over();
+fn is_ready(work: &Work) -> bool {
+    if let Op::Kernel(launch) = &work.op {
+        return launch.over(&work.touches);
     }
-    let Op::WaitValue { addr, value, wide, flags } = op else { return true };
+    let Op::WaitValue { addr, value, wide, flags } = &work.op else { return true };
     if !has_content() {
         return true;
     }
@@ -707,12 +750,12 @@ pub(crate) fn wait_until(mut state: Driver, over: impl Fn(&State) -> bool) -> Dr
     state.engine.waiters += 1;
     while !over(&state) {
         if !state.step() {
-            CHANGED.notify_all();
-            state = state.wait(Duration::from_millis(1));
+            state.engine.notify();
+            state = state.wait(&CHANGED, MOMENT);
         }
     }
     state.engine.waiters -= 1;
-    CHANGED.notify_all();
+    state.engine.notify();
     state
 }
 
@@ -723,18 +766,23 @@ pub(crate) fn wait_points(state: Driver, points: &[Point]) -> Driver {
     state
 }
 
-/// The device's own thread: runs what nobody waits for, and every host function.
-fn device_thread() {
-    // SAFETY: blocks signals for this thread only: they belong to the job's threads.
+/// Signals belong to the job's threads.
+fn block_signals() {
+    // SAFETY: blocks signals for this thread only.
     unsafe {
         let mut all = std::mem::zeroed::<libc::sigset_t>();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
+}
+
+/// The device's own thread: runs what nobody waits for.
+fn device_thread() {
+    block_signals();
     let Ok(mut state) = driver() else { return };
     loop {
         if !state.engine.busy() {
-            state = state.wait(Duration::from_secs(3600));
+            state = state.wait(&CHANGED, IDLE);
             continue;
         }
         if state.engine.waiters == 0 {
@@ -749,28 +797,42 @@ fn device_thread() {
         let burst = 1 + state.engine.random() % 64;
         let mut ran = false;
         for _ in 0..burst {
-            let Some((stream, work)) = state.engine.choose(true, value_ready) else { break };
-            ran = true;
-            if let Op::Host { call, data } = work.op {
-                let result = host_result(&state, stream);
-                if let Some(s) = state.engine.streams.get_mut(&stream) {
-                    s.running = true;
-                }
-                drop(state);
-                call_host(call, data, result);
-                match driver() {
-                    Ok(again) => state = again,
-                    Err(_) => return,
-                }
-            } else {
-                state.perform(stream, &work);
+            if !state.step() {
+                break;
             }
-            state.engine.finish(stream);
+            ran = true;
         }
-        CHANGED.notify_all();
+        state.engine.notify();
         if !ran {
-            state = state.wait(Duration::from_millis(1));
+            state = state.wait(&CHANGED, MOMENT);
         }
+    }
+}
+
+/// Runs the host functions, outside the lock.
+fn host_thread() {
+    block_signals();
+    let Ok(mut state) = driver() else { return };
+    loop {
+        let Some((stream, work)) = state.engine.choose(true, is_ready) else {
+            let idle = state.engine.queued_host == 0;
+            state = state.wait(&HOST_WORK, if idle { IDLE } else { MOMENT });
+            continue;
+        };
+        if let Op::Host { call, data } = work.op {
+            let result = host_result(&state, stream);
+            if let Some(s) = state.engine.streams.get_mut(&stream) {
+                s.running = true;
+            }
+            drop(state);
+            call_host(call, data, result);
+            match driver() {
+                Ok(again) => state = again,
+                Err(_) => return,
+            }
+        }
+        state.engine.finish(stream);
+        state.engine.notify();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::config;
 use crate::crime;
 use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::{Clock, Engine};
 use crate::error::*;
 use crate::graph::Graphs;
 use crate::kernel::Modules;
@@ -54,6 +54,10 @@ pub(crate) struct Context {
     pub(crate) legacy: u64,
     /// The default streams of threads.
     pub(crate) per_thread: Map<u64>,
+    /// The stream in which events of the whole context are recorded; 0 before the first.
+    pub(crate) marks: u64,
+    /// What the work of streams that are made from now on waits for.
+    pub(crate) gate: Clock,
     /// Contexts whose memory its kernels may touch.
     pub(crate) peers: Vec<u64>,
     /// An error that makes every later call fail.
@@ -101,9 +105,9 @@ impl DerefMut for Driver {
 }
 
 impl Driver {
-    /// Lets others work until something changes or a moment has passed.
-    pub(crate) fn wait(self, at_most: std::time::Duration) -> Self {
-        let (guard, _) = match CHANGED.wait_timeout(self.0, at_most) {
+    /// Lets others work until they tell of a change or so much time has passed.
+    pub(crate) fn wait(self, until: &Condvar, at_most: std::time::Duration) -> Self {
+        let (guard, _) = match until.wait_timeout(self.0, at_most) {
             Ok(pair) => pair,
             Err(poisoned) => poisoned.into_inner(),
         };
@@ -323,6 +327,8 @@ impl State {
             id,
             legacy,
             per_thread: Map::default(),
+            marks: 0,
+            gate: Clock::default(),
             peers: Vec::new(),
             sticky: None,
             limits: HashMap::new(),
@@ -382,8 +388,7 @@ impl State {
         if let Some(&known) = self.contexts[&ctx].per_thread.get(&thread) {
             return Ok(known);
         }
-        let handle = self.fresh();
-        self.engine.add_stream(handle, ctx, device, false, 0);
+        let handle = self.new_stream(ctx, device, false, 0);
         if let Some(context) = self.contexts.get_mut(&ctx) {
             context.per_thread.insert(thread, handle);
         }

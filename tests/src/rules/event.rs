@@ -273,4 +273,104 @@ pub(super) const RULES: &[Rule] = &[
         refused_by_any(cuEventQuery(event), &[INVALID_HANDLE, CONTEXT_IS_DESTROYED]);
     })
     .virtual_only(),
+    rule(
+        "event.context_covers_every_stream",
+        "cuCtxRecordEvent",
+        "An event of a context covers what all its streams were given before, and nothing later.",
+        || {
+            let ctx = context();
+            let (one, other, event) = (stream(), stream_with(0), event());
+            let gate = Gate::close(one);
+            ok(cuCtxRecordEvent(ctx, event));
+            refused(cuEventQuery(event), NOT_READY);
+            gate.open();
+            ok(cuEventSynchronize(event));
+            let gate = Gate::close(other);
+            ok(cuEventQuery(event));
+            ok(cuCtxRecordEvent(ctx, event));
+            refused(cuEventQuery(event), NOT_READY);
+            gate.open();
+            ok(cuEventSynchronize(event));
+        },
+    ),
+    rule(
+        "event.context_of_another",
+        "cuCtxRecordEvent",
+        "The event and the context that records it must belong together.",
+        || {
+            let (ctx, event) = (context(), event());
+            let other = created_context();
+            refused(cuCtxRecordEvent(other, event), INVALID_HANDLE);
+            refused(cuCtxRecordEvent(null_mut(), event), INVALID_CONTEXT);
+            ok(cuCtxRecordEvent(ctx, event));
+            ok(cuCtxDestroy_v2(other));
+        },
+    ),
+    rule(
+        "event.context_waits",
+        "cuCtxWaitEvent",
+        "All later work of a context waits for the event, also in streams made later; earlier work does not.",
+        || {
+            let ctx = context();
+            let (busy, known, early, event) = (stream(), stream(), stream(), event());
+            let k = Kernels::load();
+            let flags = [(); 3].map(|()| pinned_as::<u32>(4));
+            // SAFETY: pinned words of our own, which no work touches yet.
+            flags.iter().for_each(|flag| unsafe { flag.write(0) });
+            k.start(early, flags[0]);
+            let gate = Gate::close(busy);
+            ok(cuEventRecord(event, busy));
+            ok(cuCtxWaitEvent(ctx, event));
+            let made = stream();
+            k.start(known, flags[1]);
+            k.start(made, flags[2]);
+            sync(early);
+            refused(cuStreamQuery(known), NOT_READY);
+            refused(cuStreamQuery(made), NOT_READY);
+            gate.open();
+            sync(known);
+            sync(made);
+            // SAFETY: as above; the work is done.
+            assert!(flags.iter().all(|flag| unsafe { flag.read_volatile() } == 1));
+        },
+    ),
+    rule(
+        "event.context_waits_for_another_device",
+        "cuCtxWaitEvent",
+        "A context may wait for an event of another context and device.",
+        || {
+            let one = context_on(1);
+            let (busy, event) = (stream(), event());
+            let gate = Gate::close(busy);
+            ok(cuEventRecord(event, busy));
+            let zero = context_on(0);
+            ok(cuCtxWaitEvent(zero, event));
+            let waiting = stream();
+            count_up_later(waiting);
+            refused(cuStreamQuery(waiting), NOT_READY);
+            gate.open();
+            sync(waiting);
+            ok(cuCtxSetCurrent(one));
+            ok(cuEventQuery(event));
+        },
+    )
+    .devices(2),
+    rule(
+        "event.context_breaks_captures",
+        "cuCtxRecordEvent",
+        "An event of a context cannot be recorded or waited for while one of its streams captures: the capture is lost.",
+        || {
+            let ctx = context();
+            let (event, capturing) = (event(), stream());
+            ok(cuEventRecord(event, DEFAULT));
+            for wait in [false, true] {
+                let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+                ok(cuStreamBeginCapture_v2(capturing, mode));
+                let call = if wait { cuCtxWaitEvent(ctx, event) } else { cuCtxRecordEvent(ctx, event) };
+                refused(call, STREAM_CAPTURE_UNSUPPORTED);
+                let mut graph = null_mut();
+                refused(cuStreamEndCapture(capturing, &raw mut graph), STREAM_CAPTURE_INVALIDATED);
+            }
+        },
+    ),
 ];

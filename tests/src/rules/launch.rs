@@ -1,6 +1,7 @@
 //! Rules of launching kernels: shapes, arguments, where they run.
 
 use crate::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Launches the spinning kernel for no time at all in a shape.
 fn shape(grid: [u32; 3], block: [u32; 3], shared: u32) -> CUresult {
@@ -23,6 +24,14 @@ fn shape(grid: [u32; 3], block: [u32; 3], shared: u32) -> CUresult {
     );
     ok(cuCtxSynchronize());
     code
+}
+
+/// A word that every device reaches and that no kernel has marked.
+fn unmarked() -> *mut u32 {
+    let flag = pinned_as::<u32>(4);
+    // SAFETY: fresh memory that no work knows.
+    unsafe { flag.write(0) };
+    flag
 }
 
 pub(super) const RULES: &[Rule] = &[
@@ -201,4 +210,50 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuCtxSynchronize());
         assert_eq!(get_word(errors), 2, "the checking kernel counts wrong words");
     }),
+    rule(
+        "launch.waits_for_another",
+        "cuLaunchKernel",
+        "A kernel that waits for one in another stream keeps only its own stream busy.",
+        || {
+            context();
+            let k = Kernels::load();
+            let (waiting, later) = (stream(), stream());
+            let flag = unmarked();
+            k.wait(waiting, flag);
+            let after = count_up_later(waiting);
+            let beside = count_up_later(later);
+            sync(later);
+            assert_eq!(beside.load(Relaxed), 1);
+            refused(cuStreamQuery(waiting), NOT_READY);
+            assert_eq!(after.load(Relaxed), 0);
+            k.start(later, flag);
+            ok(cuCtxSynchronize());
+            assert_eq!(after.load(Relaxed), 1);
+        },
+    ),
+    rule(
+        "launch.waits_for_another_device",
+        "cuCtxSynchronize",
+        "Synchronising one device lets the work of another go on, also when the first waits for it.",
+        || {
+            let one = context_on(1);
+            let on_one = (Kernels::load(), stream());
+            let zero = context_on(0);
+            let on_zero = (Kernels::load(), stream());
+            let flags: Vec<_> = (0..4).map(|_| unmarked()).collect();
+            // Each waits for the other in turn, as the ends of a collective do.
+            for (at, &flag) in flags.iter().enumerate() {
+                let (from, to) = if at % 2 == 0 { (&on_zero, &on_one) } else { (&on_one, &on_zero) };
+                ok(cuCtxSetCurrent(if at % 2 == 0 { one } else { zero }));
+                to.0.wait(to.1, flag);
+                ok(cuCtxSetCurrent(if at % 2 == 0 { zero } else { one }));
+                from.0.start(from.1, flag);
+            }
+            ok(cuCtxSetCurrent(one));
+            ok(cuCtxSynchronize());
+            ok(cuCtxSetCurrent(zero));
+            ok(cuCtxSynchronize());
+        },
+    )
+    .devices(2),
 ];

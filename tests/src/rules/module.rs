@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
         context();
         let mut count = 0;
         ok(cuModuleGetFunctionCount(&raw mut count, kernels()));
-        assert_eq!(count, 4);
+        assert_eq!(count, 6);
     }),
     rule(
         "module.global",
@@ -252,7 +252,7 @@ pub(super) const RULES: &[Rule] = &[
             let library = library();
             let mut count = 0;
             ok(cuLibraryGetKernelCount(&raw mut count, library));
-            assert_eq!(count, 4);
+            assert_eq!(count, 6);
             let mut kernels = [null_mut(); 4];
             ok(cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 4, library));
             assert!(kernels.contains(&kernel(library, c"weir_copy")));

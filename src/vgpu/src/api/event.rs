@@ -17,6 +17,32 @@ impl State {
         self.usable(known.ctx)?;
         Ok(handle)
     }
+
+    /// An event now covers a stream up to this number.
+    fn recorded(&mut self, event: u64, stream: u64, number: u64) {
+        let clock = self.engine.streams.get(&stream).map(|st| st.clock.clone()).unwrap_or_default();
+        if let Some(e) = self.engine.events.get_mut(&event) {
+            e.recorded = Some((stream, number));
+            e.clock = clock;
+            e.time = None;
+            e.captured = None;
+        }
+    }
+
+    /// The stream, unknown to the job, in which a context's own events are recorded.
+    fn marks_of(&mut self, ctx: u64) -> R<u64> {
+        let context = self.contexts.get(&ctx).ok_or(INVALID_CONTEXT)?;
+        let (known, device) = (context.marks, context.device);
+        if known != 0 {
+            return Ok(known);
+        }
+        let stream = self.fresh();
+        self.engine.add_stream(stream, ctx, device, true, 0);
+        if let Some(context) = self.contexts.get_mut(&ctx) {
+            context.marks = stream;
+        }
+        Ok(stream)
+    }
 }
 
 pub(crate) unsafe fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> R {
@@ -66,13 +92,7 @@ pub(crate) unsafe fn cuEventRecordWithFlags(h_event: CUevent, h_stream: CUstream
         return Ok(());
     }
     let number = s.submit(stream, "cuEventRecord", Op::Record { event }, Touches::NONE)?;
-    let clock = s.engine.streams.get(&stream).map(|st| st.clock.clone()).unwrap_or_default();
-    if let Some(e) = s.engine.events.get_mut(&event) {
-        e.recorded = Some((stream, number));
-        e.clock = clock;
-        e.time = None;
-        e.captured = None;
-    }
+    s.recorded(event, stream, number);
     Ok(())
 }
 
@@ -176,5 +196,42 @@ pub(crate) unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, fla
         s.wait_for(stream, point, &known.clock);
         s.submit(stream, "cuStreamWaitEvent", Op::Nothing, Touches::NONE)?;
     }
+    Ok(())
+}
+
+/// Covers whatever the streams of a context have been given so far.
+pub(crate) unsafe fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> R {
+    let mut s = driver()?;
+    let ctx = s.known(h_ctx)?;
+    let event = s.event(h_event)?;
+    if s.engine.events.get(&event).is_none_or(|e| e.ctx != ctx) {
+        return Err(INVALID_HANDLE);
+    }
+    s.refuse_captures_in(ctx)?;
+    let marks = s.marks_of(ctx)?;
+    let of_context = s.engine.streams.iter().filter(|(h, st)| st.ctx == ctx && **h != marks && st.submitted > 0);
+    let before: Vec<_> = of_context.map(|(&h, st)| ((h, st.submitted), st.clock.clone())).collect();
+    for (point, clock) in before {
+        s.wait_for(marks, point, &clock);
+    }
+    let number = s.enqueue(marks, "cuCtxRecordEvent", Op::Record { event }, Touches::NONE)?;
+    s.recorded(event, marks, number);
+    Ok(())
+}
+
+/// Whatever the streams of a context are given from now on waits, also that of streams made later.
+pub(crate) unsafe fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> R {
+    let mut s = driver()?;
+    let ctx = s.known(h_ctx)?;
+    let event = s.event(h_event)?;
+    s.refuse_captured_event(event)?;
+    s.refuse_captures_in(ctx)?;
+    let known = s.engine.events.get(&event).cloned().unwrap_or_default();
+    let Some(point) = known.recorded else { return Ok(()) };
+    let streams: Vec<u64> = s.engine.streams.iter().filter(|(_, st)| st.ctx == ctx).map(|(&h, _)| h).collect();
+    for stream in streams {
+        s.wait_for(stream, point, &known.clock);
+    }
+    s.gate_context(ctx, point, &known.clock);
     Ok(())
 }

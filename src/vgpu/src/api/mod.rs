@@ -62,8 +62,8 @@ pub(crate) use self::device::{
     cuDeviceGetProperties, cuDeviceGetUuid, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2,
 };
 pub(crate) use self::event::{
-    cuEventCreate, cuEventDestroy, cuEventDestroy_v2, cuEventElapsedTime, cuEventElapsedTime_v2, cuEventQuery,
-    cuEventRecord, cuEventRecordWithFlags, cuEventSynchronize, cuStreamWaitEvent,
+    cuCtxRecordEvent, cuCtxWaitEvent, cuEventCreate, cuEventDestroy, cuEventDestroy_v2, cuEventElapsedTime,
+    cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags, cuEventSynchronize, cuStreamWaitEvent,
 };
 pub(crate) use self::function::{
     cuFuncGetAttribute, cuFuncGetModule, cuFuncGetName, cuFuncGetParamCount, cuFuncGetParamInfo, cuFuncIsLoaded,

@@ -16,8 +16,7 @@ fn create(ph_stream: *mut CUstream, flags: c_uint, priority: c_int) -> R {
     if flags & !NON_BLOCKING != 0 {
         return Err(INVALID_VALUE);
     }
-    let handle = s.fresh();
-    s.engine.add_stream(handle, ctx, device, flags & NON_BLOCKING != 0, priority.clamp(-5, 0));
+    let handle = s.new_stream(ctx, device, flags & NON_BLOCKING != 0, priority.clamp(-5, 0));
     // SAFETY: checked above.
     unsafe { put(ph_stream, handle as CUstream) };
     Ok(())

@@ -152,6 +152,30 @@ impl State {
         self.refuse_implicit_capture(stream)
     }
 
+    /// A call about all streams of a context breaks the captures of those that capture.
+    pub(crate) fn refuse_captures_in(&mut self, ctx: u64) -> R {
+        if config::lenient("sync_under_capture") {
+            return Ok(());
+        }
+        let streams = self.engine.streams.values().filter(|s| s.ctx == ctx);
+        let hit: Vec<u64> =
+            streams.filter_map(|s| s.capture).filter(|c| self.graphs.captures.contains_key(c)).collect();
+        for &capture in &hit {
+            self.graphs.invalidate(capture);
+        }
+        if hit.is_empty() { Ok(()) } else { Err(CAPTURE_UNSUPPORTED) }
+    }
+
+    /// A context cannot wait for an event of a capture: one under way is lost.
+    pub(crate) fn refuse_captured_event(&mut self, event: u64) -> R {
+        let Some((capture, _)) = self.engine.events.get(&event).and_then(|e| e.captured.clone()) else { return Ok(()) };
+        if !self.graphs.captures.contains_key(&capture) {
+            return Err(CAPTURED_EVENT);
+        }
+        self.graphs.invalidate(capture);
+        Err(CAPTURE_UNSUPPORTED)
+    }
+
     /// Begins a capture, into a new graph or one of the job.
     pub(crate) fn begin_capture(&mut self, stream: u64, mode: u32, into: Option<(u64, Vec<Edge>)>) -> R {
         if mode > RELAXED {

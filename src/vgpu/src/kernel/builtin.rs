@@ -1,5 +1,5 @@
-//! Kernels that really do something, by their names in PTX: `weir_fill`, `weir_check`, `weir_copy`
-//! and `weir_spin`; and those of `published`. All others do nothing. A kernel that
+//! Kernels that really do something, by their names in PTX: `weir_fill`, `weir_check`, `weir_copy`,
+//! `weir_spin`, `weir_start` and `weir_await`; and those of `published`. All others do nothing. A kernel that
 //! reaches where it may not is a crime at the moment it runs.
 
 use super::launch::Launch;
@@ -12,7 +12,7 @@ use crate::engine::{Touch, Touches};
 use crate::error::*;
 use crate::memory::Toucher;
 use crate::state::State;
-use crate::store::view;
+use crate::store::{on_device, view};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Kernels that ran, of any kind.
@@ -31,6 +31,8 @@ pub(crate) enum Builtin {
     Check,
     Copy,
     Spin,
+    Start,
+    Await,
     Gather,
     Product,
     All,
@@ -46,6 +48,8 @@ impl Builtin {
             b"weir_check" => (Self::Check, &[8, 8, 4, 8]),
             b"weir_copy" => (Self::Copy, &[8, 8, 8]),
             b"weir_spin" => (Self::Spin, &[8]),
+            b"weir_start" => (Self::Start, &[8]),
+            b"weir_await" => (Self::Await, &[8]),
             GATHER => (Self::Gather, &OF_GATHER),
             PRODUCT => (Self::Product, &OF_PRODUCT),
             ALL => (Self::All, &OF_ALL),
@@ -81,6 +85,14 @@ pub(crate) enum Call {
     /// Keeps its stream busy.
     Spin {
         nanos: u64,
+    },
+    /// Marks the word at `flag` when it begins.
+    Start {
+        flag: u64,
+    },
+    /// Ends once the word at `flag` is marked.
+    Await {
+        flag: u64,
     },
     /// Stores the rows of a table that `indices` name; one beyond the table's `rows` is zeros.
     Gather {
@@ -139,6 +151,8 @@ impl Call {
             Builtin::Check => Self::Check { at: word(0), words: word(8), pattern: half(16), errors: word(24) },
             Builtin::Copy => Self::Copy { to: word(0), from: word(8), words: word(16) },
             Builtin::Spin => Self::Spin { nanos: word(0) },
+            Builtin::Start => Self::Start { flag: word(0) },
+            Builtin::Await => Self::Await { flag: word(0) },
             Builtin::Gather => Self::Gather {
                 table: word(0),
                 indices: word(8),
@@ -164,6 +178,8 @@ impl Call {
             Self::Check { at, words, errors, .. } => vec![(at, words, false), (errors, 1, true)],
             Self::Copy { to, from, words } => vec![(from, words, false), (to, words, true)],
             Self::Spin { .. } => Vec::new(),
+            Self::Start { flag } => vec![(flag, 1, true)],
+            Self::Await { flag } => vec![(flag, 1, false)],
             Self::All { to, from, bytes } => vec![(from, bytes, false), (to, 1, true)],
             Self::Stitch { to, rows, width, from } => {
                 let picked = from.into_iter().take(rows as usize).filter(|from| *from != 0);
@@ -219,10 +235,26 @@ impl State {
             let _: R = self.crime(ctx, &format!("kernel {name} reaches {addr:#x}+{bytes}, {why}"));
             return;
         }
-        if !matches!(config::get().backing, Backing::Content) {
-            return;
+        if has_content(&call) {
+            execute(&call);
         }
-        execute(&call);
+    }
+}
+
+/// Whether all bytes that a call reads and writes are there: host memory always is.
+fn has_content(call: &Call) -> bool {
+    matches!(config::get().backing, Backing::Content) || !call.ranges().iter().any(|range| on_device(range.0))
+}
+
+impl Call {
+    /// Whether a call that waits for a mark has it; `touches` is what its launch was found to touch. One
+    /// that reaches nothing ends at once, and faults.
+    pub(super) fn marked(&self, touches: &Touches) -> bool {
+        let Self::Await { flag } = *self else { return true };
+        let reached = matches!(touches, Touches::Known(list) if list.iter().any(|t| t.addr == flag));
+        // SAFETY: the word was live when the kernel was launched, and freeing it with work pending on it is
+        // a crime that is reported before the memory goes.
+        !reached || !has_content(self) || unsafe { (view(flag) as *const u32).read_volatile() } != 0
     }
 }
 
@@ -246,6 +278,7 @@ fn execute(call: &Call) {
                     sum.write_volatile(sum.read_volatile().wrapping_add(found as u32));
                 }
             }
+            Call::Start { flag } => (view(flag) as *mut u32).write_volatile(1),
             Call::Copy { to, from, words } if words > 0 => {
                 std::ptr::copy(view(from) as *const u32, view(to) as *mut u32, words as usize);
             }
@@ -279,6 +312,7 @@ fn execute(call: &Call) {
             Call::Fill { .. }
             | Call::Copy { .. }
             | Call::Spin { .. }
+            | Call::Await { .. }
             | Call::Gather { .. }
             | Call::All { .. }
             | Call::Product { .. } => {}
@@ -303,6 +337,8 @@ mod tests {
         assert_eq!(Builtin::of(&entry("weir_fill(.param .u64 a, .param .u64 b, .param .u64 c)")), None);
         assert_eq!(Builtin::of(&entry("weir_fill()")), None);
         assert_eq!(Builtin::of(&entry("weir_spin(.param .u64 n)")), Some(Builtin::Spin));
+        assert_eq!(Builtin::of(&entry("weir_start(.param .u64 f)")), Some(Builtin::Start));
+        assert_eq!(Builtin::of(&entry("weir_await(.param .u64 f)")), Some(Builtin::Await));
         assert_eq!(Builtin::of(&entry("other(.param .u64 n)")), None);
     }
 
@@ -386,6 +422,19 @@ mod tests {
             execute(&call);
             assert_eq!(to, all);
         }
+    }
+
+    #[test]
+    fn a_mark_is_awaited_where_it_can_be_read() {
+        let mut word = 0_u32;
+        let flag = (&raw mut word) as u64;
+        let (start, wait) = (Call::Start { flag }, Call::Await { flag });
+        let reached = Touches::Known(vec![Touch { addr: flag, len: 4, write: false, id: 1 }]);
+        assert!(!wait.marked(&reached) && start.marked(&reached));
+        // What was not there at the launch is not read: the kernel runs, and faults.
+        assert!(wait.marked(&Touches::NONE));
+        execute(&start);
+        assert!(wait.marked(&reached));
     }
 
     #[test]

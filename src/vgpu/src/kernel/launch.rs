@@ -61,9 +61,11 @@ fn now() -> u64 {
 
 impl Launch {
     /// Whether the kernel, which is first in its stream, is over by now. One that takes no time is;
-    /// `weir_spin` begins with the first question.
-    pub(crate) fn over(&self) -> bool {
-        let Some(Call::Spin { nanos }) = self.call else { return true };
+    /// `weir_spin` begins with the first question, and `weir_await` is over when another has begun.
+    pub(crate) fn over(&self, touches: &Touches) -> bool {
+        let Some(Call::Spin { nanos }) = self.call else {
+            return self.call.is_none_or(|call| call.marked(touches));
+        };
         match self.over.load(Relaxed) {
             0 => {
                 self.over.store(now().saturating_add(nanos), Relaxed);

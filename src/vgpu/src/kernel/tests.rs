@@ -20,6 +20,8 @@ const PTX: &CStr = c".version 8.0
 .visible .entry weir_check(.param .u64 p, .param .u64 n, .param .u32 v, .param .u64 e) { ret; }
 .visible .entry weir_copy(.param .u64 d, .param .u64 s, .param .u64 n) { ret; }
 .visible .entry weir_spin(.param .u64 n) { ret; }
+.visible .entry weir_start(.param .u64 f) { ret; }
+.visible .entry weir_await(.param .u64 f) { ret; }
 .visible .entry other(.param .u32 a, .param .align 8 .b8 s[24]) .maxntid 128, 1, 1 { .shared .b8 x[1024]; ret; }
 ";
 
@@ -146,6 +148,20 @@ fn a_spinning_kernel_keeps_only_its_own_stream() {
     assert!(!place.idle(), "the other stream waited for it");
     place.wait();
     assert!(began.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn an_awaiting_kernel_keeps_only_its_own_stream_until_the_other_begins() {
+    let (place, free) = (Place::new(), Place::new());
+    // Of another context, but on the same device.
+    let flag = free.global(c"errors").to_ne_bytes();
+    place.launch(place.function(c"weir_await"), &[&flag]).unwrap();
+    free.launch(free.function(c"weir_spin"), &[&0u64.to_ne_bytes()]).unwrap();
+    free.wait();
+    assert!(!place.idle(), "nobody has begun yet");
+    free.launch(free.function(c"weir_start"), &[&flag]).unwrap();
+    place.wait();
+    assert!(free.idle());
 }
 
 #[test]
