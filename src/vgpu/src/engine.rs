@@ -589,6 +589,9 @@ impl State {
         let Some((stream, work)) = self.engine.choose(false, is_ready) else { return false };
         self.perform(stream, &work);
         self.engine.finish(stream);
+        if matches!(work.op, Op::Freed { .. }) {
+            self.finish_destroyed_pools();
+        }
         true
     }
 

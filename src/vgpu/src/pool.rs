@@ -407,6 +407,14 @@ impl State {
         }
     }
 
+    /// Destroyed pools go once the last free in them has completed.
+    pub(crate) fn finish_destroyed_pools(&mut self) {
+        let destroyed: Vec<u64> = self.pools.iter().filter(|(_, p)| p.destroyed).map(|(&h, _)| h).collect();
+        for handle in destroyed {
+            self.finish_pool(handle);
+        }
+    }
+
     /// A destroyed pool goes with its last piece.
     pub(crate) fn finish_pool(&mut self, handle: u64) {
         if self.pools.get(&handle).is_some_and(|p| p.destroyed && !p.has_live()) {

@@ -541,4 +541,21 @@ pub(super) const RULES: &[Rule] = &[
     )
     .env(&[("VGPU_SHARED", "@file")])
     .peer(import_pool),
+    rule(
+        "pool.destroyed_gives_all_back",
+        "cuMemPoolDestroy",
+        "A destroyed pool gives its memory back when the last free in it has completed, whatever it was to keep.",
+        || {
+            needs_pools();
+            let (pool, stream, before) = (keeping_pool(), stream(), memory_info().0);
+            let gate = Gate::close(stream);
+            let ptr = alloc_from(pool, 64 * MIB, stream);
+            free_in(ptr, stream);
+            ok(cuMemPoolDestroy(pool));
+            gate.open();
+            sync(stream);
+            assert_eq!(memory_info().0, before);
+        },
+    )
+    .alone(),
 ];
