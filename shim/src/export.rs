@@ -63,10 +63,11 @@ macro_rules! export {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, $id::$symbol as usize) {
                 Ok(real) => {
+                    let loading = guard::run(stringify!($symbol), crate::caps::contexts::loading).flatten();
                     // SAFETY: as for any plain export.
                     let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
-                    if crate::caps::on().is_some() {
-                        guard::run(stringify!($symbol), crate::caps::contexts::reconcile);
+                    if let Some(loading) = loading {
+                        guard::run(stringify!($symbol), move || loading.over());
                     }
                     result
                 }

@@ -161,8 +161,8 @@ hook_table! { $
             cuCtxDestroy: hooks::owner::destroy,
             cuCtxDestroy_v2: hooks::owner::destroy,
         };
-        "cuCtxAttach";
-        "cuCtxDetach";
+        "cuCtxAttach" => { cuCtxAttach: hooks::owner::attach };
+        "cuCtxDetach" => { cuCtxDetach: hooks::owner::detach };
         "cuCtxSynchronize" => {
             cuCtxSynchronize waits: hooks::owner::synchronize,
             cuCtxSynchronize_v2 waits: hooks::owner::synchronize_context,

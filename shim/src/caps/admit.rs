@@ -159,7 +159,7 @@ impl Caps {
         for served in served::pools().filter(|served| served.ordinal == device.ordinal) {
             given += served.give_back();
         }
-        given += measured::trim(self, device, idle);
+        given += measured::trim(self, device);
         given > 0
     }
 }

@@ -1,10 +1,13 @@
 //! Arrays and mipmaps. Their size is known for sure only once they exist: an upper bound is reserved, then corrected.
 //!
-//! Small ones share portions with other small things at addresses that nobody is told. What they take is therefore
-//! measured by the driver's own figure, between none and two portions each, and never told as less than their bytes.
+//! Small ones share portions with other small things at addresses that nobody is told. Two portions are reserved for
+//! each. What they take is then measured by the driver's figure for this process, between none and two portions each,
+//! and never told as less than their bytes. Where that is not sure, because something else takes or gives memory at the
+//! same time or small blocks may share the portions, an array keeps its two portions until it is destroyed.
 
-use super::{Caps, PAGE, lock, on};
-use crate::served::quiet::{Relaxed, current};
+use super::watch::{Change, Watch};
+use super::{Caps, Device, PAGE, lock, machine, on};
+use crate::served::quiet::current;
 use crate::served::real::{self, done};
 use std::collections::HashMap;
 use weir_cuda::*;
@@ -12,6 +15,8 @@ use weir_ledger::{Category, Urgency};
 
 /// Arrays up to this size share portions.
 const SMALL: u64 = 1 << 20;
+/// A bound is at most so many times what an array really takes: where texels are taken for larger than they are.
+const LOOSE: u64 = 32;
 /// The most that a small array can take.
 const SMALL_COST: u64 = 2 * PAGE;
 /// Memory comes later, by mappings of the job's own handles.
@@ -26,12 +31,14 @@ struct Array {
     cost: Option<u64>,
 }
 
-/// What the small arrays of a device take together.
+/// What the small arrays of a device take together, as far as it was measured.
 #[derive(Default)]
 struct Together {
     count: u64,
     bytes: u64,
     charged: u64,
+    /// Further small ones, with two portions each.
+    apart: u64,
 }
 
 /// The job's arrays.
@@ -57,11 +64,9 @@ pub(crate) fn bound(d: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
     if levels > 1 { one.saturating_mul(2).saturating_add(u64::from(levels) * 64 * d.Depth.max(1) as u64) } else { one }
 }
 
-fn driver_free() -> Option<u64> {
-    let _relaxed = Relaxed::enter();
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: both places are live locals.
-    done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).ok().map(|()| free as u64)
+/// What the driver says that this process holds, where that may tell what one small array takes.
+fn held(caps: &Caps, device: &Device) -> Option<u64> {
+    if caps.linear.moves() { None } else { machine::own_bytes(device.uuid) }
 }
 
 /// Makes an array in the current context. `size_of` asks the driver how large it became, `undo` takes it away again.
@@ -77,13 +82,13 @@ pub(crate) fn create(
     if flags & WITHOUT_MEMORY != 0 {
         return call();
     }
-    let most = if bound <= SMALL { SMALL_COST } else { bound.next_multiple_of(PAGE) };
+    let most = bound.next_multiple_of(PAGE).max(SMALL_COST);
     let reservation = match caps.admit(at, most, Category::Array, Urgency::Normal) {
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
-    let mut arrays = lock(&caps.arrays);
-    let before = driver_free();
+    let watch = Watch::begin(caps, at.0);
+    let before = if bound <= LOOSE * SMALL { held(caps, at.0) } else { None };
     let result = call();
     if result != CUresult::CUDA_SUCCESS {
         caps.settle(at, reservation, Category::Array, None);
@@ -92,72 +97,97 @@ pub(crate) fn create(
     let handle = made();
     let bytes = size_of(handle, at.0.ordinal).unwrap_or(bound).max(1);
     let mut array = Array { ordinal: at.0.ordinal, ctx: current(), bytes, cost: None };
-    let cost = if bytes > SMALL {
-        bytes.next_multiple_of(PAGE)
-    } else if caps.linear.shares() {
-        SMALL_COST
-    } else {
-        let taken = before.zip(driver_free()).map_or(SMALL_COST, |(before, after)| before.saturating_sub(after));
+    if bytes <= SMALL {
+        let taken = before.zip(held(caps, at.0)).map(|(before, after)| after.saturating_sub(before));
+        let mut arrays = lock(&caps.arrays);
         let together = arrays.small.entry(array.ordinal).or_default();
-        (together.count, together.bytes) = (together.count + 1, together.bytes + bytes);
-        let charged = together.charged + taken.next_multiple_of(PAGE).min(SMALL_COST);
-        let charged = charged.max(together.bytes.next_multiple_of(PAGE));
-        let more = charged - std::mem::replace(&mut together.charged, charged);
-        arrays.live.insert(handle, array);
-        caps.settle(at, reservation, Category::Array, Some(more));
-        return result;
-    };
+        let alone = together.apart == 0 && !caps.linear.shares() && watch.sure(caps, at.0);
+        if let Some(taken) = taken.filter(|_| alone) {
+            let more = together.enter(bytes, taken);
+            arrays.live.insert(handle, array);
+            caps.settle(at, reservation, Category::Array, Some(more));
+            return result;
+        }
+        together.apart += 1;
+        array.cost = Some(SMALL_COST);
+    } else {
+        array.cost = Some(bytes.next_multiple_of(PAGE));
+    }
+    let cost = array.cost.unwrap_or(0);
     // Larger than it could have been foreseen: is there room for the rest?
     let rest = cost.saturating_sub(reservation.bytes());
     if rest > 0 {
         let Ok(more) = caps.admit_more(at, rest, Category::Array) else {
             undo(handle);
             caps.settle(at, reservation, Category::Array, None);
+            lock(&caps.arrays).not_apart(&array);
             return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         };
         caps.ledger.commit(more);
     }
     caps.settle(at, reservation, Category::Array, Some(cost - rest));
-    array.cost = Some(cost);
-    arrays.live.insert(handle, array);
+    lock(&caps.arrays).live.insert(handle, array);
     result
 }
 
 /// Destroys an array.
 pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
-    let mut arrays = lock(&caps.arrays);
-    let Some(array) = arrays.live.get(&handle).copied() else {
-        drop(arrays);
-        return call();
-    };
-    let before = driver_free();
+    // Before the call: then the driver may give the handle to another one.
+    let Some(array) = lock(&caps.arrays).live.remove(&handle) else { return call() };
+    let watched = caps.device(array.ordinal).filter(|_| array.cost.is_none());
+    let watched = watched.map(|device| (device, Watch::begin(caps, device), held(caps, device)));
+    let _change = watched.is_none().then(Change::begin);
     let result = call();
-    if result == CUresult::CUDA_SUCCESS {
-        arrays.live.remove(&handle);
-        let came = before.zip(driver_free()).map_or(0, |(before, after)| after.saturating_sub(before));
-        arrays.gone(caps, &array, came);
+    if result != CUresult::CUDA_SUCCESS {
+        lock(&caps.arrays).live.insert(handle, array);
+        return result;
     }
+    let came = watched.and_then(|(device, watch, before)| {
+        let came = before.zip(held(caps, device)).map(|(before, after)| before.saturating_sub(after));
+        came.filter(|_| watch.sure(caps, device))
+    });
+    lock(&caps.arrays).gone(caps, &array, came.unwrap_or(0));
     result
+}
+
+impl Together {
+    /// One more, which took so much physically; tells what is charged on top.
+    fn enter(&mut self, bytes: u64, taken: u64) -> u64 {
+        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
+        let charged = self.charged + taken.next_multiple_of(PAGE).min(SMALL_COST);
+        let charged = charged.max(self.bytes.next_multiple_of(PAGE));
+        charged - std::mem::replace(&mut self.charged, charged)
+    }
+
+    /// One less, of which so much is known to have come free physically; tells what comes off.
+    fn leave(&mut self, bytes: u64, came_free: u64) -> u64 {
+        (self.count, self.bytes) = (self.count.saturating_sub(1), self.bytes.saturating_sub(bytes));
+        let left = self.charged.saturating_sub((came_free / PAGE * PAGE).min(SMALL_COST));
+        // None of them lies in more than two portions, and all of them lie somewhere.
+        let left = left.max(self.bytes.next_multiple_of(PAGE)).min(SMALL_COST * self.count).min(self.charged);
+        std::mem::replace(&mut self.charged, left) - left
+    }
 }
 
 impl Arrays {
     fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) {
-        let free = if let Some(cost) = array.cost {
-            cost
-        } else {
-            let together = self.small.entry(array.ordinal).or_default();
-            together.count = together.count.saturating_sub(1);
-            together.bytes = together.bytes.saturating_sub(array.bytes);
-            let left = if together.count == 0 {
-                0
-            } else {
-                let left = together.charged.saturating_sub((came_free / PAGE * PAGE).min(SMALL_COST));
-                left.max(together.bytes.next_multiple_of(PAGE)).min(together.charged)
-            };
-            std::mem::replace(&mut together.charged, left) - left
+        let free = match array.cost {
+            Some(cost) => {
+                self.not_apart(array);
+                cost
+            }
+            None => self.small.entry(array.ordinal).or_default().leave(array.bytes, came_free),
         };
         caps.release(array.ordinal, Category::Array, free);
+    }
+
+    /// An array with a charge of its own is gone.
+    fn not_apart(&mut self, array: &Array) {
+        if array.bytes <= SMALL {
+            let together = self.small.entry(array.ordinal).or_default();
+            together.apart = together.apart.saturating_sub(1);
+        }
     }
 
     /// A context is gone with its arrays.

@@ -1,23 +1,47 @@
 //! What a context takes for itself, and what goes with it when it ends.
 
+use super::watch::{Change, Watch};
 use super::{Caps, lock, machine, on};
 use crate::recorder;
+use crate::served::quiet::current;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::Category;
 
-/// Bytes that contexts took by themselves: context to device and bytes.
+/// Bytes that contexts took by themselves.
 #[derive(Default)]
 pub(crate) struct Contexts {
+    /// At their making: context to device and bytes.
     own: HashMap<u64, (i32, u64)>,
-    /// What nobody asked for by a call that tells its size (code and its variables): device to bytes.
-    rest: HashMap<i32, u64>,
+    /// What nobody asked for by a call that tells its size (code and its variables): context to device and bytes.
+    code: HashMap<u64, (i32, u64)>,
+}
+
+impl Contexts {
+    fn code_on(&self, ordinal: i32) -> u64 {
+        self.code.values().filter(|(on, _)| *on == ordinal).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// So many bytes of code are gone: the context's own first, since a library may have been loaded into others too.
+    fn code_gone(&mut self, ctx: u64, ordinal: i32, bytes: u64) -> u64 {
+        let mut left = bytes;
+        let mut take = |known: &mut u64| {
+            let part = left.min(*known);
+            (*known, left) = (*known - part, left - part);
+        };
+        if let Some((_, known)) = self.code.get_mut(&ctx) {
+            take(known);
+        }
+        self.code.values_mut().filter(|(on, _)| *on == ordinal).for_each(|(_, known)| take(known));
+        bytes - left
+    }
 }
 
 /// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
 /// there is one, and charged as a fact. `made` tells the context.
 pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
     let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else { return call() };
+    let _change = Change::begin();
     let before = machine::own_bytes(at.0.uuid);
     let result = call();
     if result == CUresult::CUDA_SUCCESS {
@@ -35,51 +59,97 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
     result
 }
 
-/// Charges what the driver holds for this process on the current device beyond all that is accounted for: loaded code
-/// and its variables. It is there already, so the cap is not asked.
-pub(crate) fn reconcile() {
-    let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.here()?))) else { return };
-    let accounted = || {
-        let own = caps.ledger.view(at.1)?.own;
-        let spilled = own.by_category.get(Category::Spilled as usize).copied().unwrap_or(0);
-        Some(own.by_category.iter().sum::<u64>() - spilled + own.pending)
-    };
-    let mut contexts = lock(&caps.contexts);
-    // Every byte is reserved before it is taken and released after it is gone: of two looks, before and after, one
-    // covers what other threads do meanwhile.
-    let before = accounted();
-    let Some(held) = machine::own_bytes(at.0.uuid) else { return };
-    let Some(known) = before.zip(accounted()).map(|(before, after)| before.max(after)) else { return };
-    let charged = contexts.rest.entry(at.0.ordinal).or_insert(0);
-    let now = held.saturating_sub(known.saturating_sub(*charged));
-    let was = std::mem::replace(charged, now);
-    drop(contexts);
-    if now > was {
-        caps.fact(at, Category::Context, now - was);
-    } else {
-        caps.release(at.0.ordinal, Category::Context, was - now);
+/// A call that loads or unloads code, while it lasts.
+pub(crate) struct Loading {
+    ordinal: i32,
+    ctx: u64,
+    held: u64,
+    watch: Watch,
+}
+
+/// A call that loads or unloads code, or makes its variables, begins in the current context.
+pub(crate) fn loading() -> Option<Loading> {
+    let caps = on()?;
+    let (device, _) = caps.here()?;
+    let watch = Watch::begin(caps, device);
+    Some(Loading { ordinal: device.ordinal, ctx: current(), held: machine::own_bytes(device.uuid)?, watch })
+}
+
+impl Loading {
+    /// It is over: what it took is charged to its context, what it gave comes off. Code is there already, so the cap is
+    /// not asked.
+    pub(crate) fn over(self) {
+        let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) else { return };
+        let accounted = || {
+            let own = caps.ledger.view(at.1)?.own;
+            let spilled = own.by_category.get(Category::Spilled as usize).copied().unwrap_or(0);
+            Some(own.by_category.iter().sum::<u64>() - spilled + own.pending)
+        };
+        let mut contexts = lock(&caps.contexts);
+        let before = accounted();
+        let Some(held) = machine::own_bytes(at.0.uuid) else { return };
+        let Some(known) = before.zip(accounted()).map(|(before, after)| before.max(after)) else { return };
+        let charged = contexts.code_on(self.ordinal);
+        let now = if self.watch.sure(caps, at.0) {
+            (charged + held).saturating_sub(self.held)
+        } else {
+            // Others took or gave memory meanwhile. All that is held and that nobody accounts for is code. Every byte is
+            // reserved before it is taken and released after it is gone: of two looks, one covers what others do.
+            held.saturating_sub(known.saturating_sub(charged))
+        };
+        if now > charged {
+            contexts.code.entry(self.ctx).or_insert((self.ordinal, 0)).1 += now - charged;
+            drop(contexts);
+            caps.fact(at, Category::Context, now - charged);
+        } else {
+            let gone = contexts.code_gone(self.ctx, self.ordinal, charged - now);
+            drop(contexts);
+            caps.release(self.ordinal, Category::Context, gone);
+        }
     }
 }
 
-/// A context is gone, and all its memory with it.
-pub(crate) fn gone(ctx: u64) {
-    let Some(caps) = on() else { return };
-    caps.context_gone(ctx);
+/// A context is about to end, by a call that waits for its work.
+pub(crate) struct Ending {
+    ctx: u64,
+    _change: Change,
+}
+
+/// A context is about to end.
+pub(crate) fn ending(ctx: u64) -> Option<Ending> {
+    let caps = on()?;
+    caps.linear.fences.context_leaves(ctx);
+    Some(Ending { ctx, _change: Change::begin() })
+}
+
+impl Ending {
+    /// It stays.
+    pub(crate) fn stays(self) {
+        if let Some(caps) = on() {
+            caps.linear.fences.context_left(self.ctx, false);
+        }
+    }
+
+    /// It is gone, and all its memory with it.
+    pub(crate) fn gone(self) {
+        if let Some(caps) = on() {
+            caps.context_gone(self.ctx);
+        }
+    }
 }
 
 impl Caps {
     fn context_gone(&self, ctx: u64) {
+        self.linear.fences.context_left(ctx, true);
+        self.settle_all_frees();
         for (addr, block) in self.linear.take_all_of(ctx) {
             self.freed(addr, &block);
         }
         lock(&self.arrays).context_gone(self, ctx);
-        let own = lock(&self.contexts).own.remove(&ctx);
-        if let Some((ordinal, bytes)) = own {
-            self.release(ordinal, Category::Context, bytes);
-        }
-        // Its code went with it; what other contexts have loaded is found again at their next load.
-        let rest: Vec<(i32, u64)> = lock(&self.contexts).rest.drain().collect();
-        for (ordinal, bytes) in rest {
+        let mut contexts = lock(&self.contexts);
+        let gone = [contexts.own.remove(&ctx), contexts.code.remove(&ctx)];
+        drop(contexts);
+        for (ordinal, bytes) in gone.into_iter().flatten() {
             self.release(ordinal, Category::Context, bytes);
         }
     }

@@ -1,6 +1,8 @@
-//! The job's own physical handles (cuMemCreate), charged by their own location. The memory is gone after the last
-//! release and the last unmap, in whatever order; then the charge goes too.
+//! The job's own physical handles (cuMemCreate), charged by their own location. The memory is gone after the last owner's
+//! release and the last unmap, in whatever order; then the charge goes too. Owners are all to whom the driver gave the
+//! handle: who created it, who retained it by an address, who imported what this process has exported itself.
 
+use super::watch::Change;
 use super::{lock, on};
 use std::collections::{BTreeMap, HashMap};
 use weir_cuda::{CUdeviceptr, CUmemAllocationProp, CUmemLocationType, CUresult};
@@ -60,6 +62,7 @@ pub(crate) unsafe fn create(
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
+    let _change = Change::begin();
     let result = call();
     let made = result == CUresult::CUDA_SUCCESS;
     caps.settle(at, reservation, Category::Vmm, made.then(|| bytes.next_multiple_of(512)));
@@ -72,18 +75,25 @@ pub(crate) unsafe fn create(
     result
 }
 
-/// `cuMemRetainAllocationHandle` gave a handle again.
-pub(crate) fn retained(handle: u64) {
-    if let Some(caps) = on()
-        && let Some(known) = lock(&caps.handles).known.get_mut(&handle)
+/// A call that gives a handle of memory that may be known: by `cuMemRetainAllocationHandle`, or by the import of what this
+/// process has exported itself. Each is one owner more. `made` tells the handle.
+pub(crate) fn given_again(call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
+    let Some(caps) = on() else { return call() };
+    // The lock is held over the call: the owner that is about to release it must not be taken for the last one.
+    let mut handles = lock(&caps.handles);
+    let result = call();
+    if result == CUresult::CUDA_SUCCESS
+        && let Some(known) = handles.known.get_mut(&made())
     {
         known.owners += 1;
     }
+    result
 }
 
 /// `cuMemRelease`.
 pub(crate) fn release(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
+    let _change = Change::begin();
     // The lock is held over the call: a new handle of the same number must not be taken for the old one.
     let mut handles = lock(&caps.handles);
     let result = call();
@@ -98,19 +108,24 @@ pub(crate) fn release(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult 
     result
 }
 
-/// `cuMemMap` succeeded.
-pub(crate) fn mapped(addr: CUdeviceptr, size: usize, handle: u64) {
-    let Some(caps) = on() else { return };
+/// `cuMemMap`.
+pub(crate) fn map(addr: CUdeviceptr, size: usize, handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(caps) = on() else { return call() };
     let mut handles = lock(&caps.handles);
-    if let Some(known) = handles.known.get_mut(&handle) {
+    let result = call();
+    if result == CUresult::CUDA_SUCCESS
+        && let Some(known) = handles.known.get_mut(&handle)
+    {
         known.mappings += 1;
         handles.mapped.insert(addr, (size as u64, handle));
     }
+    result
 }
 
 /// `cuMemUnmap`: one or several whole mappings.
 pub(crate) fn unmap(addr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
+    let _change = Change::begin();
     let mut handles = lock(&caps.handles);
     let result = call();
     if result != CUresult::CUDA_SUCCESS {

@@ -3,19 +3,27 @@
 //! The driver puts small blocks together into portions of 2 MiB ([`PAGE`]), and a portion is taken while one block
 //! lives in it. So small blocks are charged by the portions that they touch, each once, and larger ones by whole
 //! portions: never less than what is physically taken. No cost grows with the number of live blocks.
+//!
+//! A block that is freed in the order of a stream is the driver's until the stream has come there. It stays charged
+//! until a fence behind the free is passed, which is looked at when room is needed.
 
 use super::admit::urgency;
+use super::fences::{Fence, Fences};
+use super::watch::Change;
 use super::{Caps, Device, PAGE, lock};
-use crate::served::real;
+use crate::served::real::{self, done};
 use core::hash::{BuildHasherDefault, Hasher};
-use std::collections::HashMap;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use weir_cuda::{CUdeviceptr, CUresult};
+use weir_cuda::{CUdeviceptr, CUresult, CUstream};
 use weir_ledger::{Category, DeviceId, Urgency};
 
 /// Blocks up to this size share portions.
 const SMALL: u64 = 1 << 20;
 const SHARDS: usize = 64;
+/// So many of the oldest queued frees are looked at whenever one more is queued.
+const LOOKS: usize = 4;
 
 /// Addresses are spread by a multiplication; nobody chooses them to collide.
 #[derive(Default)]
@@ -56,11 +64,23 @@ pub(crate) struct Block {
 pub(crate) struct Books {
     blocks: [Mutex<Map<Block>>; SHARDS],
     pages: [Mutex<Map<u32>>; SHARDS],
+    /// Freed by the job in the order of a stream that may not have come there, oldest first.
+    leaving: Mutex<VecDeque<(u64, Block, Fence)>>,
+    /// Live blocks of managed memory, which moves between host and device by itself.
+    managed: AtomicUsize,
+    /// Behind those frees, and behind launches of graphs.
+    pub(super) fences: Fences,
 }
 
 impl Books {
     pub(super) fn new() -> Self {
-        Self { blocks: std::array::from_fn(|_| Mutex::default()), pages: std::array::from_fn(|_| Mutex::default()) }
+        Self {
+            blocks: std::array::from_fn(|_| Mutex::default()),
+            pages: std::array::from_fn(|_| Mutex::default()),
+            leaving: Mutex::default(),
+            managed: AtomicUsize::new(0),
+            fences: Fences::default(),
+        }
     }
 
     fn shard<T>(of: &[Mutex<T>; SHARDS], key: u64) -> Option<&Mutex<T>> {
@@ -71,6 +91,9 @@ impl Books {
     pub(crate) fn enter(&self, addr: u64, block: Block) -> u64 {
         if let Some(shard) = Self::shard(&self.blocks, addr) {
             lock(shard).insert(addr, block);
+        }
+        if block.category == Category::Managed {
+            self.managed.fetch_add(1, Ordering::Relaxed);
         }
         if block.mempool != 0 {
             return 0;
@@ -94,6 +117,11 @@ impl Books {
         self.pages.iter().any(|shard| !lock(shard).is_empty())
     }
 
+    /// Whether there is memory that moves between host and device by itself.
+    pub(crate) fn moves(&self) -> bool {
+        self.managed.load(Ordering::Relaxed) > 0
+    }
+
     /// Takes a block off the list before the driver frees it, so that nobody else's block of the same address is meant.
     pub(crate) fn take(&self, addr: u64) -> Option<Block> {
         lock(Self::shard(&self.blocks, addr)?).remove(&addr)
@@ -108,6 +136,9 @@ impl Books {
 
     /// The driver has freed a block: what comes free.
     pub(crate) fn freed(&self, addr: u64, block: &Block) -> u64 {
+        if block.category == Category::Managed {
+            self.managed.fetch_sub(1, Ordering::Relaxed);
+        }
         if block.mempool != 0 {
             return 0;
         }
@@ -129,9 +160,42 @@ impl Books {
         free * PAGE
     }
 
+    /// Whether any queued free may not have happened.
+    pub(crate) fn any_leaving(&self) -> bool {
+        !lock(&self.leaving).is_empty()
+    }
+
+    /// Takes up to `most` blocks whose free has happened off the list of queued frees, oldest first. Without `all` the
+    /// first one that has not happened ends the search.
+    fn take_left(&self, most: usize, all: bool) -> Vec<(u64, Block)> {
+        let mut leaving = lock(&self.leaving);
+        let mut gone = Vec::new();
+        let mut at = 0;
+        while gone.len() < most
+            && let Some((addr, block, fence)) = leaving.get(at).copied()
+        {
+            if self.fences.passed(fence) {
+                leaving.remove(at);
+                gone.push((addr, block));
+            } else if all {
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        gone
+    }
+
     /// Takes all blocks of a context off the list: they went with it.
     pub(crate) fn take_all_of(&self, ctx: u64) -> Vec<(u64, Block)> {
         let mut gone = Vec::new();
+        lock(&self.leaving).retain(|(addr, block, _)| {
+            let goes = block.ctx == ctx;
+            if goes {
+                gone.push((*addr, *block));
+            }
+            !goes
+        });
         for shard in &self.blocks {
             lock(shard).retain(|addr, block| {
                 let goes = block.ctx == ctx && block.mempool == 0;
@@ -194,14 +258,22 @@ pub(crate) unsafe fn allocate(
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
+    let _change = Change::begin();
     let result = call();
     let used = (result == CUresult::CUDA_SUCCESS).then(enter);
     caps.settle(at, reservation, category, used);
     result
 }
 
-/// A tiny request. At the cap, when even what was set aside is taken, it may still find a place in a portion that is
-/// taken already: the driver is asked, and what does not lie in such a portion goes back at once.
+/// What is set aside for tiny requests: one portion for the pool's handle. Where the driver serves them, one for the
+/// driver to take, and one more to ask it with (see [`tiny`]).
+pub(super) fn aside() -> u64 {
+    if crate::served::on() { PAGE } else { 2 * PAGE }
+}
+
+/// A tiny request. It may find a place in a portion that is taken already, but only the driver knows, and asking it may
+/// take a fresh one. So a portion is reserved to ask with; at the cap it is the last one that was set aside, and what
+/// would keep that one goes back at once.
 fn tiny(
     caps: &Caps,
     at: (&Device, DeviceId),
@@ -210,33 +282,34 @@ fn tiny(
     enter: impl FnOnce() -> u64,
     addr: impl FnOnce() -> u64,
 ) -> CUresult {
-    let reservation = caps.admit_tiny(at, most, Category::Device);
-    if reservation.is_err() && !caps.linear.shares() {
-        return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let answer = caps.admit_more(at, most, Category::Device);
+    let at_the_cap = answer.is_err();
+    let Ok(reservation) = answer.or_else(|_| caps.admit_tiny(at, most, Category::Device)) else { return refused };
+    let last = at_the_cap && caps.ledger.view(at.1).is_some_and(|view| view.own.set_aside < PAGE);
+    let _change = Change::begin();
     let result = call();
     let used = (result == CUresult::CUDA_SUCCESS).then(enter);
-    match reservation {
-        Ok(reservation) => caps.settle(at, reservation, Category::Device, used),
-        Err(_) => {
-            if let Some(fresh) = used.filter(|fresh| *fresh > 0) {
-                caps.fact(at, Category::Device, fresh);
-                let addr = addr();
-                free(addr, || {
-                    // SAFETY: it was allocated a moment ago, and nobody else knows it.
-                    unsafe { real::cuMemFree_v2(addr) }
-                });
-                return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-            }
-        }
+    if !last || used.is_none_or(|fresh| fresh == 0) {
+        caps.settle(at, reservation, Category::Device, used);
+        return result;
     }
-    result
+    let addr = addr();
+    let block = caps.linear.take(addr);
+    // SAFETY: it was allocated a moment ago, and nobody else knows it.
+    let gone = done(unsafe { real::cuMemFree_v2(addr) }).is_ok();
+    if let Some(block) = block.filter(|_| gone) {
+        caps.linear.freed(addr, &block);
+    }
+    caps.settle(at, reservation, Category::Device, used.filter(|_| !gone));
+    refused
 }
 
 /// A free of an address that is none of the pool's.
 pub(crate) fn free(addr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = super::on() else { return call() };
     let Some(block) = caps.linear.take(addr) else { return call() };
+    let _change = Change::begin();
     let result = call();
     if result == CUresult::CUDA_SUCCESS {
         caps.freed(addr, &block);
@@ -246,14 +319,48 @@ pub(crate) fn free(addr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresu
     result
 }
 
+/// A free of an address that is none of the pool's, in the order of a stream. `own`: stream 0 is the thread's own.
+pub(crate) fn free_in_order(
+    addr: CUdeviceptr,
+    stream: CUstream,
+    own: bool,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(caps) = super::on() else { return call() };
+    let Some(block) = caps.linear.take(addr) else {
+        return super::measured::free_in_order(caps, addr, stream, own, call);
+    };
+    let _change = Change::begin();
+    let result = call();
+    if result != CUresult::CUDA_SUCCESS {
+        caps.linear.put_back(addr, block);
+    } else if block.mempool != 0 {
+        // What its mempool holds is charged, and the driver tells that.
+        caps.freed(addr, &block);
+    } else {
+        let fence = caps.linear.fences.behind(stream, own);
+        lock(&caps.linear.leaving).push_back((addr, block, fence));
+        caps.settle_frees(LOOKS, false);
+    }
+    result
+}
+
 impl Caps {
+    /// Takes queued frees that have happened off the account.
+    fn settle_frees(&self, most: usize, all: bool) -> u64 {
+        self.linear.take_left(most, all).iter().map(|(addr, block)| self.freed(*addr, block)).sum()
+    }
+
+    /// Takes all queued frees that have happened off the account; tells how many bytes came free.
+    pub(super) fn settle_all_frees(&self) -> u64 {
+        if self.linear.any_leaving() { self.settle_frees(usize::MAX, true) } else { 0 }
+    }
+
     /// A block is gone: its charge goes too.
-    pub(super) fn freed(&self, addr: u64, block: &Block) {
+    pub(super) fn freed(&self, addr: u64, block: &Block) -> u64 {
         let free = self.linear.freed(addr, block);
         self.release(block.ordinal, block.category, free);
-        if block.mempool != 0 {
-            super::measured::freed(self, block.mempool);
-        }
+        free
     }
 }
 

@@ -1,42 +1,90 @@
 //! Memory that only the driver can tell: what its own mempools hold in reserve, and what its graphs keep.
 //!
 //! Both are charged by the driver's figure, read again whenever it matters. A call that may let one grow reserves the
-//! most that it could grow by, makes the call with the gate closed, and corrects the charge by what was really taken.
+//! most that it could grow by, and the charge is corrected by what was really taken when it has returned. No lock is held
+//! over such a call: others may be under way beside it.
 
+use super::fences::Fence;
+use super::watch::Change;
 use super::{Caps, Device, PAGE, lock, on};
 use crate::recorder;
 use crate::served::quiet::Relaxed;
 use crate::served::real::{self, done};
-use std::collections::{HashMap, HashSet};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
 use weir_cuda::*;
 use weir_ledger::{Category, DeviceId, Urgency};
 
 /// The driver lets a mempool grow by so much at a time, where the device has it.
 const GROWTH: u64 = 32 << 20;
 
+/// A mempool of the driver's.
 #[derive(Clone, Copy, Default)]
 struct Reserve {
     ordinal: i32,
     charged: u64,
-    /// Live allocations.
-    blocks: u64,
-    /// The job has destroyed it: it can't be asked any more, and ends with its last allocation.
+    /// Calls that may let it grow and have not returned. What they may take is reserved besides `charged`.
+    growing: u32,
+    /// The job has destroyed it, and the driver will be told once it holds nothing.
     destroyed: bool,
 }
 
-/// What is charged by the driver's figures. Its lock is the gate.
+/// Work of a graph that may not have run: until then it may use memory that is free again in the order of submission.
+struct Flight {
+    /// Its stream; work in one stream follows each other and shares memory.
+    stream: u64,
+    bytes: u64,
+    /// `None`: the call has not returned.
+    fence: Option<Fence>,
+}
+
+/// The graph memory of a device. Physically never more than `charged`.
+#[derive(Default)]
+struct Graphs {
+    charged: u64,
+    flights: Vec<Flight>,
+}
+
+impl Graphs {
+    /// Forgets what has run.
+    fn land(&mut self, caps: &Caps) {
+        self.flights.retain(|flight| flight.fence.is_none_or(|fence| !caps.linear.fences.passed(fence)));
+    }
+
+    /// Whether a call has not returned that may take memory: then what is charged for it may not be taken yet.
+    fn growing(&self) -> bool {
+        self.flights.iter().any(|flight| flight.fence.is_none())
+    }
+
+    /// The most bytes that all graphs may need together while a launch of `bytes` in `stream` runs.
+    fn most(&self, used: u64, bytes: u64, stream: u64) -> u64 {
+        let beside = self.flights.iter().filter(|flight| flight.stream != stream || flight.fence.is_none());
+        beside.map(|flight| flight.bytes).fold(used.saturating_add(bytes), u64::saturating_add)
+    }
+}
+
+/// What a graph may need on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appetite {
+    /// The device.
+    pub(crate) ordinal: i32,
+    /// Bytes of its allocation nodes together, whole portions each.
+    pub(crate) bytes: u64,
+    /// Bytes that it frees and others have allocated.
+    frees: u64,
+}
+
+/// What is charged by the driver's figures.
 #[derive(Default)]
 pub(crate) struct Measured {
     mempools: HashMap<u64, Reserve>,
-    /// Bytes kept for graphs, for each device.
-    graphs: HashMap<i32, u64>,
-    /// Instantiated graphs that allocate: bytes for each device.
-    execs: HashMap<u64, Vec<(i32, u64)>>,
-    /// Streams in which such graphs were launched since the last time that all work was known to be done.
-    streams: HashSet<u64>,
-    /// Reserves of destroyed mempools whose last free may still be queued.
-    leaving: HashMap<i32, u64>,
+    graphs: HashMap<i32, Graphs>,
+    /// Instantiated graphs that allocate or free.
+    execs: HashMap<u64, Vec<Appetite>>,
 }
+
+/// Mempools that the job has destroyed and the driver has not.
+static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
 fn reserved(pool: u64) -> Option<u64> {
     let _relaxed = Relaxed::enter();
@@ -77,23 +125,37 @@ impl Measured {
             }
             *charged = now;
         };
-        for (handle, reserve) in &mut self.mempools {
-            if reserve.ordinal == device.ordinal
-                && !reserve.destroyed
-                && let Some(now) = reserved(*handle)
-            {
+        for (handle, reserve) in self.mempools.iter_mut().filter(|(_, reserve)| reserve.ordinal == device.ordinal) {
+            // What grows meanwhile is reserved by the call that lets it grow.
+            if let Some(now) = reserved(*handle).filter(|now| reserve.growing == 0 || *now < reserve.charged) {
                 correct(&mut reserve.charged, now);
             }
         }
-        if let Some(charged) = self.graphs.get_mut(&device.ordinal) {
-            correct(charged, graph_reserved(device.ordinal));
+        self.mempools.retain(|handle, reserve| !(reserve.destroyed && reserve.charged == 0 && bury(*handle)));
+        if let Some(graphs) = self.graphs.get_mut(&device.ordinal) {
+            graphs.land(caps);
+            if !graphs.growing() {
+                correct(&mut graphs.charged, graph_reserved(device.ordinal));
+            }
         }
         free
     }
 }
 
+/// The driver destroys a mempool that the job has destroyed and that holds nothing any more.
+fn bury(pool: u64) -> bool {
+    let _relaxed = Relaxed::enter();
+    // SAFETY: a mempool that the job has destroyed, so nobody uses it; the driver still knows it.
+    let gone = done(unsafe { real::cuMemPoolDestroy(pool as CUmemoryPool) }).is_ok();
+    if gone {
+        DESTROYED.fetch_sub(1, Ordering::Relaxed);
+    }
+    gone
+}
+
 /// Reads the figures of a device again.
 pub(crate) fn refresh(caps: &Caps, device: &Device) {
+    caps.settle_all_frees();
     if let Some(account) = caps.account(device) {
         lock(&caps.measured).refresh(caps, (device, account));
     }
@@ -108,21 +170,29 @@ pub(crate) fn refresh_at(ordinal: i32) {
     }
 }
 
-/// Gives back what the driver keeps for nobody; `idle`: all work of the device is done.
-pub(super) fn trim(caps: &Caps, device: &Device, idle: bool) -> u64 {
-    let Some(account) = caps.account(device) else { return 0 };
+/// What the driver keeps in its mempools and for graphs on a device.
+pub(super) fn kept(caps: &Caps, device: &Device) -> u64 {
+    let measured = lock(&caps.measured);
+    let mempools = measured.mempools.iter().filter(|(_, reserve)| reserve.ordinal == device.ordinal);
+    let graphs = if measured.graphs.contains_key(&device.ordinal) { graph_reserved(device.ordinal) } else { 0 };
+    mempools.filter_map(|(handle, _)| reserved(*handle)).fold(graphs, u64::saturating_add)
+}
+
+/// Takes off the account what the driver has let go of, after making it let go of what it keeps for nobody. Waits for
+/// nothing: what a stream has yet to come to stays charged. Tells how many bytes came free.
+pub(super) fn trim(caps: &Caps, device: &Device) -> u64 {
+    let free = caps.settle_all_frees();
+    let Some(account) = caps.account(device) else { return free };
+    let _change = Change::begin();
     let mut measured = lock(&caps.measured);
-    if measured.mempools.is_empty() && measured.graphs.is_empty() && measured.leaving.is_empty() {
-        return 0;
+    if measured.mempools.is_empty() && measured.graphs.is_empty() {
+        return free;
     }
-    let mut free = 0;
     {
         let _relaxed = Relaxed::enter();
-        for (handle, reserve) in &measured.mempools {
-            if reserve.ordinal == device.ordinal && !reserve.destroyed {
-                // SAFETY: a mempool that the job has not destroyed.
-                unsafe { real::cuMemPoolTrimTo(*handle as CUmemoryPool, 0) };
-            }
+        for (handle, _) in measured.mempools.iter().filter(|(_, reserve)| reserve.ordinal == device.ordinal) {
+            // SAFETY: a mempool that the driver knows: it is destroyed under the lock.
+            unsafe { real::cuMemPoolTrimTo(*handle as CUmemoryPool, 0) };
         }
         if measured.graphs.contains_key(&device.ordinal) {
             // SAFETY: takes a device's number.
@@ -130,13 +200,16 @@ pub(super) fn trim(caps: &Caps, device: &Device, idle: bool) -> u64 {
             recorder::graphs::changed(device.ordinal);
         }
     }
-    if idle {
-        measured.streams.clear();
-        let left = measured.leaving.remove(&device.ordinal).unwrap_or(0);
-        caps.ledger.release(account, Category::Device, left);
-        free += left;
-    }
     free + measured.refresh(caps, (device, account))
+}
+
+/// Whether more may come free of itself once the device has done its work.
+pub(super) fn may_shrink(caps: &Caps, device: &Device) -> bool {
+    let measured = lock(&caps.measured);
+    let held = |reserve: &Reserve| reserve.ordinal == device.ordinal && reserve.charged > 0;
+    measured.mempools.values().any(held)
+        || measured.graphs.get(&device.ordinal).is_some_and(|graphs| graphs.charged > 0)
+        || caps.linear.any_leaving()
 }
 
 /// The device of a mempool: the one that it was made on, or whose default it is.
@@ -159,29 +232,62 @@ pub(crate) fn mempool_made(pool: u64, ordinal: i32) {
     }
 }
 
-/// The job destroys a mempool: its reserve stays charged until the last of its blocks is provably gone.
-pub(crate) fn mempool_destroyed(pool: u64) {
-    let Some(caps) = on() else { return };
-    let mut measured = lock(&caps.measured);
-    let Some(reserve) = measured.mempools.get_mut(&pool) else { return };
-    reserve.destroyed = true;
-    let reserve = *reserve;
-    if reserve.blocks == 0 {
-        measured.mempools.remove(&pool);
-        *measured.leaving.entry(reserve.ordinal).or_insert(0) += reserve.charged;
-    }
+/// Whether the job has destroyed a mempool that the driver still knows.
+pub(crate) fn is_destroyed(pool: u64) -> bool {
+    DESTROYED.load(Ordering::Relaxed) > 0
+        && on().is_some_and(|caps| lock(&caps.measured).mempools.get(&pool).is_some_and(|reserve| reserve.destroyed))
 }
 
-/// A block of a mempool was freed.
-pub(super) fn freed(caps: &Caps, pool: u64) {
+/// The mempool that is a device's default.
+fn default_of(ordinal: i32) -> u64 {
+    let mut default: CUmemoryPool = core::ptr::null_mut();
+    // SAFETY: the place is a live local.
+    unsafe { real::cuDeviceGetDefaultMemPool(&raw mut default, ordinal) };
+    default as u64
+}
+
+/// The job destroys a mempool by `call`. Once the driver is told nobody can ask any more when the last of its memory
+/// goes: so it is told at once only if nothing is left, and else when nothing is (see [`trim`]).
+pub(crate) fn mempool_destroy(pool: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(caps) = on() else { return call() };
     let mut measured = lock(&caps.measured);
-    let Some(reserve) = measured.mempools.get_mut(&pool) else { return };
-    reserve.blocks = reserve.blocks.saturating_sub(1);
-    let reserve = *reserve;
-    if reserve.destroyed && reserve.blocks == 0 {
-        measured.mempools.remove(&pool);
-        *measured.leaving.entry(reserve.ordinal).or_insert(0) += reserve.charged;
+    let known = measured.mempools.get(&pool).copied();
+    let Some((reserve, at)) = known.and_then(|reserve| Some((reserve, caps.at(reserve.ordinal)?))) else {
+        return call();
+    };
+    if reserve.destroyed {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
+    let _change = Change::begin();
+    let ordinal = reserve.ordinal;
+    let default = default_of(ordinal);
+    let left = {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: the job's own mempool, which it is about to destroy.
+        unsafe { real::cuMemPoolTrimTo(pool as CUmemoryPool, 0) };
+        reserved(pool)
+    };
+    if pool == default || left.is_none_or(|left| left == 0) {
+        let result = call();
+        if result == CUresult::CUDA_SUCCESS {
+            measured.mempools.remove(&pool);
+            caps.ledger.release(at.1, Category::Device, reserve.charged);
+        }
+        return result;
+    }
+    let mut current: CUmemoryPool = core::ptr::null_mut();
+    // SAFETY: the place is a live local; a mempool of the device itself takes the place of the one that goes.
+    unsafe {
+        if done(real::cuDeviceGetMemPool(&raw mut current, ordinal)).is_ok() && current as u64 == pool {
+            real::cuDeviceSetMemPool(ordinal, default as CUmemoryPool);
+        }
+    }
+    if let Some(reserve) = measured.mempools.get_mut(&pool) {
+        reserve.destroyed = true;
+        DESTROYED.fetch_add(1, Ordering::Relaxed);
+    }
+    measured.refresh(caps, at);
+    CUresult::CUDA_SUCCESS
 }
 
 /// A stream-ordered allocation that the driver serves. `pool` is its mempool; `None` the device's current one.
@@ -201,6 +307,9 @@ pub(crate) unsafe fn allocate(
         // SAFETY: the place is a live local.
         done(unsafe { real::cuDeviceGetMemPool(&raw mut current, ordinal?) }).ok().map(|()| current as u64)
     });
+    if pool.is_some_and(is_destroyed) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     let known = pool.and_then(|pool| Some((pool, device_of(&lock(&caps.measured), caps, pool)?)));
     let at = known.and_then(|(pool, ordinal)| Some((pool, caps.at(ordinal)?)));
     let Some((pool, at)) = at.filter(|_| bytes > 0 && !place.is_null()) else { return call() };
@@ -209,18 +318,24 @@ pub(crate) unsafe fn allocate(
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
-    let mut measured = lock(&caps.measured);
+    let _change = Change::begin();
     let fresh = Reserve { ordinal: at.0.ordinal, ..Reserve::default() };
-    let before = *measured.mempools.entry(pool).or_insert(fresh);
-    let shrunk = reserved(pool).unwrap_or(before.charged).min(before.charged);
-    caps.ledger.release(at.1, Category::Device, before.charged - shrunk);
+    lock(&caps.measured).mempools.entry(pool).or_insert(fresh).growing += 1;
     let result = call();
-    let now = reserved(pool).unwrap_or(shrunk);
-    caps.settle(at, reservation, Category::Device, Some(now.saturating_sub(shrunk)));
+    let mut measured = lock(&caps.measured);
+    let now = reserved(pool);
+    let mut grown = None;
     if let Some(reserve) = measured.mempools.get_mut(&pool) {
-        reserve.charged = now.max(shrunk);
-        reserve.blocks += u64::from(result == CUresult::CUDA_SUCCESS);
+        reserve.growing -= 1;
+        // Of what it holds now, what this call has not reserved is charged already, or reserved by calls beside it.
+        let charged = reserve.charged;
+        let most = charged.saturating_add(reservation.bytes());
+        reserve.charged = now.map_or(most, |now| now.min(most));
+        caps.ledger.release(at.1, Category::Device, charged.saturating_sub(reserve.charged));
+        grown = Some(reserve.charged.saturating_sub(charged));
     }
+    caps.settle(at, reservation, Category::Device, grown);
+    drop(measured);
     if result == CUresult::CUDA_SUCCESS {
         let block =
             super::linear::Block { ordinal: at.0.ordinal, ctx: 0, bytes, category: Category::Device, mempool: pool };
@@ -230,28 +345,41 @@ pub(crate) unsafe fn allocate(
     result
 }
 
-/// What the allocation nodes of a graph take together, for each device, whole portions each.
-pub(crate) fn appetite(graph: CUgraph) -> Vec<(i32, u64)> {
-    let mut sum = Vec::new();
+/// What a graph may need, for each device.
+pub(crate) fn appetite(graph: CUgraph) -> Vec<Appetite> {
+    let mut sum = Sum::default();
     if on().is_some() || recorder::open().is_some() {
-        add_up(graph, &mut sum, 0);
+        sum.add(graph, 0);
     }
-    sum
+    sum.total()
 }
 
-fn add_up(graph: CUgraph, sum: &mut Vec<(i32, u64)>, depth: u32) {
-    let mut count = 0;
-    // SAFETY: without a list only the number is told.
-    let asked = unsafe { real::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
-    if done(asked).is_err() || count == 0 || depth > 16 {
-        return;
+/// The allocations and frees of a graph and its children.
+#[derive(Default)]
+struct Sum {
+    allocated: HashMap<u64, (i32, u64)>,
+    freed: Vec<u64>,
+}
+
+impl Sum {
+    fn add(&mut self, graph: CUgraph, depth: u32) {
+        let mut count = 0;
+        // SAFETY: without a list only the number is told.
+        let asked = unsafe { real::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
+        if done(asked).is_err() || count == 0 || depth > 16 {
+            return;
+        }
+        let mut nodes = vec![core::ptr::null_mut(); count];
+        // SAFETY: the list has the room that `count` says.
+        if done(unsafe { real::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }).is_err() {
+            return;
+        }
+        for node in nodes.into_iter().take(count) {
+            self.add_node(node, depth);
+        }
     }
-    let mut nodes = vec![core::ptr::null_mut(); count];
-    // SAFETY: the list has the room that `count` says.
-    if done(unsafe { real::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }).is_err() {
-        return;
-    }
-    for node in nodes.into_iter().take(count) {
+
+    fn add_node(&mut self, node: CUgraphNode, depth: u32) {
         let mut kind = CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
         // SAFETY: a node of the job's graph, and a live local.
         unsafe { real::cuGraphNodeGetType(node, &raw mut kind) };
@@ -261,24 +389,56 @@ fn add_up(graph: CUgraph, sum: &mut Vec<(i32, u64)>, depth: u32) {
             if done(unsafe { real::cuGraphMemAllocNodeGetParams(node, &raw mut told) }).is_ok()
                 && told.poolProps.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
             {
-                let (ordinal, bytes) = (told.poolProps.location.id(), (told.bytesize as u64).next_multiple_of(PAGE));
-                match sum.iter_mut().find(|(known, _)| *known == ordinal) {
-                    Some((_, total)) => *total += bytes,
-                    None => sum.push((ordinal, bytes)),
-                }
+                let bytes = (told.bytesize as u64).next_multiple_of(PAGE);
+                self.allocated.insert(told.dptr, (told.poolProps.location.id(), bytes));
+            }
+        } else if kind == CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE {
+            let mut dptr = 0;
+            // SAFETY: a free node, and a live local.
+            if done(unsafe { real::cuGraphMemFreeNodeGetParams(node, &raw mut dptr) }).is_ok() {
+                self.freed.push(dptr);
             }
         } else if kind == CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH {
             let mut child = core::ptr::null_mut();
             // SAFETY: a child graph node, and a live local.
             if done(unsafe { real::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }).is_ok() {
-                add_up(child, sum, depth + 1);
+                self.add(child, depth + 1);
             }
         }
     }
+
+    fn total(self) -> Vec<Appetite> {
+        let mut sum: Vec<Appetite> = Vec::new();
+        let mut enter = |ordinal: i32, bytes: u64, frees: u64| match sum.iter_mut().find(|a| a.ordinal == ordinal) {
+            Some(known) => (known.bytes, known.frees) = (known.bytes + bytes, known.frees + frees),
+            None => sum.push(Appetite { ordinal, bytes, frees }),
+        };
+        for (ordinal, bytes) in self.allocated.values() {
+            enter(*ordinal, *bytes, 0);
+        }
+        for addr in self.freed.iter().filter(|addr| !self.allocated.contains_key(addr)) {
+            if let Some((ordinal, bytes)) = graph_block(*addr) {
+                enter(ordinal, 0, bytes);
+            }
+        }
+        sum
+    }
 }
 
-/// A graph that allocates was instantiated.
-pub(crate) fn instantiated(exec: u64, appetite: Vec<(i32, u64)>) {
+/// The device and the bytes of memory that a graph has allocated.
+fn graph_block(addr: u64) -> Option<(i32, u64)> {
+    let (mut start, mut size, mut ordinal) = (0, 0, 0_i32);
+    let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    // SAFETY: all places are live locals of the right types; the driver judges the address.
+    unsafe {
+        done(real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, addr)).ok()?;
+        done(real::cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, addr)).ok()?;
+    }
+    Some((ordinal, (size as u64).next_multiple_of(PAGE)))
+}
+
+/// A graph that allocates or frees was instantiated.
+pub(crate) fn instantiated(exec: u64, appetite: Vec<Appetite>) {
     if let Some(caps) = on().filter(|_| !appetite.is_empty()) {
         lock(&caps.measured).execs.insert(exec, appetite);
     }
@@ -292,51 +452,113 @@ pub(crate) fn exec_gone(exec: u64) {
 }
 
 /// What an instantiated graph takes.
-pub(crate) fn appetite_of(exec: u64) -> Vec<(i32, u64)> {
+pub(crate) fn appetite_of(exec: u64) -> Vec<Appetite> {
     on().and_then(|caps| lock(&caps.measured).execs.get(&exec).cloned()).unwrap_or_default()
 }
 
-/// A call that may take the memory of a graph's allocation nodes, in `stream`.
-pub(crate) fn launch(appetite: &[(i32, u64)], stream: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(caps) = on().filter(|_| !appetite.is_empty()) else { return call() };
-    let mut held = Vec::new();
-    for (ordinal, bytes) in appetite {
-        let Some(at) = caps.at(*ordinal) else { continue };
-        // Launches in one stream follow each other and share; beside those of others there is nothing to share.
-        let alone = {
-            let mut measured = lock(&caps.measured);
-            measured.streams.insert(stream);
-            measured.streams.len() == 1
-        };
-        let lacking = |alone: bool| {
-            let kept = if alone { graph_reserved(*ordinal).saturating_sub(graph_used(*ordinal)) } else { 0 };
-            bytes.saturating_sub(kept)
-        };
-        let mut asked = caps.admit_more(at, lacking(alone), Category::Device);
-        if asked.is_err() {
-            // All work done, unused memory given back: then what is lacking is known exactly.
-            let idle = caps.make_room(at.0, true);
-            asked = caps.admit_more(at, lacking(idle || alone), Category::Device);
-        }
-        match asked.or_else(|_| caps.admit(at, lacking(false), Category::Device, Urgency::Normal)) {
-            Ok(reservation) => held.push((at, reservation)),
-            Err(code) => {
-                for (_, reservation) in held {
-                    caps.ledger.give_back(reservation);
-                }
-                return code;
+/// Room for a launch, charged to the graphs of its device before the call. An error: what is lacking.
+fn make_way(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64, granted: u64) -> Result<(), u64> {
+    let mut measured = lock(&caps.measured);
+    let graphs = measured.graphs.entry(wanted.ordinal).or_default();
+    graphs.charged += granted;
+    graphs.land(caps);
+    let lacking = graphs.most(graph_used(wanted.ordinal), wanted.bytes, stream).saturating_sub(graphs.charged);
+    if lacking > 0 {
+        match caps.admit_more(at, lacking, Category::Device) {
+            Ok(reservation) => {
+                graphs.charged += reservation.bytes();
+                caps.ledger.commit(reservation);
             }
+            Err(_) => return Err(lacking),
         }
     }
+    graphs.flights.push(Flight { stream, bytes: wanted.bytes + wanted.frees, fence: None });
+    Ok(())
+}
+
+/// The same, after making room and waiting for it if need be.
+fn way_for(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64) -> Result<(), CUresult> {
+    let ask = |granted| make_way(caps, at, wanted, stream, granted);
+    let Err(_) = ask(0) else { return Ok(()) };
+    for idle in [false, true] {
+        caps.make_room(at.0, idle);
+        if ask(0).is_ok() {
+            return Ok(());
+        }
+    }
+    let Err(lacking) = ask(0) else { return Ok(()) };
+    let reservation = caps.admit(at, lacking, Category::Device, Urgency::Normal)?;
+    let granted = reservation.bytes();
+    caps.ledger.commit(reservation);
+    ask(granted).map_err(|_| {
+        refresh(caps, at.0);
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+/// The call that a way was made for has returned: its work is in flight, or there is none.
+fn landed(caps: &Caps, at: (&Device, DeviceId), stream: u64, fence: Option<Fence>) {
     let mut measured = lock(&caps.measured);
+    if let Some(graphs) = measured.graphs.get_mut(&at.0.ordinal)
+        && let Some(own) = graphs.flights.iter().position(|flight| flight.stream == stream && flight.fence.is_none())
+    {
+        let flight = graphs.flights.swap_remove(own);
+        if fence.is_some() {
+            graphs.flights.push(Flight { fence, ..flight });
+        }
+    }
+    measured.refresh(caps, at);
+}
+
+/// A name for a stream that no other stream has.
+fn name_of(stream: CUstream, own: bool) -> u64 {
+    static STRANGERS: AtomicUsize = AtomicUsize::new(0);
+    let known = crate::served::stream::lane(stream, own).map(|(lane, _)| lane.id);
+    known.unwrap_or_else(|| !(STRANGERS.fetch_add(1, Ordering::Relaxed) as u64))
+}
+
+/// A call that may take the memory of a graph's allocation nodes, in `stream`. `own`: stream 0 is the thread's own.
+pub(crate) fn launch(appetite: &[Appetite], stream: CUstream, own: bool, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(caps) = on().filter(|_| !appetite.is_empty()) else { return call() };
+    let name = name_of(stream, own);
+    let _change = Change::begin();
+    let mut held = Vec::new();
+    let mut refused = None;
+    for wanted in appetite {
+        let Some(at) = caps.at(wanted.ordinal) else { continue };
+        match way_for(caps, at, wanted, name) {
+            Ok(()) => held.push(at),
+            Err(code) => refused = Some(code),
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    let result = refused.unwrap_or_else(call);
+    let runs = result == CUresult::CUDA_SUCCESS;
+    for at in held {
+        landed(caps, at, name, runs.then(|| caps.linear.fences.behind(stream, own)));
+    }
+    result
+}
+
+/// `cuMemFreeAsync` of what is no block of the books: memory that a graph has allocated is in use until the stream has
+/// come to the free.
+pub(super) fn free_in_order(
+    caps: &Caps,
+    addr: u64,
+    stream: CUstream,
+    own: bool,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let block = if lock(&caps.measured).graphs.is_empty() { None } else { graph_block(addr) };
     let result = call();
-    measured.streams.insert(stream);
-    for (at, reservation) in held {
-        let now = graph_reserved(at.0.ordinal);
-        let charged = measured.graphs.entry(at.0.ordinal).or_insert(0);
-        let before = std::mem::replace(charged, now);
-        caps.settle(at, reservation, Category::Device, Some(now.saturating_sub(before)));
-        caps.ledger.release(at.1, Category::Device, before.saturating_sub(now));
+    if let Some((ordinal, bytes)) = block.filter(|_| result == CUresult::CUDA_SUCCESS) {
+        let flight =
+            Flight { stream: name_of(stream, own), bytes, fence: Some(caps.linear.fences.behind(stream, own)) };
+        if let Some(graphs) = lock(&caps.measured).graphs.get_mut(&ordinal) {
+            graphs.flights.push(flight);
+        }
     }
     result
 }

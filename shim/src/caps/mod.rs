@@ -10,17 +10,20 @@
 //! | `machine.rs` | the devices, by UUID and physical index |
 //! | `admit.rs` | asking for room, making room, waiting for it |
 //! | `linear.rs` | passed-through allocations, by address |
+//! | `fences.rs` | how far streams have come, asked and never waited for |
 //! | `arrays.rs` | arrays and mipmaps |
 //! | `handles.rs` | the job's own physical handles and their mappings |
 //! | `measured.rs` | what only the driver can tell: its mempools and its graphs' memory |
 //! | `contexts.rs` | what contexts take for themselves, and what goes with them |
 //! | `pool.rs` | the pool's handles |
+//! | `watch.rs` | whether a figure that was read twice tells what one call did |
 //! | `view.rs` | the one truth behind every query |
 //! | `spill.rs`, `host.rs` | host memory in place of device memory, and what the host has |
 
 pub(crate) mod admit;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
+mod fences;
 pub(crate) mod handles;
 mod host;
 pub(crate) mod linear;
@@ -30,6 +33,7 @@ pub(crate) mod pool;
 pub(crate) mod spill;
 pub(crate) mod terms;
 pub(crate) mod view;
+pub(crate) mod watch;
 
 use crate::config::Config;
 use crate::served::real::{self, done};
@@ -43,7 +47,7 @@ use weir_ledger::{DeviceId, DeviceTerms, Ledger};
 
 /// Physical memory comes in portions of this size; plain allocations share them.
 pub(crate) const PAGE: u64 = 2 << 20;
-/// Each device's account sets so much aside for tiny requests: one portion, unless the cap is smaller than this many.
+/// Each device's account sets a little aside for tiny requests, unless the cap is smaller than this.
 const ASIDE_FROM: u64 = 16 * PAGE;
 
 /// A device that the job sees.
@@ -172,7 +176,7 @@ impl Caps {
                 physical: device.physical,
                 cap: device.cap,
                 warn: self.terms.warn,
-                set_aside: device.cap.map(|cap| if cap >= ASIDE_FROM { PAGE } else { 0 }),
+                set_aside: device.cap.map(|cap| if cap >= ASIDE_FROM { linear::aside() } else { 0 }),
             };
             let opened = self.ledger.open_device(&terms);
             if let Err(problem) = &opened {

@@ -2,6 +2,7 @@
 //! outside the pool, where the job's own frees count too.
 
 use super::admit::urgency;
+use super::watch::Change;
 use super::{Caps, Device, PAGE, on};
 use crate::recorder;
 use crate::served::{Served, capture, spill};
@@ -25,9 +26,9 @@ pub(crate) enum Cost {
     /// Nothing is kept account of.
     Free,
     /// It was granted before.
-    Credit(u64),
+    Credit(u64, Change),
     /// It is reserved.
-    Reserved(Reservation),
+    Reserved(Reservation, Change),
 }
 
 /// Asks for a handle of the pool, or a segment; `None`: the cap forbids it.
@@ -38,22 +39,22 @@ pub(crate) fn ask(ordinal: i32, bytes: u64) -> Option<Cost> {
     let bytes = bytes.next_multiple_of(PAGE);
     if let Some(rest) = CREDIT.get().checked_sub(bytes) {
         CREDIT.set(rest);
-        return Some(Cost::Credit(bytes));
+        return Some(Cost::Credit(bytes, Change::begin()));
     }
     if SHUT.get() {
         return None;
     }
     let urgency = if TINY.get() { Urgency::Tiny } else { Urgency::Normal };
     let answer = caps.ledger.reserve(account, bytes, Category::Pool, urgency);
-    caps.granted(device, answer).ok().map(Cost::Reserved)
+    caps.granted(device, answer).ok().map(|reservation| Cost::Reserved(reservation, Change::begin()))
 }
 
 /// The driver has given the handle or not.
 pub(crate) fn settle(cost: Cost, given: bool) {
     match (cost, on()) {
-        (Cost::Credit(bytes), _) if !given => CREDIT.set(CREDIT.get() + bytes),
-        (Cost::Reserved(reservation), Some(caps)) if given => caps.ledger.commit(reservation),
-        (Cost::Reserved(reservation), Some(caps)) => caps.ledger.give_back(reservation),
+        (Cost::Credit(bytes, _), _) if !given => CREDIT.set(CREDIT.get() + bytes),
+        (Cost::Reserved(reservation, _), Some(caps)) if given => caps.ledger.commit(reservation),
+        (Cost::Reserved(reservation, _), Some(caps)) => caps.ledger.give_back(reservation),
         _ => {}
     }
 }
@@ -94,7 +95,12 @@ impl Caps {
             }
         }
         let mut answer = ask();
-        if answer == Err(AllocError::OverCap) && super::measured::trim(self, device, true) > 0 {
+        if answer == Err(AllocError::OverCap) && super::measured::trim(self, device) > 0 {
+            answer = ask();
+        }
+        // The pool has waited for its own memory. What the driver holds for the job outside it counts too.
+        if answer == Err(AllocError::OverCap) && super::measured::may_shrink(self, device) {
+            self.make_room(device, true);
             answer = ask();
         }
         if let (Err(AllocError::OverCap), OnCap::Wait(patience)) = (&answer, self.terms.on_cap)
@@ -129,6 +135,7 @@ impl Caps {
                 urgency(request.bytes),
                 left,
                 &mut || {
+                    super::measured::trim(self, device);
                     if std::mem::replace(&mut tried, state()) == tried {
                         return false;
                     }

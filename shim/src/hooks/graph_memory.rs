@@ -1,6 +1,7 @@
 //! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
 
-use crate::caps::measured;
+use super::memory::per_thread;
+use crate::caps::measured::{self, Appetite};
 use crate::guard::Call;
 use crate::recorder::graphs;
 use crate::served::{self, real, work};
@@ -19,22 +20,31 @@ pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: c_ulonglong = 2;
 
+/// A call that takes what a graph allocates, unless it only becomes part of a capture.
+fn taking(appetite: &[Appetite], stream: CUstream, variant: Variant, call: impl FnOnce() -> CUresult) -> CUresult {
+    if appetite.is_empty() || captured(stream, variant) {
+        return call();
+    }
+    measured::launch(appetite, stream, per_thread(variant, stream), call)
+}
+
 /// Notes what an instantiated graph will take.
 unsafe fn noting(
     exec: *mut CUgraphExec,
     graph: CUgraph,
-    upload: Option<CUstream>,
+    upload: Option<(CUstream, Variant)>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let appetite = measured::appetite(graph);
     let result = match upload {
-        Some(stream) => measured::launch(&appetite, stream as u64, call),
+        Some((stream, variant)) => taking(&appetite, stream, variant, call),
         None => call(),
     };
     if result == CUresult::CUDA_SUCCESS && !appetite.is_empty() && !exec.is_null() {
         // SAFETY: after success the handle is there.
         let exec = unsafe { *exec } as u64;
-        graphs::instantiated(exec, &appetite);
+        let takes: Vec<(i32, u64)> = appetite.iter().map(|of| (of.ordinal, of.bytes)).filter(|of| of.1 > 0).collect();
+        graphs::instantiated(exec, &takes);
         measured::instantiated(exec, appetite);
         if upload.is_some() {
             graphs::launched(exec);
@@ -75,7 +85,8 @@ pub(crate) unsafe fn instantiate_with_params(
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
     // SAFETY: null or the caller's own parameters.
-    let upload = unsafe { parameters.as_ref() }.filter(|p| p.flags & UPLOAD != 0).map(|p| p.hUploadStream);
+    let upload = unsafe { parameters.as_ref() }.filter(|p| p.flags & UPLOAD != 0);
+    let upload = upload.map(|p| (p.hUploadStream, call.variant));
     // SAFETY: the caller's own arguments.
     unsafe { noting(exec, graph, upload, || served::with_room(|| call.forward(|real| real(exec, graph, parameters)))) }
 }
@@ -99,7 +110,7 @@ pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, 
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(exec, stream) })
     };
-    let result = measured::launch(&appetite, stream as u64, || served::with_room(launch));
+    let result = taking(&appetite, stream, call.variant, || served::with_room(launch));
     graphs::launched(exec as u64);
     result
 }
@@ -108,7 +119,8 @@ pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, 
 pub(crate) unsafe fn upload(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
     let appetite = measured::appetite_of(exec as u64);
     // SAFETY: the caller's own arguments.
-    let result = measured::launch(&appetite, stream as u64, || call.forward(|real| unsafe { real(exec, stream) }));
+    let upload = || call.forward(|real| unsafe { real(exec, stream) });
+    let result = taking(&appetite, stream, call.variant, upload);
     graphs::launched(exec as u64);
     result
 }

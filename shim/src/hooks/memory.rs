@@ -284,11 +284,12 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     let own = per_thread(call.variant, stream);
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own arguments.
-        let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr, stream) }));
-        if recorder::open().is_some() && graph_memory::captured(stream, call.variant) {
+        let forward = || call.forward(|real| unsafe { real(dptr, stream) });
+        if (caps::on().is_some() || recorder::open().is_some()) && graph_memory::captured(stream, call.variant) {
             // A node of a graph: nothing is freed now.
-            return run();
+            return forward();
         }
+        let run = || linear::free_in_order(dptr, stream, own, forward);
         let number = recorder::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
         return passed::free(dptr, &LINEAR, number, run);
     };

@@ -6,6 +6,8 @@ use crate::recorder::{self, passed};
 use crate::served::proofs::Proofs;
 use crate::served::{self, contexts, quiet, real, spill};
 use core::ffi::{c_int, c_uint};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
@@ -15,6 +17,7 @@ pub(crate) type CreateWith =
     unsafe extern "C-unwind" fn(*mut CUcontext, *mut CUctxCreateParams, c_uint, CUdevice) -> CUresult;
 pub(crate) type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
 pub(crate) type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, CUgreenCtx) -> CUresult;
+pub(crate) type Attach = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint) -> CUresult;
 pub(crate) type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
 pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
@@ -125,18 +128,25 @@ pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUco
 /// A call that ends a context, or not. `ended` says so after it succeeded.
 fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
     let going = if served::watching() { served::context_leaves(ctx) } else { None };
+    let account = if going.is_some() { caps::contexts::ending(ctx) } else { None };
     let result = end();
     let gone = result == CUresult::CUDA_SUCCESS && (going.is_some() || passed::knows(ctx)) && ended();
     if !gone {
+        if let Some(account) = account {
+            account.stays();
+        }
         if let Some(going) = going {
             going.stays();
         }
         return result;
     }
+    attached(|extra| extra.remove(&ctx));
     // Until all is told, a new context of the same handle waits in another thread.
     if let Some(going) = &going {
         going.left();
-        caps::contexts::gone(ctx);
+        if let Some(account) = account {
+            account.gone();
+        }
     }
     passed::context_gone(ctx);
     result
@@ -146,6 +156,47 @@ fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool
 pub(crate) unsafe fn destroy(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
     // SAFETY: the caller's own argument.
     ending(ctx as u64, || call.forward(|real| unsafe { real(ctx) }), || true)
+}
+
+/// How often each context was attached to besides its making, where it was.
+fn attached<R>(with: impl FnOnce(&mut HashMap<u64, u32>) -> R) -> R {
+    static EXTRA: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
+    with(EXTRA.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// `cuCtxAttach`: one user more.
+pub(crate) unsafe fn attach(call: &Call<Attach, CUresult>, ctx: *mut CUcontext, flags: c_uint) -> CUresult {
+    // A detach in another thread comes before it or after it.
+    attached(|extra| {
+        // SAFETY: the caller's own arguments.
+        let result = call.forward(|real| unsafe { real(ctx, flags) });
+        if result == CUresult::CUDA_SUCCESS {
+            *extra.entry(made_at(ctx)).or_insert(0) += 1;
+        }
+        result
+    })
+}
+
+/// `cuCtxDetach`: one user less; the last one ends the context.
+pub(crate) unsafe fn detach(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
+    // SAFETY: the caller's own argument.
+    let forward = || call.forward(|real| unsafe { real(ctx) });
+    let key = ctx as u64;
+    let others = attached(|extra| match extra.get_mut(&key) {
+        Some(users) if *users > 0 => {
+            *users -= 1;
+            true
+        }
+        _ => false,
+    });
+    if !others {
+        return ending(key, forward, || true);
+    }
+    let result = forward();
+    if result != CUresult::CUDA_SUCCESS {
+        attached(|extra| *extra.entry(key).or_insert(0) += 1);
+    }
+    result
 }
 
 /// The context that is a device's primary one, if it is active and known.

@@ -50,10 +50,9 @@ pub(crate) unsafe fn create(
 pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool) -> CUresult {
     mempools::in_turn(|| {
         // SAFETY: the caller's own argument.
-        let result = call.forward(|real| unsafe { real(pool) });
+        let result = measured::mempool_destroy(pool as u64, || call.forward(|real| unsafe { real(pool) }));
         if result == CUresult::CUDA_SUCCESS {
             mempools::remove(pool as u64);
-            measured::mempool_destroyed(pool as u64);
         }
         result
     })
@@ -61,6 +60,9 @@ pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool)
 
 /// `cuDeviceSetMemPool`.
 pub(crate) unsafe fn set_current(call: &Call<SetCurrent, CUresult>, device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     mempools::in_turn(|| {
         // SAFETY: the caller's own arguments.
         let result = call.forward(|real| unsafe { real(device, pool) });
@@ -78,6 +80,9 @@ pub(crate) unsafe fn set_current_at(
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     mempools::in_turn(|| {
         // SAFETY: the caller's own arguments.
         let result = call.forward(|real| unsafe { real(location, kind, pool) });
@@ -99,6 +104,9 @@ pub(crate) unsafe fn get_attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, attribute, value) });
     let known = mempools::find(pool as u64).and_then(mempools::Pooled::known);
@@ -131,6 +139,9 @@ pub(crate) unsafe fn set_attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, attribute, value) });
     if result != CUresult::CUDA_SUCCESS {
@@ -155,6 +166,9 @@ pub(crate) unsafe fn set_access(
     list: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, list, count) });
     let Some(pooled) = mempools::find(pool as u64).filter(|_| result == CUresult::CUDA_SUCCESS) else {
@@ -173,6 +187,9 @@ pub(crate) unsafe fn set_access(
 
 /// `cuMemPoolTrimTo`.
 pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, keep: usize) -> CUresult {
+    if measured::is_destroyed(pool as u64) {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, keep) });
     if result == CUresult::CUDA_SUCCESS

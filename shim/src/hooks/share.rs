@@ -27,6 +27,12 @@ pub(crate) type CloseHandle = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresu
 pub(crate) type HandleForRange =
     unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> CUresult;
 
+/// The handle that a place holds after a call that succeeded, 0 without a place.
+fn made_at(place: *const CUmemGenericAllocationHandle) -> u64 {
+    // SAFETY: null, or the caller's place after the driver has written it.
+    unsafe { place.as_ref() }.copied().unwrap_or(0)
+}
+
 /// `cuMemCreate`: the job's own; the pools make room for it.
 pub(crate) unsafe fn create(
     call: &Call<CreatePhysical, CUresult>,
@@ -70,12 +76,10 @@ pub(crate) unsafe fn retain_handle(
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(handle, addr) });
+    let forward = || call.forward(|real| unsafe { real(handle, addr) });
+    let result = handles::given_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
-        // SAFETY: after success the handle is there.
-        let handle = unsafe { *handle };
-        handles::retained(handle);
-        recorder::handles::retained(handle);
+        recorder::handles::retained(made_at(handle));
     }
     result
 }
@@ -88,10 +92,10 @@ pub(crate) unsafe fn import(
     kind: CUmemAllocationHandleType,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(handle, shared, kind) });
+    let forward = || call.forward(|real| unsafe { real(handle, shared, kind) });
+    let result = handles::given_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
-        // SAFETY: after success the handle is there.
-        recorder::handles::imported(unsafe { *handle });
+        recorder::handles::imported(made_at(handle));
     }
     result
 }

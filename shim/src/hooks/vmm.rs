@@ -32,12 +32,9 @@ pub(crate) unsafe fn map(
     flags: c_ulonglong,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let run = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
-    let result = recorder::handles::map(ptr, size as u64, handle, run);
-    if result == CUresult::CUDA_SUCCESS {
-        handles::mapped(ptr, size, handle);
-    }
-    result
+    let forward = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
+    let run = || handles::map(ptr, size, handle, forward);
+    recorder::handles::map(ptr, size as u64, handle, run)
 }
 
 /// `cuMemUnmap`.

@@ -244,6 +244,7 @@ impl Backing for Driver {
 
     fn release(&self, handle: Handle, bytes: u64) -> Result<(), BackingError> {
         let _relaxed = Relaxed::enter();
+        let _change = caps::watch::Change::begin();
         physical::give(Class::Handle, handle, || {
             // SAFETY: the pool's own handle.
             done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
@@ -318,6 +319,7 @@ impl Backing for Driver {
     }
 
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
+        let _change = caps::watch::Change::begin();
         let _within = Within::context(self.owner).map_err(refused)?;
         physical::give(Class::Handle, addr, || {
             // SAFETY: the pool's own segment, wholly free.
