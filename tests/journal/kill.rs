@@ -408,7 +408,13 @@ fn start(dir: &Path, pool: bool, ring: &str, threads: usize, seed: u64, death: &
         .unwrap()
 }
 
-fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, [keep, until_wrong, without_pool]: [bool; 3]) -> Tally {
+fn deaths(
+    scratch: &Path,
+    count: u64,
+    death: &str,
+    dice: &mut Rng,
+    [keep, until_wrong, without_pool]: [bool; 3],
+) -> Tally {
     let mut tally = Tally::default();
     for run in 0..count {
         let _ = std::fs::remove_dir_all(scratch);
