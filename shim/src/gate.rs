@@ -1,5 +1,6 @@
 //! What every exported function passes first: count, start what is not started, find the real one.
 
+use crate::calls::Uncancelled;
 use crate::export::{Absent, next_definition};
 use crate::library::Library;
 use crate::{guard, job, surroundings};
@@ -22,6 +23,8 @@ pub(crate) fn enter<const N: usize>(library: &Library<N>, id: usize) -> Result<u
 #[cold]
 fn first<const N: usize>(library: &Library<N>, id: usize) -> Result<usize, Absent> {
     let _kept = surroundings::Errno::keep();
+    // The libraries that are loaded now run code of their own.
+    let _uncancelled = Uncancelled::enter();
     job::start();
     let found = guard::run("resolution", || library.resolve(true)).unwrap_or(false);
     if found {

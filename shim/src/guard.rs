@@ -1,5 +1,8 @@
-//! The boundary: a panic of weir's own never reaches the job.
+//! The boundary: a panic of weir's own never reaches the job, and no thread is cancelled inside weir: nothing but a panic
+//! may unwind to here. Weir's own system calls are no cancellation points (`calls.rs`), and calls into the driver run with
+//! the cancellation put off.
 
+use crate::calls::Uncancelled;
 use crate::job;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +44,7 @@ impl<F: Copy, R: Copy> Call<F, R> {
 
     /// Calls the real function by `with`, and remembers its result.
     pub(crate) fn forward(&self, with: impl FnOnce(F) -> R) -> R {
+        let _uncancelled = Uncancelled::enter();
         let result = with(self.real);
         self.result.set(Some(result));
         result

@@ -19,6 +19,7 @@ mod table;
 
 mod arch;
 mod attribution;
+mod calls;
 mod caps;
 mod config;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! `journal-kill [--kills N] [--others N] [--seed S] [--keep] [--until-wrong]`: jobs under libweir.so on the virtual GPU die in every way there is, at
-//! random instants. Afterwards each journal must say what two witnesses say: the virtual GPU's own log of calls, and a
+//! `journal-kill [--kills N] [--others N] [--seed S] [--keep] [--until-wrong] [--without-pool]`: jobs under libweir.so on the
+//! virtual GPU die in every way there is, at random instants. Afterwards each journal must say what two witnesses say: the virtual GPU's own log of calls, and a
 //! mapped file in which the job writes down what it is about to do and what it holds.
 //!
 //! A call may be cut short by the death, one a thread. The journal must then have reported it as in flight, where the
@@ -408,14 +408,20 @@ fn start(dir: &Path, pool: bool, ring: &str, threads: usize, seed: u64, death: &
         .unwrap()
 }
 
-fn deaths(scratch: &Path, count: u64, death: &str, dice: &mut Rng, keep: bool, until_wrong: bool) -> Tally {
+fn deaths(
+    scratch: &Path,
+    count: u64,
+    death: &str,
+    dice: &mut Rng,
+    [keep, until_wrong, without_pool]: [bool; 3],
+) -> Tally {
     let mut tally = Tally::default();
     for run in 0..count {
         let _ = std::fs::remove_dir_all(scratch);
         std::fs::create_dir_all(scratch).unwrap();
         let threads = [1, 2, 8][run as usize % 3];
         let ring = ["64,1024", "16384,1024"][run as usize / 3 % 2];
-        let pool = run / 6 % 2 == 0;
+        let pool = run / 6 % 2 == 0 && !without_pool;
         let seed = dice.below(1 << 40);
         let truth = map_truth(&scratch.join("truth"), TRUTH_WORDS);
         let child = start(scratch, pool, ring, threads, seed, death);
@@ -475,7 +481,7 @@ fn main() -> ExitCode {
     };
     let mut dice = Rng::new(value("--seed", 4711));
     let others = value("--others", 12);
-    let [keep, until_wrong] = ["--keep", "--until-wrong"].map(|flag| args.iter().any(|arg| arg == flag));
+    let how = ["--keep", "--until-wrong", "--without-pool"].map(|flag| args.iter().any(|arg| arg == flag));
     let scratch = std::env::temp_dir().join(format!("weir-journal-kill-{}", std::process::id()));
     let (mut passed, mut failed) = (0, 0);
     for (death, count) in [
@@ -485,7 +491,7 @@ fn main() -> ExitCode {
         ("handler", others),
         ("exit", others),
     ] {
-        let tally = deaths(&scratch, count, death, &mut dice, keep, until_wrong);
+        let tally = deaths(&scratch, count, death, &mut dice, how);
         passed += tally.runs - tally.failures.len() as u64;
         failed += tally.failures.len();
         println!(

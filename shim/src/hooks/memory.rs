@@ -1,6 +1,7 @@
 //! Taking and giving device memory: served from the pool, forwarded where the pool has no business.
 
 use super::graph_memory;
+use crate::calls::Uncancelled;
 use crate::caps::{self, linear, measured};
 use crate::guard::Call;
 use crate::recorder::passed::{self, Wanted};
@@ -268,6 +269,7 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
     // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
     // allocation that starts there, so that it frees nothing.
     if capture::forbids() && served.mapped() {
+        let _uncancelled = Uncancelled::enter();
         // SAFETY: an address of weir's own mappings.
         let judged = unsafe { (call.real())(dptr) };
         if judged == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {

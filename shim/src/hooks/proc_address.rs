@@ -4,6 +4,7 @@
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
 //! with another signature, and that one has to reach its caller as it is.
 
+use crate::calls::Uncancelled;
 use crate::export::{DRIVER, signature};
 use crate::guard::Call;
 use crate::job;
@@ -33,7 +34,10 @@ pub(crate) unsafe fn first(
     let ask = |version| {
         let mut address = core::ptr::null_mut();
         // SAFETY: the same question for another version, answered into a place of our own.
-        let result = unsafe { (call.real())(name, &raw mut address, version, flags) };
+        let result = unsafe {
+            let _uncancelled = Uncancelled::enter();
+            (call.real())(name, &raw mut address, version, flags)
+        };
         (result == CUresult::CUDA_SUCCESS).then_some(address as usize)
     };
     // SAFETY: the driver has taken name and place for valid and answered.
@@ -57,7 +61,10 @@ pub(crate) unsafe fn second(
         let mut status = CUdriverProcAddressQueryResult(0);
         let to = &raw mut address;
         // SAFETY: the same question for another version, answered into places of our own.
-        let result = unsafe { (call.real())(name, to, version, flags, &raw mut status) };
+        let result = unsafe {
+            let _uncancelled = Uncancelled::enter();
+            (call.real())(name, to, version, flags, &raw mut status)
+        };
         (result == CUresult::CUDA_SUCCESS).then_some(address as usize)
     };
     // SAFETY: the driver has taken name and place for valid and answered.

@@ -119,29 +119,41 @@ fn serve() -> Option<u64> {
     if socket.is_none() {
         let name = u64::from_le_bytes(*transport::secret()?.first_chunk()?);
         let listener = transport::listen(std::process::id(), name)?;
-        transport::spawn(move || {
-            while let Some(importer) = transport::accept(&listener) {
-                // An importer that breaks off is its own business.
-                let _ = answer(&importer);
-            }
-        })?;
+        transport::spawn(move || transport::serve(&listener, offer))?;
         *socket = Some(name);
     }
     *socket
 }
 
-/// Sends the descriptors of the block whose secret the importer knows.
-fn answer(importer: &OwnedFd) -> Option<()> {
-    let secret = transport::receive_secret(importer)?;
+/// A block that an importer has asked for by its secret, as it was exported.
+struct Offered {
+    served: &'static Served,
+    addr: u64,
+    bytes: u64,
+    buffer: u64,
+    extents: Vec<(u64, u64)>,
+}
+
+/// The block whose secret the importer knows.
+fn offer(secret: &[u8; 16]) -> Option<Offered> {
     let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = exported.iter().find(|known| known.ticket.secret == secret)?;
-    known.served.pool.lookup(known.addr).filter(|block| block.buffer == known.buffer)?;
-    let offset = known.addr - known.extents.first()?.0;
-    transport::send_header(importer, [known.extents.len() as u64, offset, known.bytes])?;
-    for (base, size) in &known.extents {
-        transport::send_part(importer, &Part { size: *size, fd: descriptor(*base)? })?;
+    let known = exported.iter().find(|known| known.ticket.secret == *secret)?;
+    let Exported { served, addr, bytes, buffer, .. } = *known;
+    Some(Offered { served, addr, bytes, buffer, extents: known.extents.clone() })
+}
+
+impl transport::Offer for Offered {
+    fn header(&self) -> [u64; 3] {
+        let offset = self.extents.first().map_or(0, |(base, _)| self.addr - base);
+        [self.extents.len() as u64, offset, self.bytes]
     }
-    Some(())
+
+    fn part(&self, number: u64) -> Option<Part> {
+        // It may be freed before the importer has it all.
+        self.served.pool.lookup(self.addr).filter(|block| block.buffer == self.buffer)?;
+        let (base, size) = *self.extents.get(usize::try_from(number).ok()?)?;
+        Some(Part { size, fd: descriptor(base)? })
+    }
 }
 
 /// The mappings behind a range, in order.
@@ -183,21 +195,35 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     let device = super::context(current()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.ordinal();
-    OPENED.with(|opened: &mut Imports| {
-        if let Some(known) = opened.0.iter_mut().find(|known| known.ticket == ticket) {
-            known.users += 1;
-            return Ok(known.ptr);
+    if let Some(ptr) = OPENED.with(|opened: &mut Imports| again(opened, &ticket)) {
+        return Ok(ptr);
+    }
+    // Nothing is held while the other process is waited for.
+    let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
+    let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
+    let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
+    let parts = parts.ok_or(invalid)?;
+    let _relaxed = Relaxed::enter();
+    let fresh = map(device, &parts, ticket, offset, bytes)?;
+    let ptr = fresh.ptr;
+    let spare = OPENED.with(|opened: &mut Imports| match again(opened, &ticket) {
+        // Another thread has opened it meanwhile.
+        Some(ptr) => Some((ptr, fresh)),
+        None => {
+            opened.0.push(fresh);
+            None
         }
-        let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
-        let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
-        let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
-        let parts = parts.ok_or(invalid)?;
-        let _relaxed = Relaxed::enter();
-        let fresh = map(device, &parts, ticket, offset, bytes)?;
-        let ptr = fresh.ptr;
-        opened.0.push(fresh);
-        Ok(ptr)
-    })
+    });
+    let Some((known, fresh)) = spare else { return Ok(ptr) };
+    unmap(&fresh);
+    Ok(known)
+}
+
+/// The address of what is open already, for one more user.
+fn again(opened: &mut Imports, ticket: &Ticket) -> Option<CUdeviceptr> {
+    let known = opened.0.iter_mut().find(|known| known.ticket == *ticket)?;
+    known.users += 1;
+    Some(known.ptr)
 }
 
 /// Maps the parts one behind the other.

@@ -1,8 +1,9 @@
 //! The real driver's functions, for calls that are weir's own: one Rust function a symbol, resolved
 //! from the private handle and never from our own exports. An absent function answers
-//! `CUDA_ERROR_NOT_FOUND`.
+//! `CUDA_ERROR_NOT_FOUND`. The calling thread is not cancelled inside.
 #![allow(non_snake_case, dead_code, clippy::too_many_arguments)]
 
+use crate::calls::Uncancelled;
 use crate::export::{DRIVER, Id};
 use core::mem::transmute;
 use weir_cuda::*;
@@ -15,9 +16,14 @@ macro_rules! real {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;
             match DRIVER.real(Id::$symbol as usize) {
                 0 => CUresult::CUDA_ERROR_NOT_FOUND,
-                // SAFETY: the address is that of the real function of this name, which the public
-                // headers declare with these types; the caller answers for the arguments.
-                real => unsafe { transmute::<usize, Real>(real)($($arg),*) },
+                real => {
+                    // What every request of a job asks, and what waits for nothing.
+                    let quick = const { matches!(Id::$symbol, Id::cuCtxGetCurrent) };
+                    let _uncancelled = (!quick).then(Uncancelled::enter);
+                    // SAFETY: the address is that of the real function of this name, which the public
+                    // headers declare with these types; the caller answers for the arguments.
+                    unsafe { transmute::<usize, Real>(real)($($arg),*) }
+                }
             }
         }
     )*};

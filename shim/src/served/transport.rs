@@ -1,10 +1,12 @@
 //! How descriptors go from one process to another: an abstract socket, packets, a secret in front.
-//! Touches sockets of its own and starts one thread, nothing else.
+//! One thread answers all importers beside each other: one that connects and says nothing, or does not
+//! read what it is sent, holds up nobody. Touches sockets of its own and starts one thread, nothing else.
 
 use core::mem::{size_of, zeroed};
 use core::ptr::null_mut;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// One piece of physical memory.
 pub(crate) struct Part {
@@ -15,7 +17,10 @@ pub(crate) struct Part {
 }
 
 /// How long a process waits for the other side.
-static PATIENCE: libc::timeval = libc::timeval { tv_sec: 10, tv_usec: 0 };
+const SECONDS: u64 = 10;
+static PATIENCE: libc::timeval = libc::timeval { tv_sec: SECONDS as i64, tv_usec: 0 };
+/// Importers that are answered beside each other at most; one more takes the place of the one that waits longest.
+const PEERS: usize = 64;
 /// Room for one descriptor beside a packet.
 const CONTROL: usize = 64;
 
@@ -40,9 +45,9 @@ fn address(pid: u32, name: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     (address, length as libc::socklen_t)
 }
 
-fn socket() -> Option<OwnedFd> {
+fn socket(flags: i32) -> Option<OwnedFd> {
     // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0) };
     // SAFETY: a fresh descriptor of ours.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -59,7 +64,7 @@ fn patient(fd: &OwnedFd) {
 
 /// A socket that importers find by name.
 pub(crate) fn listen(pid: u32, name: u64) -> Option<OwnedFd> {
-    let fd = socket()?;
+    let fd = socket(libc::SOCK_NONBLOCK)?;
     let (address, length) = address(pid, name);
     // SAFETY: the address is initialised up to its length.
     let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
@@ -81,44 +86,140 @@ fn same_user(fd: &OwnedFd) -> bool {
     result == 0 && peer.uid == unsafe { libc::geteuid() }
 }
 
-/// The next importer of the same user; `None` if the socket is no more.
-pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
-    loop {
-        // SAFETY: the peer's address is not asked for.
-        let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), libc::SOCK_CLOEXEC) };
-        if fd >= 0 {
-            // SAFETY: a fresh descriptor of ours.
-            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-            patient(&fd);
-            if same_user(&fd) {
-                return Some(fd);
+/// What an importer is sent: a header and then one part after the other.
+pub(crate) trait Offer {
+    /// How many parts there are, where the block begins in them, and its size.
+    fn header(&self) -> [u64; 3];
+    /// A part by its number; `None` if the memory is no more.
+    fn part(&self, number: u64) -> Option<Part>;
+}
+
+/// An importer that is being answered.
+struct Peer<O> {
+    fd: OwnedFd,
+    until: Instant,
+    /// What it is sent, once it has said the secret, and how many packets it was sent.
+    offer: Option<(O, u64)>,
+}
+
+/// How far a step came.
+enum Step {
+    /// The other side must do something first.
+    Later,
+    /// All is done, or nothing can be done.
+    Over,
+}
+
+impl<O: Offer> Peer<O> {
+    fn step(&mut self, find: &impl Fn(&[u8; 16]) -> Option<O>) -> Step {
+        if self.offer.is_none() {
+            let mut secret = [0; 16];
+            if let Err(step) = receive(&self.fd, &mut secret, &mut None, libc::MSG_DONTWAIT) {
+                return step;
             }
+            self.offer = find(&secret).map(|offer| (offer, 0));
+        }
+        let Some((offer, sent)) = &mut self.offer else { return Step::Over };
+        let header = offer.header();
+        while *sent <= header[0] {
+            let step = match sent.checked_sub(1).map(|number| offer.part(number)) {
+                None => send_words(&self.fd, &header, None),
+                Some(Some(part)) => send_words(&self.fd, &[part.size], Some(&part.fd)),
+                Some(None) => return Step::Over,
+            };
+            if let Err(step) = step {
+                return step;
+            }
+            *sent += 1;
+        }
+        Step::Over
+    }
+}
+
+/// Answers importers of the same user for as long as the socket is there: `find` tells what a secret stands for.
+pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Option<O>) {
+    let mut peers: Vec<Peer<O>> = Vec::new();
+    loop {
+        let now = Instant::now();
+        peers.retain(|peer| peer.until > now);
+        let wait = peers.iter().map(|peer| peer.until.saturating_duration_since(now)).min();
+        let event = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let mut events: Vec<libc::pollfd> = Vec::with_capacity(PEERS + 1);
+        events.push(event(listener, libc::POLLIN));
+        events.extend(
+            peers.iter().map(|peer| event(&peer.fd, if peer.offer.is_none() { libc::POLLIN } else { libc::POLLOUT })),
+        );
+        let milliseconds = wait.map_or(-1, |wait| wait.as_millis() as i32 + 1);
+        // SAFETY: the list lives through the call and has the length told.
+        unsafe { libc::poll(events.as_mut_ptr(), events.len() as libc::nfds_t, milliseconds) };
+        // Those first who have been let in: they may make room for the next.
+        let mut ready = events.iter().map(|event| event.revents != 0);
+        let knocked = ready.next().unwrap_or(false);
+        peers.retain_mut(|peer| !ready.next().unwrap_or(false) || matches!(peer.step(&find), Step::Later));
+        if !knocked {
             continue;
         }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR | libc::ECONNABORTED) => {}
-            // Out of descriptors for the moment: importers wait.
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
-                std::thread::sleep(core::time::Duration::from_millis(50));
+        match accept(listener) {
+            Some(Some(fd)) => {
+                if peers.len() >= PEERS {
+                    let longest = (0..).zip(&peers).min_by_key(|(_, peer)| (peer.offer.is_some(), peer.until));
+                    peers.swap_remove(longest.map_or(0, |(at, _)| at));
+                }
+                peers.push(Peer { fd, until: Instant::now() + Duration::from_secs(SECONDS), offer: None });
             }
-            _ => return None,
+            Some(None) => {}
+            None => return,
         }
+    }
+}
+
+/// The next importer, if it is of the same user; `None` if the socket is no more.
+fn accept(listener: &OwnedFd) -> Option<Option<OwnedFd>> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the peer's address is not asked for.
+    let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), flags) };
+    if fd >= 0 {
+        // SAFETY: a fresh descriptor of ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        return Some(same_user(&fd).then_some(fd));
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::EINTR | libc::ECONNABORTED | libc::EAGAIN) => Some(None),
+        // Out of descriptors for the moment: importers wait.
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
+            std::thread::sleep(Duration::from_millis(50));
+            Some(None)
+        }
+        _ => None,
     }
 }
 
 /// Connects to an exporter of the same user and says the secret.
 pub(crate) fn connect(pid: u32, name: u64, secret: &[u8; 16]) -> Option<OwnedFd> {
-    let fd = socket()?;
+    let fd = socket(0)?;
     patient(&fd);
     let (address, length) = address(pid, name);
     // SAFETY: the address is initialised up to its length.
     let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
     (connected == 0 && same_user(&fd)).then_some(())?;
-    send(&fd, secret, None)?;
+    send(&fd, secret, None, 0).ok()?;
     Some(fd)
 }
 
-fn send(to: &OwnedFd, bytes: &[u8], fd: Option<&OwnedFd>) -> Option<()> {
+/// Whether a call failed only because the other side must do something first.
+fn unfinished() -> Step {
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Step::Later,
+        // Too many descriptors are on their way to others who have not read them.
+        Some(libc::ETOOMANYREFS | libc::ENOBUFS | libc::ENOMEM) => {
+            std::thread::sleep(Duration::from_millis(10));
+            Step::Later
+        }
+        _ => Step::Over,
+    }
+}
+
+fn send(to: &OwnedFd, bytes: &[u8], fd: Option<&OwnedFd>, flags: i32) -> Result<(), Step> {
     let mut control = [0u64; CONTROL / 8];
     let mut data = IoSlice::new(bytes);
     // SAFETY: all-zero is a valid value; every pointer set below outlives the call; the control buffer
@@ -136,13 +237,18 @@ fn send(to: &OwnedFd, bytes: &[u8], fd: Option<&OwnedFd>) -> Option<()> {
             (*header).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
             libc::CMSG_DATA(header).cast::<i32>().write_unaligned(fd.as_raw_fd());
         }
-        libc::sendmsg(to.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        libc::sendmsg(to.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL | flags)
     };
-    (sent == bytes.len() as isize).then_some(())
+    if sent == bytes.len() as isize { Ok(()) } else { Err(unfinished()) }
+}
+
+fn send_words(to: &OwnedFd, words: &[u64], fd: Option<&OwnedFd>) -> Result<(), Step> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    send(to, &bytes, fd, libc::MSG_DONTWAIT)
 }
 
 /// Fills `bytes` with one packet; a descriptor that came with it goes to `with`.
-fn receive(from: &OwnedFd, bytes: &mut [u8], with: &mut Option<OwnedFd>) -> Option<()> {
+fn receive(from: &OwnedFd, bytes: &mut [u8], with: &mut Option<OwnedFd>, flags: i32) -> Result<(), Step> {
     let mut control = [0u64; CONTROL / 8];
     let wanted = bytes.len();
     let mut data = IoSliceMut::new(bytes);
@@ -153,32 +259,22 @@ fn receive(from: &OwnedFd, bytes: &mut [u8], with: &mut Option<OwnedFd>) -> Opti
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        let got = libc::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC);
+        let got = libc::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC | flags);
+        if got < 0 {
+            return Err(unfinished());
+        }
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let rights =
             !header.is_null() && (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
         *with = rights.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
-        (got == wanted as isize).then_some(())
+        if got == wanted as isize { Ok(()) } else { Err(Step::Over) }
     }
 }
 
-/// The secret that an importer says.
-pub(crate) fn receive_secret(from: &OwnedFd) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    receive(from, &mut bytes, &mut None)?;
-    Some(bytes)
-}
-
-/// Sends how many parts follow, where the block begins in them and its size.
-pub(crate) fn send_header(to: &OwnedFd, words: [u64; 3]) -> Option<()> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    send(to, &bytes, None)
-}
-
-/// What [`send_header`] sent.
+/// The header of an offer.
 pub(crate) fn receive_header(from: &OwnedFd) -> Option<[u64; 3]> {
     let mut bytes = [0; 24];
-    receive(from, &mut bytes, &mut None)?;
+    receive(from, &mut bytes, &mut None, 0).ok()?;
     let mut words = [0; 3];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(*chunk.first_chunk()?);
@@ -186,16 +282,11 @@ pub(crate) fn receive_header(from: &OwnedFd) -> Option<[u64; 3]> {
     Some(words)
 }
 
-/// Sends one part.
-pub(crate) fn send_part(to: &OwnedFd, part: &Part) -> Option<()> {
-    send(to, &part.size.to_le_bytes(), Some(&part.fd))
-}
-
-/// What [`send_part`] sent.
+/// One part of an offer.
 pub(crate) fn receive_part(from: &OwnedFd) -> Option<Part> {
     let mut bytes = [0; 8];
     let mut fd = None;
-    receive(from, &mut bytes, &mut fd)?;
+    receive(from, &mut bytes, &mut fd, 0).ok()?;
     Some(Part { size: u64::from_le_bytes(bytes), fd: fd? })
 }
 

@@ -24,13 +24,8 @@ pub(crate) const STATE_EMPTY: u64 = 0;
 pub(crate) const STATE_LIVE: u64 = 1;
 /// A live allocation that somebody is giving back.
 pub(crate) const STATE_FREEING: u64 = 2;
-/// In the entry's last word: the free has begun; the low bits are the thread.
+/// In the entry's last word: the free has begun; see [`begun`].
 pub(crate) const FREE_BEGUN: u64 = 1 << 63;
-
-/// Beside [`FREE_BEGUN`]: the free has happened, and somebody is about to store its event's number.
-const FREE_ENDING: u64 = 1 << 62;
-/// How often a thread looks whether another has stored a number; it takes that one two instructions.
-const LOOKS: u32 = 10_000;
 
 const KEY_EMPTY: u64 = 0;
 const KEY_CLAIMED: u64 = 1;
@@ -121,6 +116,12 @@ pub(crate) struct LiveTable {
 /// Buckets looked at before the table counts as full. At three quarters full, a chain of this length does not happen.
 const LONGEST_CHAIN: usize = 512;
 
+/// The last word of an allocation whose free has begun: by whom, and of which allocation, so that no other free of the
+/// same place is taken for it.
+pub(crate) fn begun(thread: u32, birth: u64) -> u64 {
+    FREE_BEGUN | bits(birth, 38) << 24 | bits(thread.into(), 24)
+}
+
 fn key_of(address: u64, class: Class) -> u64 {
     bits(address, 58) | (class as u64) << 60
 }
@@ -199,7 +200,7 @@ impl LiveTable {
         if !off(Guard::Freeing)
             && let Some(words) = self.entry(place)
         {
-            words[7].store(FREE_BEGUN | u64::from(thread), Ordering::Release);
+            words[7].store(begun(thread, entry.birth), Ordering::Release);
         }
         Some((place, entry))
     }
@@ -234,9 +235,9 @@ impl LiveTable {
         None
     }
 
-    /// Finds an allocation whose free has begun, by an address that was just handed out again: so it has happened. The
-    /// one who gets it must store its event's number; who freed it finds that done. Tells the freeing thread, too.
-    pub(crate) fn end_free_of(&self, address: u64, class: Class) -> Option<(Place, LiveEntry, u32)> {
+    /// Finds an allocation whose free has begun and is not written down, by an address that was just handed out again: so
+    /// it has happened. Tells the last word, too.
+    pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(Place, LiveEntry, u64)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -247,21 +248,15 @@ impl LiveTable {
                 }
                 let place = Place { bucket: index, slot };
                 let words = self.entry(place)?;
-                let begun = words[7].load(Ordering::Acquire);
-                if words[0].load(Ordering::Acquire) & 0xff != STATE_FREEING
-                    || words[1].load(Ordering::Relaxed) != address
+                let last = words[7].load(Ordering::Acquire);
+                let first = words[0].load(Ordering::Acquire);
+                if last & FREE_BEGUN != 0
+                    && first & 0xff == STATE_FREEING
+                    && words[1].load(Ordering::Relaxed) == address
                 {
-                    continue;
+                    let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
+                    return Some((place, LiveEntry::unpack_unchecked(&snapshot), last));
                 }
-                let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
-                if begun & (FREE_BEGUN | FREE_ENDING) == FREE_BEGUN
-                    && words[7]
-                        .compare_exchange(begun, begun | FREE_ENDING, Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    return Some((place, LiveEntry::unpack_unchecked(&snapshot), bits(begun, 24) as u32));
-                }
-                self.await_number(place);
             }
             if bucket.first()?.load(Ordering::Relaxed) == 0 {
                 return None;
@@ -270,26 +265,23 @@ impl LiveTable {
         None
     }
 
-    /// The free is done: may the caller store its event's number? Not if somebody who got the address has.
-    pub(crate) fn end_free(&self, place: Place, thread: u32) -> bool {
-        let begun = FREE_BEGUN | u64::from(thread);
-        self.entry(place).is_some_and(|words| {
-            off(Guard::Freeing)
-                || words[7].compare_exchange(begun, begun | FREE_ENDING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+    /// Whether a free that has begun is not written down yet.
+    pub(crate) fn is_begun(&self, place: Place, begun: u64) -> bool {
+        off(Guard::Freeing) || self.entry(place).is_some_and(|words| words[7].load(Ordering::Acquire) == begun)
     }
 
-    /// Waits until somebody else has stored the number of a free; not for ever, he may be gone.
-    pub(crate) fn await_number(&self, place: Place) {
-        for _ in 0..LOOKS {
-            if self.entry(place).is_none_or(|words| words[7].load(Ordering::Acquire) & FREE_BEGUN == 0) {
-                return;
-            }
-            std::hint::spin_loop();
+    /// The free that had begun is done and is event number `seq`: from this store on, the allocation counts as gone. Not
+    /// if another thread, which got the address, was faster.
+    pub(crate) fn end_free(&self, place: Place, begun: u64, seq: u64) -> bool {
+        if off(Guard::Freeing) {
+            self.commit_free(place, seq);
+            return true;
         }
+        self.entry(place)
+            .is_some_and(|words| words[7].compare_exchange(begun, seq + 1, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    /// The free is done and is event number `seq`: from this store on, the allocation counts as gone.
+    /// The same of a free that nobody else can know of.
     pub(crate) fn commit_free(&self, place: Place, seq: u64) {
         if let Some(words) = self.entry(place) {
             words[7].store(seq + 1, Ordering::Release);

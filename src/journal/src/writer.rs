@@ -18,7 +18,7 @@ use crate::flight::{Flights, InFlight, Intent};
 use crate::layout::{
     CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words, word,
 };
-use crate::live::{LiveEntry, LiveTable, Place};
+use crate::live::{LiveEntry, LiveTable, Place, begun};
 use crate::numbered::{Numbering, store};
 use crate::sabotage::{Guard, off};
 use crate::sys::clock::{self, Clock};
@@ -283,16 +283,16 @@ impl Journal {
     pub fn free(&self, address: u64, class: Class, stream: u16) -> Option<LiveEntry> {
         let (place, entry) = self.live.take(address, class)?;
         let now = self.now();
-        self.write_free(place, &entry, now, 0, clock::thread_id(), stream);
+        let seq = self.claim();
+        // From the number's store on, the allocation is gone.
+        self.live.commit_free(place, seq);
+        self.write_free(&entry, seq, now, 0, clock::thread_id(), stream);
         self.live.remove(place);
         Some(entry)
     }
 
-    /// Writes a free down: from the number's store on, the allocation is gone.
     #[inline]
-    fn write_free(&self, place: Place, entry: &LiveEntry, now: u64, latency: u64, thread: u32, stream: u16) {
-        let seq = self.claim();
-        self.live.commit_free(place, seq);
+    fn write_free(&self, entry: &LiveEntry, seq: u64, now: u64, latency: u64, thread: u32, stream: u16) {
         self.write(&Event {
             seq,
             time: now,
@@ -309,11 +309,28 @@ impl Journal {
         });
     }
 
+    /// Writes a free down that had begun, unless another thread has. Nobody waits for anybody: who comes second has a
+    /// number too many, and writes the last sample of the host's memory under it.
+    fn end_free(&self, place: Place, begun: u64, entry: &LiveEntry, now: u64, latency: u64, stream: u16) {
+        if !self.live.is_begun(place, begun) {
+            return;
+        }
+        let seq = self.claim();
+        let thread = begun as u32 & 0xff_ffff;
+        if self.live.end_free(place, begun, seq) {
+            self.write_free(entry, seq, now, latency, thread, stream);
+        } else {
+            let pinned = self.live_bytes(HOST_DEVICE, Class::Pinned) + self.live_bytes(HOST_DEVICE, Class::Registered);
+            let sample = Event::new(Kind::HostSample, Class::Other, HOST_DEVICE);
+            self.write(&Event { seq, time: now, thread, given: self.resident_bytes(), asked: pinned, ..sample });
+        }
+    }
+
     /// An address was handed out whose free by another thread has happened and is not written down yet: that comes
     /// first, or the order of events would say that the new memory was freed.
     fn free_comes_first(&self, address: u64, class: Class, now: u64) {
-        if let Some((place, entry, thread)) = self.live.end_free_of(address, class) {
-            self.write_free(place, &entry, now, 0, thread, STREAM_UNKNOWN);
+        if let Some((place, entry, begun)) = self.live.freed_before(address, class) {
+            self.end_free(place, begun, &entry, now, 0, STREAM_UNKNOWN);
         }
     }
 
@@ -589,11 +606,7 @@ impl FreeTicket<'_> {
             });
             return None;
         };
-        if journal.live.end_free(place, self.thread) {
-            journal.write_free(place, &entry, now, latency, self.thread, stream);
-        } else {
-            journal.live.await_number(place);
-        }
+        journal.end_free(place, begun(self.thread, entry.birth), &entry, now, latency, stream);
         journal.live.remove(place);
         Some(entry)
     }

@@ -7,11 +7,13 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::map::{self, Mapping};
+use crate::members;
 use crate::place::{BadPlace, Place};
 use crate::table::{GROUP_MEMBERS, Table, words_for};
 use crate::word::{MAX_MEMBERS, SharedWord};
@@ -42,6 +44,18 @@ pub enum LedgerError {
         /// How many rows there are.
         members: usize,
     },
+    /// The file was deleted while a living process is in the group.
+    Deleted {
+        /// The file.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// The file is replaced again and again.
+    Restless {
+        /// The file.
+        path: PathBuf,
+    },
     /// The table of devices is full.
     TooManyDevices,
     /// There is no such ledger.
@@ -69,6 +83,15 @@ impl std::fmt::Display for LedgerError {
                 "{}: the group has {members} living processes already, which is the most; use another WEIR_GROUP",
                 path.display()
             ),
+            Self::Deleted { path, pid } => write!(
+                f,
+                "{}: this ledger was deleted while process {pid} is in the group, so that its use cannot be counted; \
+                 end that process first, or use another WEIR_GROUP",
+                path.display()
+            ),
+            Self::Restless { path } => {
+                write!(f, "{}: this ledger is replaced again and again; find out by whom", path.display())
+            }
             Self::TooManyDevices => write!(f, "a ledger can account for {} devices", crate::table::MAX_DEVICES),
             Self::NotFound { wanted } => {
                 write!(f, "there is no ledger of {wanted}: no such process or group has a cap")
@@ -208,6 +231,14 @@ impl Book {
             attempts += 1;
             match look(&path, GROUP_MEMBERS)? {
                 Found::Missing => {
+                    // One who has just come to see that the file is gone has it mapped for another moment.
+                    if let Some(pid) = deleted_but_used(&path) {
+                        if attempts < 20 {
+                            breathe();
+                            continue;
+                        }
+                        return Err(LedgerError::Deleted { path, pid });
+                    }
                     let (file, temporary) = draft(place, GROUP_MEMBERS)?;
                     let linked = fs::hard_link(&temporary, &path);
                     let _ = fs::remove_file(&temporary);
@@ -230,8 +261,11 @@ impl Book {
                 Found::Ours(book, file) => {
                     let taken = book.take_row(&file)?;
                     // The name may have gone to another file while we locked: a row there would count for nothing.
-                    if book.reopen().is_none() && attempts < 20 {
-                        continue;
+                    if book.reopen().is_none() {
+                        if attempts < 20 {
+                            continue;
+                        }
+                        return Err(LedgerError::Restless { path });
                     }
                     match taken {
                         Some(slot) => return Ok((*book, slot)),
@@ -253,17 +287,22 @@ impl Book {
             return Ok(None);
         };
         let start = std::process::id() as usize;
+        let namespace = members::Identity::own().namespace;
         for only_free in [true, false] {
             for n in 0..self.members {
                 let slot = (start + n) % self.members;
                 if only_free && table.is_owned(slot) {
                     continue;
                 }
-                if map::try_lock(file, slot as u64, 1)
-                    .map_err(system(&self.path, "lock a row (are locks supported there?)"))?
-                {
+                let cannot = system(&self.path, "lock a row (are locks supported there?)");
+                if !map::try_lock(file, slot as u64, 1).map_err(cannot)? {
+                    continue;
+                }
+                // What is left in the row of a process that is being torn down is still taken.
+                if !members::is_ending(table, slot, namespace) {
                     return Ok(Some(slot));
                 }
+                let _ = map::unlock(file, slot as u64, 1);
             }
         }
         Ok(None)
@@ -303,6 +342,24 @@ impl Book {
             Found::Missing => Err(LedgerError::NotFound { wanted: path.display().to_string() }),
         }
     }
+}
+
+/// A process of this user that is in a group whose file has been deleted: its name in the list of mappings says so. Who
+/// made a new file beside it would be alone there, with the whole cap. A process that cannot be looked at (in another pid
+/// namespace, or protected) is not found.
+fn deleted_but_used(path: &Path) -> Option<u32> {
+    // The list has no links in its names.
+    let folder = fs::canonicalize(path.parent()?).ok()?;
+    let mut name = folder.join(path.file_name()?).into_os_string().into_vec();
+    name.extend(b" (deleted)");
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        if entry.metadata().ok()?.uid() != map::user() || pid == std::process::id() {
+            return None;
+        }
+        let mappings = fs::read(entry.path().join("maps")).ok()?;
+        mappings.split(|byte| *byte == b'\n').any(|line| line.ends_with(&name)).then_some(pid)
+    })
 }
 
 /// Lets another newcomer finish what it is about.

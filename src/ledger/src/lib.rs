@@ -18,9 +18,11 @@
 //!   member sees at its next request that trimming is wanted.
 //! - Each process sets a little aside on each device for tiny requests. It is charged from the beginning, so these
 //!   requests are answered at the cap without passing it.
-//! - What a killed process held is free in the ledger at the next request. The driver gives the memory itself free a
-//!   moment later: a request admitted in between may still be refused by the driver, and is then given back.
-//! - Deleting the ledger file of a living group splits it: those who join later do not see those inside.
+//! - What a killed process held is free at the next request after all of the process is gone: while it is being torn down
+//!   the driver may still hold its memory. (In another pid namespace only its lock can be asked, which goes a moment
+//!   before.)
+//! - Whatever keeps a group from being counted as one is an error: a place that is not this user's alone, a damaged file
+//!   with living members, no row left, a file that was deleted while a member lives.
 
 #![deny(unsafe_code)]
 

@@ -174,6 +174,11 @@ pub(crate) fn try_lock(file: &File, first: u64, len: u64) -> io::Result<bool> {
     }
 }
 
+/// Gives up a lock of [`try_lock`].
+pub(crate) fn unlock(file: &File, first: u64, len: u64) -> io::Result<()> {
+    lock_call(file, libc::F_OFD_SETLK, libc::F_UNLCK, first, len).map(drop)
+}
+
 /// The first byte of the range that another open file has locked.
 pub(crate) fn first_locked(file: &File, first: u64, len: u64) -> io::Result<Option<u64>> {
     let answer = lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK, first, len)?;

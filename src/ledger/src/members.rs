@@ -1,11 +1,12 @@
 //! Who is alive, and giving back what the dead held.
 //!
-//! A member is dead when the kernel has released the lock on its row, or when its process id is gone or belongs to a
-//! process that started at another time. The second catches a child that was forked in the few instructions between
-//! opening and closing the descriptor and keeps the lock by accident; it is used only within the same pid namespace.
+//! A member is dead when the kernel has released the lock on its row *and* its process is really gone: ended, waited for
+//! or a zombie without threads. The lock goes with the address space, and the driver's descriptors, with which the memory
+//! comes back, only after it: what was given back in between would be counted twice. A process that lives on without its
+//! lock has called exec or left. In another pid namespace, where a process id means nothing, the lock alone counts.
 //!
-//! The driver frees the memory of a killed process a moment after the kernel has ended its address space. A request
-//! admitted in that moment can still be refused by the driver itself; it is then given back like any other.
+//! A member is also dead when its process id is gone or belongs to a process that started at another time. That catches a
+//! child that was forked in the few instructions between opening and closing the descriptor and keeps the lock by accident.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,7 @@ use crate::admission;
 use crate::faults::{Defect, planted};
 use crate::file::Book;
 use crate::map;
-use crate::table::MAX_DEVICES;
+use crate::table::{MAX_DEVICES, Table};
 use crate::word::{Amount, Word};
 
 /// Who this process is.
@@ -35,12 +36,48 @@ impl Identity {
     }
 }
 
-/// When a process started, in clock ticks since boot: field 22 of its stat line, counted after the command's name.
-fn start_time(pid: &str) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+/// Where a process is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    /// It is being torn down: its memory may still be taken.
+    Ending,
+    /// It has ended, and only waits to be waited for.
+    Ended,
+}
+
+/// What the system says of a process: where it is on its way, and when it started, in clock ticks since boot. The
+/// command's name in the line may hold anything.
+fn parse_stat(stat: &[u8]) -> Option<(Life, u64)> {
+    /// The kernel's flag of a task that is on its way out.
+    const EXITING: u64 = 4;
     let after_name = stat.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(stat.get(after_name + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Counted as in proc(5), where the state is the third.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    // The first thread may have ended while others go on, and keep everything.
+    let ended = matches!(*fields.first()?, "Z" | "X" | "x") && number(20)? <= 1;
+    let ending = number(9)? & EXITING != 0;
+    Some((
+        if ended {
+            Life::Ended
+        } else if ending {
+            Life::Ending
+        } else {
+            Life::Alive
+        },
+        number(22)?,
+    ))
+}
+
+fn stat_of(pid: &str) -> Option<(Life, u64)> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// When a process started, in clock ticks since boot.
+fn start_time(pid: &str) -> Option<u64> {
+    stat_of(pid).map(|(_, start)| start)
 }
 
 /// Tells the living from the dead during one call; opens the file at most once.
@@ -73,7 +110,7 @@ impl<'b> Census<'b> {
         if let Some(file) = &self.file
             && map::first_locked(file, slot as u64, 1).is_ok_and(|locked| locked.is_none())
         {
-            return true;
+            return !is_ending(table, slot, self.own.namespace);
         }
         let owner = table.owner(slot);
         let word = owner.pid.load();
@@ -114,6 +151,14 @@ impl<'b> Census<'b> {
         }
         any
     }
+}
+
+/// Whether the row's owner, who has lost its lock, is a process that is being torn down at this moment.
+pub(crate) fn is_ending<W: Word>(table: Table<'_, W>, slot: usize, namespace: u64) -> bool {
+    let owner = table.owner(slot);
+    let pid = owner.pid.load() as u32;
+    let here = pid != 0 && namespace != 0 && owner.namespace.load() == namespace;
+    here && stat_of(&pid.to_string()) == Some((Life::Ending, owner.start.load()))
 }
 
 /// Makes a row ours, whose lock we have: buries what its last owner left, wipes its wishes, then signs.
@@ -189,5 +234,22 @@ mod tests {
         assert!(own.start > 0 && own.namespace > 0, "{own:?}");
         assert_eq!(start_time(&own.pid.to_string()), Some(own.start));
         assert_eq!(start_time("0"), None);
+    }
+
+    #[test]
+    fn a_process_is_gone_when_its_last_thread_is() {
+        let line = |state: &str, flags: u32, threads: u32| {
+            format!("42 (a) b) {state} 1 1 1 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0 9753 1 2 3").into_bytes()
+        };
+        for (state, flags, threads, life) in [
+            ("S", 0x40_0100, 3, Life::Alive),
+            ("R", 0x40_0104, 1, Life::Ending),
+            ("Z", 0x40_0104, 2, Life::Ending),
+            ("Z", 0x40_0104, 1, Life::Ended),
+            ("X", 0x40_0104, 1, Life::Ended),
+        ] {
+            assert_eq!(parse_stat(&line(state, flags, threads)), Some((life, 9753)), "{state} {flags:x} {threads}");
+        }
+        assert_eq!(parse_stat(b"nonsense"), None);
     }
 }

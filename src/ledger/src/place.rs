@@ -1,12 +1,20 @@
-//! Where ledger files are, and a directory that only this user can write to.
+//! Where ledger files are: a directory of this user alone, the same for all processes of the user.
 //!
-//! In this order: `$WEIR_DIR/ledger`, `$XDG_RUNTIME_DIR/weir`, `/run/user/UID/weir`, `/dev/shm/weir-UID`. The third is
-//! usually the second, for processes that were started without the variable (cron, ssh): all processes of a user must
-//! come to the same place, or their group falls apart. It touches only that directory.
+//! In this order: `$WEIR_DIR/ledger`, `$XDG_RUNTIME_DIR/weir`, `/run/user/UID/weir`, `/dev/shm/weir-UID`. A WEIR_DIR that
+//! several users share has a sub-folder for each: `$WEIR_DIR/weir-UID/ledger`. The third is usually the second, for
+//! processes that were started without the variable (cron, ssh): all processes of a user must come to the same place, or
+//! their group falls apart.
+//!
+//! **What a stranger can do.** Where a name lies in a directory that others may write to, a stranger may have made it
+//! first. Then it is not used, nor is another place: the stranger could clear the name later, and the next process of the
+//! group would be alone at the first place. It is an error that names the directory and its owner, and the cap of a group
+//! that cannot be kept ends the job's cuInit. Once the directory is ours nobody else can rename or remove it: its parents
+//! are ours, or root's and sticky. (Who opens a WEIR_DIR of his own to others without the sticky bit lets them do it.)
+//! It touches only these directories.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::map;
@@ -37,29 +45,51 @@ impl std::error::Error for BadPlace {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     path: PathBuf,
+    /// The parent is to be this user's alone, too.
+    in_private: bool,
+}
+
+/// A directory's owner and mode, asked of the open directory itself; a link is not followed.
+fn look(path: &Path) -> io::Result<Metadata> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_PATH;
+    File::options().read(true).custom_flags(flags).open(path)?.metadata()
+}
+
+/// Whether only this user can change what is in a directory.
+fn is_private(meta: &Metadata) -> bool {
+    meta.uid() == map::user() && meta.mode() & 0o022 == 0
+}
+
+/// Whether a user is one who may replace this user's directories: oneself, or one who can do anything anyway.
+fn is_trusted(user: u32) -> bool {
+    [map::user(), 0].contains(&user) || fs::metadata("/").is_ok_and(|root| root.uid() == user)
 }
 
 impl Place {
-    /// The directory that the variables name, without looking at it; relative paths are not taken.
+    /// The directory that the variables name, without making it; relative paths are not taken.
     pub fn from_variables(weir_dir: Option<&str>, xdg_runtime_dir: Option<&str>) -> Self {
         let user = map::user();
         let absolute = |text: Option<&str>| text.map(PathBuf::from).filter(|p| p.is_absolute());
+        // Whether these two are there and ours is nothing that a stranger can change.
+        let private = |dir: &PathBuf| look(dir).is_ok_and(|meta| is_private(&meta));
         let run_user = PathBuf::from(format!("/run/user/{user}"));
-        let path = if let Some(dir) = absolute(weir_dir) {
-            dir.join("ledger")
-        } else if let Some(dir) = absolute(xdg_runtime_dir) {
-            dir.join("weir")
-        } else if fs::symlink_metadata(&run_user).is_ok_and(|m| m.is_dir() && m.uid() == user) {
-            run_user.join("weir")
+        let (path, in_private) = if let Some(dir) = absolute(weir_dir) {
+            // A missing one will be made, and is private then.
+            let shared = fs::metadata(&dir).is_ok_and(|meta| meta.is_dir() && !is_private(&meta));
+            (if shared { dir.join(format!("weir-{user}/ledger")) } else { dir.join("ledger") }, true)
+        } else if let Some(dir) = absolute(xdg_runtime_dir).filter(private) {
+            (dir.join("weir"), true)
+        } else if private(&run_user) {
+            (run_user.join("weir"), true)
         } else {
-            PathBuf::from(format!("/dev/shm/weir-{user}"))
+            (PathBuf::from(format!("/dev/shm/weir-{user}")), false)
         };
-        Self { path }
+        Self { path, in_private }
     }
 
     /// A directory by name.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), in_private: false }
     }
 
     /// The directory.
@@ -67,30 +97,64 @@ impl Place {
         &self.path
     }
 
-    /// Makes the directory if it is missing, and makes sure that nobody else can write to it.
+    /// Makes the directory if it is missing, and makes sure that nobody else can write to it or replace it.
     pub fn prepare(&self) -> Result<(), BadPlace> {
-        let bad = |problem: String| BadPlace { path: self.path.clone(), problem };
         // The usual case first: 200 processes of a group start one after another.
-        let meta = match fs::symlink_metadata(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&self.path)
-                .and_then(|()| fs::symlink_metadata(&self.path)),
+        let meta = match look(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                // What another has made meanwhile is looked at below.
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.path).and_then(|()| look(&self.path))
+            }
             other => other,
+        };
+        // A stranger's parent explains why the rest cannot be reached.
+        self.check_parents()?;
+        match meta {
+            Ok(meta) if meta.uid() != map::user() => Err(bad(&self.path, stranger(meta.uid()))),
+            Ok(meta) if !is_private(&meta) => Err(bad(&self.path, open_to_all(&meta))),
+            Ok(_) => Ok(()),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
+                Err(bad(&self.path, "it is not a directory (links are not followed)".into()))
+            }
+            Err(e) => Err(bad(&self.path, e.to_string())),
         }
-        .map_err(|e| bad(e.to_string()))?;
-        if !meta.is_dir() {
-            return Err(bad("it is not a directory (links are not followed)".into()));
-        }
-        if meta.uid() != map::user() {
-            return Err(bad(format!("it belongs to user {}, not to {}", meta.uid(), map::user())));
-        }
-        if meta.mode() & 0o022 != 0 {
-            return Err(bad(format!("others can write to it (mode {:04o})", meta.mode() & 0o7777)));
+    }
+
+    /// Up to the first parent that is not ours alone, nobody else may be able to replace what is ours. A parent may be
+    /// reached by a link, if it is not a stranger's.
+    fn check_parents(&self) -> Result<(), BadPlace> {
+        for (up, parent) in self.path.ancestors().enumerate().skip(1) {
+            let (Ok(name), Ok(meta)) = (fs::symlink_metadata(parent), fs::metadata(parent)) else {
+                continue; // cannot be reached, for a reason that lies further up
+            };
+            if let Some(user) = [name.uid(), meta.uid()].into_iter().find(|user| !is_trusted(*user)) {
+                return Err(bad(parent, stranger(user)));
+            }
+            if is_private(&meta) {
+                continue;
+            }
+            let protected = meta.mode() & 0o022 == 0 || meta.mode() & 0o1000 != 0 || meta.uid() == map::user();
+            if !protected || (up == 1 && self.in_private) {
+                return Err(bad(parent, open_to_all(&meta)));
+            }
+            if !name.is_symlink() {
+                break;
+            }
         }
         Ok(())
     }
+}
+
+fn bad(path: &Path, problem: String) -> BadPlace {
+    BadPlace { path: path.to_owned(), problem }
+}
+
+fn stranger(user: u32) -> String {
+    format!("it belongs to user {user}, not to {}", map::user())
+}
+
+fn open_to_all(meta: &Metadata) -> String {
+    format!("others can write to it (mode {:04o})", meta.mode() & 0o7777)
 }
 
 #[cfg(test)]
@@ -98,26 +162,58 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    fn scratch(name: &str) -> PathBuf {
+        let base = std::env::temp_dir().join(format!("weir-place-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        DirBuilder::new().mode(0o700).create(&base).unwrap();
+        base
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     #[test]
     fn the_variables_are_taken_in_order() {
+        let base = scratch("order");
+        let runtime = base.to_str();
         let path = |w, x| Place::from_variables(w, x).path;
-        assert_eq!(path(Some("/a"), Some("/b")), Path::new("/a/ledger"));
-        assert_eq!(path(None, Some("/b")), Path::new("/b/weir"));
-        assert_eq!(path(Some("relative"), Some("/b")), Path::new("/b/weir"));
-        let fallback = path(None, None);
-        assert!(fallback.starts_with("/run/user") || fallback.starts_with("/dev/shm"), "{fallback:?}");
+        assert_eq!(path(Some("/a"), runtime), Path::new("/a/ledger"));
+        assert_eq!(path(None, runtime), base.join("weir"));
+        assert_eq!(path(Some("relative"), runtime), base.join("weir"));
+        for not_mine in ["/tmp", "/nowhere"] {
+            let fallback = path(None, Some(not_mine));
+            assert!(fallback.starts_with("/run/user") || fallback.starts_with("/dev/shm"), "{fallback:?}");
+        }
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_shared_directory_has_a_folder_for_each_user() {
+        let base = scratch("shared");
+        let given = base.to_str();
+        assert_eq!(Place::from_variables(given, None).path, base.join("ledger"));
+        let chosen_before = Place::from_variables(given, None);
+        chmod(&base, 0o1777);
+        let place = Place::from_variables(given, None);
+        assert_eq!(place.path, base.join(format!("weir-{}/ledger", map::user())));
+        place.prepare().unwrap();
+        assert!(chosen_before.prepare().is_err(), "its name in a shared directory is anybody's");
+        chmod(place.path.parent().unwrap(), 0o777);
+        assert!(place.prepare().is_err(), "somebody could replace it");
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
     fn a_directory_that_others_control_is_refused() {
-        let base = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
+        let base = scratch("control");
         let good = base.join("good");
         Place::at(&good).prepare().unwrap();
         assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
         let link = base.join("link");
         symlink(&good, &link).unwrap();
         assert!(Place::at(&link).prepare().unwrap_err().to_string().contains("links are not followed"));
-        fs::set_permissions(&good, fs::Permissions::from_mode(0o777)).unwrap();
+        chmod(&good, 0o777);
         assert!(Place::at(&good).prepare().unwrap_err().to_string().contains("others can write"));
         let file = base.join("file");
         fs::write(&file, "").unwrap();

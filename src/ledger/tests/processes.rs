@@ -61,7 +61,16 @@ struct Actor {
 
 impl Actor {
     fn start(part: &str, dir: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_as(None, part, dir)
+    }
+
+    /// The same as another user, which only root can do.
+    fn start_as(user: Option<u32>, part: &str, dir: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut child = command
             .args(["--exact", "play_a_part", "--nocapture", "--test-threads=1"])
             .env("WEIR_TEST_PART", part)
             .env("WEIR_TEST_DIR", dir)
@@ -76,13 +85,22 @@ impl Actor {
 
     /// Waits for a line that ends in `word` (the test harness prints lines of its own).
     fn expect(&mut self, word: &str) {
+        self.hear(word, |line, word| line.ends_with(word));
+    }
+
+    /// Waits for a line that begins with `word`, and tells it.
+    fn answer(&mut self, word: &str) -> String {
+        self.hear(word, |line, word| line.starts_with(word))
+    }
+
+    fn hear(&mut self, word: &str, is: fn(&str, &str) -> bool) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert_ne!(self.hear.read_line(&mut line).unwrap(), 0, "ended before it said {word}");
             assert!(!line.contains("panicked"), "{line}");
-            if line.trim_end().ends_with(word) {
-                return;
+            if is(line.trim_end(), word) {
+                return line;
             }
         }
     }
@@ -140,6 +158,22 @@ fn play_a_part() {
             let (ledger, device) = join(&dir);
             take(&ledger, device, 6).unwrap();
             say("holding");
+            pause();
+        }
+        "ending" => ending(&dir),
+        "tenant" => {
+            let place = Place::from_variables(dir.to_str(), None);
+            let taken = Ledger::join_group(&place, "g").map(|ledger| {
+                let device = ledger.open_device(&terms()).unwrap();
+                let taken = take(&ledger, device, 6);
+                std::mem::forget(ledger);
+                taken
+            });
+            say(&match taken {
+                Ok(Ok(())) => format!("tenant: took, in {}", place.path().display()),
+                Ok(Err(refusal)) => format!("tenant: refused, {refusal}"),
+                Err(error) => format!("tenant: {error}"),
+            });
             pause();
         }
         "closer" => {
@@ -215,6 +249,139 @@ fn the_share_of_a_killed_process_is_free_at_the_next_request() {
     holder.child.kill().unwrap();
     holder.child.wait().unwrap();
     take(&ledger, device, 8).unwrap();
+}
+
+/// A process as it is while it is being torn down: its lock is gone, its first thread has ended, but not all of it.
+fn ending(dir: &Path) {
+    // SAFETY: the child has this thread alone, and joins on its own.
+    let pid = unsafe { libc::fork() };
+    if pid != 0 {
+        pause();
+        return;
+    }
+    let (ledger, device) = join(dir);
+    take(&ledger, device, 6).unwrap();
+    std::thread::spawn(move || {
+        let own = std::process::id();
+        let stat = format!("/proc/{own}/stat");
+        while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(ledger); // without leaving: the mapping goes, and with it the lock
+        say(&format!("ending {own}"));
+        pause();
+        std::process::exit(0);
+    });
+    // SAFETY: ends this thread alone, which holds nothing that the other needs.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+}
+
+#[test]
+fn the_share_of_a_process_is_not_free_before_all_of_the_process_is_gone() {
+    let dir = Dir::new("ending");
+    let (ledger, device) = join(&dir.0);
+    let mut ending = Actor::start("ending", &dir.0);
+    let pid: i32 = ending.answer("ending").split_whitespace().last().unwrap().parse().unwrap();
+    assert_eq!(take(&ledger, device, 8), Err(Refusal::Full { free: 2 * MIB }), "its memory may still be taken");
+    let seats: Vec<_> = (2..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
+    let error = Ledger::join_group(&dir.place(), "g").err().expect("its row is still its own");
+    assert!(matches!(error, LedgerError::GroupFull { .. }), "{error}");
+    // SAFETY: a signal to a process that this test started.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    let begin = Instant::now();
+    while take(&ledger, device, 8).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it is never free");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(seats);
+}
+
+#[test]
+fn a_group_whose_file_was_deleted_takes_nobody_in_while_a_member_lives() {
+    let dir = Dir::new("deleted");
+    for folder_too in [false, true] {
+        let mut holder = Actor::start("holder", &dir.0);
+        holder.expect("holding");
+        if folder_too {
+            std::fs::remove_dir_all(&dir.0).unwrap()
+        } else {
+            std::fs::remove_file(dir.file()).unwrap()
+        }
+        let error = Ledger::join_group(&dir.place(), "g").err().expect("it would be a second group");
+        assert!(matches!(error, LedgerError::Deleted { pid, .. } if pid == holder.child.id()), "{error}");
+        let other = Ledger::join_group(&dir.place(), "other").expect("another group is none of its business");
+        other.leave();
+        drop(holder);
+        let (ledger, device) = join(&dir.0);
+        take(&ledger, device, 8).unwrap();
+    }
+}
+
+/// Only root can play two users.
+fn is_root(test: &str) -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("SKIPPED {test}: it plays two users, which only root can");
+    }
+    root
+}
+
+const VICTIM: u32 = 47_110;
+const SQUATTER: u32 = 47_111;
+
+#[test]
+fn users_of_a_shared_directory_have_groups_of_their_own() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root("users_of_a_shared_directory_have_groups_of_their_own") {
+        return;
+    }
+    let dir = Dir::new("tenants");
+    std::fs::create_dir(&dir.0).unwrap();
+    std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o1777)).unwrap();
+    for user in [SQUATTER, VICTIM] {
+        let mut first = Actor::start_as(Some(user), "tenant", &dir.0);
+        let answer = first.answer("tenant:");
+        assert!(answer.contains("took"), "{answer}");
+        let mut second = Actor::start_as(Some(user), "tenant", &dir.0);
+        let answer = second.answer("tenant:");
+        assert!(answer.contains("refused, only 2"), "{answer}");
+    }
+}
+
+#[test]
+fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    if !is_root("a_name_that_a_stranger_took_first_is_an_error_that_names_him") {
+        return;
+    }
+    for how in ["folder", "open folder", "link", "file", "owner"] {
+        let dir = Dir::new("squatted");
+        std::fs::create_dir(&dir.0).unwrap();
+        std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o1777)).unwrap();
+        // A folder of the victim's to which a link can lead, for as long as the stranger likes.
+        let elsewhere = dir.0.join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        chown(&elsewhere, Some(VICTIM), Some(VICTIM)).unwrap();
+        std::fs::set_permissions(&elsewhere, PermissionsExt::from_mode(0o700)).unwrap();
+        let name = dir.0.join(format!("weir-{VICTIM}"));
+        match how {
+            "link" => symlink(&elsewhere, &name).unwrap(),
+            "file" => std::fs::write(&name, "").unwrap(),
+            "owner" => chown(&dir.0, Some(SQUATTER), Some(SQUATTER)).unwrap(),
+            _ => std::fs::create_dir(&name).unwrap(),
+        }
+        if how == "open folder" {
+            std::fs::set_permissions(&name, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        if how != "owner" {
+            std::os::unix::fs::lchown(&name, Some(SQUATTER), Some(SQUATTER)).unwrap();
+        }
+        let mut victim = Actor::start_as(Some(VICTIM), "tenant", &dir.0);
+        let error = victim.answer("tenant:");
+        assert!(error.contains(&format!("belongs to user {SQUATTER}")), "{how}: {error}");
+        assert!(error.contains("set WEIR_DIR"), "{how}: {error}");
+    }
 }
 
 #[test]
@@ -418,7 +585,13 @@ proptest! {
                 Err(LedgerError::TooManyDevices) => {}
                 Err(other) => prop_assert!(false, "{other}"),
                 Ok(device) => {
-                    let taken = take(&ledger, device, 8);
+                    // A child that another test forks this moment may keep the dead one's lock until it calls exec.
+                    let begin = Instant::now();
+                    let mut taken = take(&ledger, device, 8);
+                    while taken.is_err() && !while_alive && begin.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(Duration::from_millis(5));
+                        taken = take(&ledger, device, 8);
+                    }
                     let view = ledger.view(device).unwrap();
                     if !while_alive {
                         prop_assert_eq!(taken, Ok(()), "the whole cap is there: {:?}", view);
