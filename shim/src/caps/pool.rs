@@ -67,7 +67,7 @@ pub(crate) fn released(ordinal: i32, bytes: u64) {
 }
 
 /// Whether an answer means that there is no memory.
-fn full(answer: &Result<Allocation, AllocError>) -> bool {
+pub(crate) fn full(answer: &Result<Allocation, AllocError>) -> bool {
     matches!(answer, Err(AllocError::OverCap | AllocError::OutOfMemory))
 }
 
@@ -80,20 +80,10 @@ impl Caps {
         (device, account): (&Device, DeviceId),
     ) -> Result<Allocation, AllocError> {
         TINY.set(urgency(request.bytes) == Urgency::Tiny);
-        let ask = || served.pool.allocate(&served.driver, request);
-        if self.terms.on_cap == OnCap::Spill {
-            // Host memory that is there already comes before waiting for the device, new host memory after everything.
-            let at_once = || served.pool.allocate_at_once(&served.driver, request);
-            let mut answer = at_once();
-            if full(&answer) && spill::gave_way(served, request.context) {
-                answer = at_once();
-            }
-            let found = if full(&answer) { spill::again(served, request) } else { None };
-            if found.is_some() || !full(&answer) {
-                TINY.set(false);
-                return found.map_or(answer, Ok);
-            }
-        }
+        let ask = || match self.terms.on_cap {
+            OnCap::Spill => spill::serve(served, request),
+            _ => served.pool.allocate(&served.driver, request),
+        };
         let mut answer = ask();
         if answer == Err(AllocError::OverCap) && super::measured::trim(self, device) > 0 {
             answer = ask();

@@ -70,11 +70,11 @@ fn account(ordinal: i32) -> Option<Account> {
     Some((caps, caps.at(ordinal)?))
 }
 
-/// What is free under the cap of a device.
-pub(crate) fn room(ordinal: i32) -> u64 {
+/// What a device has under its cap, and what of it is free.
+pub(crate) fn room(ordinal: i32) -> (u64, u64) {
     account(ordinal)
         .and_then(|(caps, (_, account))| caps.ledger.view(account))
-        .map_or(0, |view| view.total().saturating_sub(view.used))
+        .map_or((0, 0), |view| (view.total(), view.total().saturating_sub(view.used)))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub(crate) mod proofs;
 pub(crate) mod quiet;
 mod reach;
 pub(crate) mod real;
+mod returns;
 pub(crate) mod spill;
 pub(crate) mod stream;
 pub(crate) mod switches;

@@ -4,28 +4,35 @@
 //! host's NUMA node, mapped for the device like any other, and everything that holds for the pool holds for it. Where
 //! the device cannot map host memory it has one for each context instead, made of managed memory that prefers the host.
 //!
-//! What was spilled comes back when the job itself waits for its work, finds the device idle, and there is room: handle by
-//! handle the bytes are copied into device memory, which takes the host memory's place at the same address.
+//! What was spilled comes back when the job itself waits for its work, finds the device idle, and there is room that it has
+//! not needed for a while (`returns.rs`): handle by handle the bytes are copied into device memory, which takes the host
+//! memory's place at the same address.
 
 use super::driver::Driver;
 use super::quiet::Relaxed;
-use super::{Served, device_attribute, install, pools, work};
+use super::returns::{MARGIN, Outcome, Returns, WORTH};
+use super::{DEVICES, Served, device_attribute, install, pools, work};
+use crate::caps::pool::full;
 use crate::caps::spill;
 use crate::job;
 use crate::recorder::physical;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_cuda::CUdevice_attribute;
-use weir_pool::{Allocation, Request};
+use weir_pool::{AllocError, Allocation, Request, Stats};
 
-/// Handles that come back at one time: how long the job waits for it is bounded.
-const BATCH: usize = 32;
 /// Host memory that nobody has needed for so long goes back.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// Bytes of all handles that the spills of all devices hold.
 static HELD: AtomicU64 = AtomicU64::new(0);
+/// Waits of the job for its work while there is a spill.
+static WAITS: AtomicU64 = AtomicU64::new(0);
+/// The first of them at which a look may be due.
+static DUE: AtomicU64 = AtomicU64::new(0);
+/// When the memory of each device comes back. Never held while the driver is asked.
+static RETURNS: [Mutex<Returns>; DEVICES] = [const { Mutex::new(Returns::new()) }; DEVICES];
 /// When something was spilled last.
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 static MAKING: Mutex<()> = Mutex::new(());
@@ -39,18 +46,82 @@ pub(super) fn held(bytes: u64, more: bool) {
     };
 }
 
+fn returns(ordinal: i32) -> Option<MutexGuard<'static, Returns>> {
+    let returns = RETURNS.get(usize::try_from(ordinal).ok()?)?;
+    Some(returns.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// The spill beside the pool of a device, if there is one.
 fn beside(served: &Served, ctx: u64) -> Option<&'static Served> {
     let own = |spill: &&Served| spill.host && spill.ordinal == served.ordinal;
     pools().filter(own).find(|spill| spill.mapped() || spill.driver.owner == ctx)
 }
 
+/// Serves a request of a job that spills: from the device, from host memory that is there unused, or, while waiting for the
+/// device was of no use to the last ones, from new host memory. Refused: there is no memory at hand, although the
+/// device was waited for.
+pub(crate) fn serve(served: &Served, request: &Request) -> Result<Allocation, AllocError> {
+    let mut answer = at_hand(served, request);
+    if !full(&answer) {
+        return answer;
+    }
+    let unproven = both(served, request.context).map(|of| unproven(&of.pool.stats())).sum::<u64>();
+    let worth = unproven >= request.bytes.max(spill::room(served.ordinal).0 / WORTH);
+    let waits = returns(served.ordinal).is_none_or(|mut returns| returns.waits_first(worth));
+    if let Some(block) = if waits { None } else { anew(served, request) } {
+        return Ok(block);
+    }
+    if settle(served, request.context) {
+        answer = at_hand(served, request);
+    }
+    if full(&answer) {
+        answer = served.pool.allocate(&served.driver, request);
+    }
+    if let Some(mut returns) = returns(served.ordinal) {
+        returns.waited(!full(&answer));
+    }
+    answer
+}
+
+/// Serves a request without waiting for the device or taking host memory.
+fn at_hand(served: &Served, request: &Request) -> Result<Allocation, AllocError> {
+    let at_once = || served.pool.allocate_at_once(&served.driver, request);
+    let mut answer = at_once();
+    if full(&answer) && beside(served, request.context).is_some_and(|spill| give_way(spill) > 0) {
+        answer = at_once();
+    }
+    if full(&answer) { again(served, request).map_or(answer, Ok) } else { answer }
+}
+
 /// Serves a request from host memory that the spill holds unused.
-pub(crate) fn again(served: &Served, request: &Request) -> Option<Allocation> {
+fn again(served: &Served, request: &Request) -> Option<Allocation> {
     let spill = beside(served, request.context)?;
     let block = spill.pool.allocate_without_driver(request).ok()??;
-    spilled(spill, &block);
+    spilled(served, &block);
     Some(block)
+}
+
+/// The pool of a device and the spill beside it.
+fn both(served: &Served, ctx: u64) -> impl Iterator<Item = &Served> {
+    [Some(served), beside(served, ctx)].into_iter().flatten()
+}
+
+/// Free bytes of a pool that may become reusable by waiting for the device.
+fn unproven(stats: &Stats) -> u64 {
+    stats.deferred_bytes + stats.stream_free_bytes
+}
+
+/// Waits for the device if that could show that freed memory is free, here or in the spill. False: it could not.
+fn settle(served: &Served, ctx: u64) -> bool {
+    let waiting = both(served, ctx).filter(|of| unproven(&of.pool.stats()) > 0);
+    let proofs: Vec<_> = waiting.map(|of| (of, of.proofs())).collect();
+    let waited = !proofs.is_empty() && served.driver.wait_for_all().is_ok();
+    for (of, proofs) in proofs {
+        for proof in proofs {
+            of.pool.sync_ended(proof, waited);
+        }
+    }
+    waited
 }
 
 /// Serves a request from host memory, the last thing that can be done for it.
@@ -61,13 +132,19 @@ pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
     let spill = beside(served, request.context).or_else(|| make(served, request.context))?;
     spill.pool.mempool_mirrored(request.mempool, served.pool.reuse(request.mempool));
     let block = spill.pool.allocate(&spill.driver, request).ok()?;
-    spilled(spill, &block);
+    spilled(served, &block);
     Some(block)
 }
 
-fn spilled(spill: &Served, block: &Allocation) {
+fn spilled(served: &Served, block: &Allocation) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    physical::spilled(spill.ordinal, block.addr, block.bytes, block.given);
+    physical::spilled(served.ordinal, block.addr, block.bytes, block.given);
+    // The device is full now; from here on it is watched how much of it the job needs.
+    served.pool.take_recent_peak();
+    if let Some(mut returns) = returns(served.ordinal) {
+        returns.spilled(WAITS.load(Ordering::Relaxed));
+        DUE.fetch_min(returns.due(), Ordering::Relaxed);
+    }
 }
 
 #[cold]
@@ -104,20 +181,24 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
     spill
 }
 
-/// The job has waited for work, of a whole context (`whole`) or of a stream: what was spilled comes back, if it can.
+/// The job has waited for work, of a whole context (`whole`) or of a stream: what was spilled comes back, if it is time.
 #[inline]
 pub(crate) fn come_back(whole: bool) {
-    if HELD.load(Ordering::Acquire) > 0 {
-        look(whole);
+    if HELD.load(Ordering::Relaxed) > 0 {
+        let now = WAITS.fetch_add(1, Ordering::Relaxed) + 1;
+        if whole || now >= DUE.load(Ordering::Relaxed) {
+            look(whole, now);
+        }
     }
 }
 
 #[cold]
-fn look(whole: bool) {
+fn look(whole: bool, now: u64) {
     // A stream of another thread's own can't be asked whether it is idle, only waited for: the job has to have done so.
     if !whole && work::threads_have_streams() {
         return;
     }
+    let mut due = u64::MAX;
     for spill in pools().filter(|served| served.host && served.mapped()) {
         give_way(spill);
         if spill.pool.stats().given_bytes == 0 {
@@ -125,10 +206,18 @@ fn look(whole: bool) {
             if last.is_none_or(|last| last.elapsed() > KEPT) {
                 spill.pool.trim_to(&spill.driver, 0);
             }
-            continue;
         }
-        fetch(spill);
+        let (cap, _) = spill::room(spill.ordinal);
+        let most = returns(spill.ordinal).and_then(|mut returns| returns.look(now, cap));
+        let outcome = most.map(|most| fetch(spill, most));
+        if let Some(mut returns) = returns(spill.ordinal) {
+            if let Some(outcome) = outcome {
+                returns.looked(now, outcome);
+            }
+            due = due.min(returns.due());
+        }
     }
+    DUE.store(due, Ordering::Relaxed);
 }
 
 /// Device memory that had come to a spill and is free there goes back, for everybody to have. Returns the bytes.
@@ -137,36 +226,62 @@ fn give_way(spill: &Served) -> u64 {
     if near.is_empty() { 0 } else { spill.pool.trim_handles(&spill.driver, |handle| near.contains(&handle)) }
 }
 
-/// The same for the spill beside a pool. False: there was none to be had.
-pub(crate) fn gave_way(served: &Served, ctx: u64) -> bool {
-    beside(served, ctx).is_some_and(|spill| give_way(spill) > 0)
-}
-
-fn fetch(spill: &Served) {
-    let [least, most] = spill.handles;
+/// Lets up to `most` bytes come back into room that the job has not needed since the last look.
+fn fetch(spill: &Served, most: u64) -> Outcome {
+    let [least, _] = spill.handles;
     let near = spill.driver.near();
     let away = spill.pool.behind_live(|handle| !near.contains(&handle));
-    let room = spill::room(spill.ordinal);
     let serving = pools().find(|served| !served.host && served.ordinal == spill.ordinal && served.mapped());
-    let cached = serving.map_or(0, Served::reusable);
-    if away == 0 || room.saturating_add(cached) < least {
-        return;
+    // What the job held in the meantime and will hold again.
+    let needed = serving.map_or(0, |serving| {
+        let peak = serving.pool.take_recent_peak();
+        peak.saturating_sub(serving.pool.stats().given_bytes)
+    });
+    if away == 0 {
+        return Outcome::Later;
     }
-    // What the job has freed on the device is room too, and free once the device is seen to be idle.
-    if let Some(serving) = serving.filter(|_| room < away) {
-        if !serving.settle_if_idle() {
-            return;
+    let (cap, room) = spill::room(spill.ordinal);
+    let free = room.saturating_add(serving.map_or(0, Served::reusable));
+    let spare = free.saturating_sub(cap / MARGIN);
+    if spare < least {
+        return Outcome::InVain;
+    }
+    let wanted = away.min(most).min(spare.saturating_sub(needed));
+    if wanted < least {
+        return Outcome::Later;
+    }
+    if let Some(serving) = serving {
+        give(serving, wanted);
+        // What was freed and is not yet known to be free is, once the device is seen to be idle.
+        if spill::room(spill.ordinal).1 < least && serving.settle_if_idle() {
+            give(serving, wanted);
         }
-        let lacking = (away - room).next_multiple_of(most);
-        let given = serving.pool.trim_to(&serving.driver, serving.pool.stats().mapped_bytes.saturating_sub(lacking));
-        physical::trimmed(serving.ordinal, given);
     }
-    if spill::room(spill.ordinal) < least {
-        return;
+    let wanted = wanted.min(spill::room(spill.ordinal).1);
+    if wanted < least {
+        return Outcome::InVain;
     }
-    match spill.pool.rehouse(&spill.driver, BATCH) {
-        Ok(bytes) => physical::came_back(spill.ordinal, bytes),
-        Err(_) => job::remember("what was spilled could not come back"),
+    match spill.pool.rehouse(&spill.driver, wanted) {
+        Ok(0) => Outcome::InVain,
+        Ok(bytes) => {
+            physical::came_back(spill.ordinal, bytes);
+            Outcome::Copied(bytes)
+        }
+        Err(_) => {
+            job::remember("what was spilled could not come back");
+            Outcome::InVain
+        }
+    }
+}
+
+/// A pool gives back what it does not use, until so much is free under the cap.
+fn give(serving: &Served, wanted: u64) {
+    let (_, room) = spill::room(serving.ordinal);
+    let [_, most] = serving.handles;
+    let lacking = wanted.saturating_sub(room).next_multiple_of(most);
+    if lacking > 0 {
+        let held = serving.pool.stats().mapped_bytes;
+        physical::trimmed(serving.ordinal, serving.pool.trim_to(&serving.driver, held.saturating_sub(lacking)));
     }
 }
 

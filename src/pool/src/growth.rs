@@ -161,7 +161,7 @@ impl Core {
         let first = if low < place.start { self.block_over(place.first, low) } else { place.first };
         let busy = self.claim(first, low, high, want);
         let counters = &self.counters;
-        let peak = counters.peak_units.max(counters.given_units + u64::from(want.units));
+        let peak = counters.peak_units().max(counters.given_units + u64::from(want.units));
         let limit = ((peak << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
         let may_create = ladder.refused.is_none();
         let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);

@@ -231,9 +231,9 @@ impl Pool {
     }
 
     /// If the device is idle, exchange the memory behind live blocks for better memory, at most `limit`
-    /// handles of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
+    /// bytes of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
     /// stay, and what is exported stays where it is. Returns the bytes that were exchanged.
-    pub fn rehouse(&self, backing: &impl Backing, limit: usize) -> Result<u64, BackingError> {
+    pub fn rehouse(&self, backing: &impl Backing, limit: u64) -> Result<u64, BackingError> {
         let (_turn, mut core) = self.take_turn(self.lock());
         if !core.config.vmm || core.order.captures > 0 {
             return Ok(0);
@@ -266,6 +266,11 @@ impl Pool {
         answer
     }
 
+    /// Most bytes handed out at the same time since the last call of this function.
+    pub fn take_recent_peak(&self) -> u64 {
+        self.lock().counters.take_recent_peak() << crate::config::UNIT_SHIFT
+    }
+
     /// Bytes of the handles behind live blocks that could be exchanged and are `wanted`.
     pub fn behind_live(&self, wanted: impl Fn(Handle) -> bool) -> u64 {
         let plans = self.lock().plan_exchanges();
@@ -277,7 +282,7 @@ impl Pool {
         backing: &impl Backing,
         plans: &[Exchange],
         window: u64,
-        limit: usize,
+        limit: u64,
     ) -> Result<u64, BackingError> {
         let (mut bytes, mut left, mut calls) = (0, limit, DriverCalls::default());
         let mut problem = None;
@@ -285,13 +290,16 @@ impl Pool {
             if left == 0 || problem.is_some() {
                 break;
             }
+            if plan.bytes > left {
+                continue;
+            }
             let new = match backing.better(plan.old, plan.bytes) {
                 Ok(Some(new)) => new,
                 Ok(None) => continue,
                 Err(_) => break,
             };
             calls.create += 1;
-            left -= 1;
+            left -= plan.bytes;
             let exchanged = plan.run(backing, window, new, &mut calls);
             match &exchanged {
                 Exchanged::Yes => bytes += plan.bytes,

@@ -105,7 +105,9 @@ pub struct Stats {
 pub(crate) struct Counters {
     pub(crate) live_blocks: u64,
     pub(crate) given_units: u64,
-    pub(crate) peak_units: u64,
+    /// The high marks of `given_units`: since the last call of `take_recent_peak`, and before it.
+    pub(crate) recent_peak_units: u64,
+    pub(crate) earlier_peak_units: u64,
     pub(crate) slack_bytes: u64,
     pub(crate) mapped_bytes: u64,
     pub(crate) peak_mapped: u64,
@@ -129,7 +131,7 @@ impl Counters {
         self.allocations += 1;
         self.live_blocks += 1;
         self.given_units += u64::from(units);
-        self.peak_units = self.peak_units.max(self.given_units);
+        self.recent_peak_units = self.recent_peak_units.max(self.given_units);
         self.slack_bytes += u64::from(slack);
     }
 
@@ -138,6 +140,17 @@ impl Counters {
         self.live_blocks = self.live_blocks.saturating_sub(1);
         self.given_units = self.given_units.saturating_sub(u64::from(units));
         self.slack_bytes = self.slack_bytes.saturating_sub(u64::from(slack));
+    }
+
+    /// Most units ever handed out at the same time.
+    pub(crate) fn peak_units(&self) -> u64 {
+        self.earlier_peak_units.max(self.recent_peak_units)
+    }
+
+    /// Most units handed out at the same time since the last call.
+    pub(crate) fn take_recent_peak(&mut self) -> u64 {
+        self.earlier_peak_units = self.peak_units();
+        std::mem::replace(&mut self.recent_peak_units, self.given_units)
     }
 
     pub(crate) fn mapped(&mut self, bytes: u64) {
@@ -195,7 +208,7 @@ impl crate::core::Core {
             live_blocks: counters.live_blocks,
             live_bytes: bytes(counters.given_units) - counters.slack_bytes.min(bytes(counters.given_units)),
             given_bytes: bytes(counters.given_units),
-            peak_given_bytes: bytes(counters.peak_units),
+            peak_given_bytes: bytes(counters.peak_units()),
             mapped_bytes: counters.mapped_bytes,
             peak_mapped_bytes: counters.peak_mapped,
             free_bytes: bytes(free(0)),

@@ -62,7 +62,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     }
     // Once the device is idle, live blocks get better memory.
     device.drain();
-    let _ = pool.rehouse(&device, 4);
+    let _ = pool.rehouse(&device, 4 * (128 << 10));
     assert_eq!(pool.check(), Ok(()), "after rehousing with fault {fail_at:?}");
     for (addr, bytes, tag) in live {
         device.push(1, Work::Check { addr, bytes, tag });

@@ -594,7 +594,7 @@ impl<'a> Program<'a> {
             let near = self.device.lock().near.clone();
             self.pool.trim_handles(&self.device, |handle| near.contains(&handle));
         }
-        match self.pool.rehouse(&self.device, 1 + self.rng.below(8) as usize) {
+        match self.pool.rehouse(&self.device, (1 + self.rng.below(8)) * self.kind.large_handle) {
             Err(error) if self.kind.faults == 0 => Err(format!("nothing was rehoused: {error:?}")),
             _ => Ok(()),
         }
