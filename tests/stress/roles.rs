@@ -136,7 +136,9 @@ fn ordered(job: &mut Job) {
     while !held.is_empty() {
         free(job, &mut held);
     }
-    streams.into_iter().for_each(|stream| job.synchronise(stream));
+    for stream in streams {
+        job.synchronise(stream);
+    }
 }
 
 /// What the driver serves itself.
@@ -333,7 +335,7 @@ fn launched(job: &mut Job, graph: CUgraph, stream: CUstream, inside: Option<Bloc
     let place = &raw mut exec;
     let made = job.call("cuGraphInstantiate", || cuGraphInstantiateWithFlags(place, graph, 0));
     if made == Verdict::Done {
-        for _ in 0..1 + job.rng.below(2) {
+        for _ in 0..=job.rng.below(2) {
             let ran = job.call("cuGraphLaunch", || cuGraphLaunch(exec, stream)) == Verdict::Done;
             if let (true, Some(block)) = (ran, &inside) {
                 job.check(block, stream);
@@ -509,7 +511,7 @@ fn collective(job: &mut Job) {
         job.use_context(contexts[early]);
         job.wait(ends[early][0], flag);
         // From here to the start nothing that may wait for that device: no free, no synchronisation.
-        for _ in 0..1 + job.rng.below(3) {
+        for _ in 0..=job.rng.below(3) {
             let device = if job.rng.one_in(3) { early } else { late };
             job.use_context(contexts[device]);
             let (bytes, stream) = (job.size(), ends[device][1]);
@@ -535,7 +537,9 @@ fn collective(job: &mut Job) {
     while !held.is_empty() {
         give_collective(job, &mut held, &contexts, &ends);
     }
-    ends.iter().flatten().for_each(|stream| job.synchronise(*stream));
+    for stream in ends.into_iter().flatten() {
+        job.synchronise(stream);
+    }
     job.use_context(home);
 }
 
@@ -563,7 +567,7 @@ fn host(job: &mut Job) {
         let data = std::ptr::from_ref(gate).cast_mut().cast();
         job.must("cuLaunchHostFunc", || cuLaunchHostFunc(blocked, Some(wait), data));
         // No free and no synchronisation before the gate is open: they may wait for it.
-        for _ in 0..1 + job.rng.below(4) {
+        for _ in 0..=job.rng.below(4) {
             let bytes = job.size();
             let got = if job.rng.one_in(2) { job.alloc(bytes) } else { job.alloc_async(bytes, job.stream) };
             if let Some(mut block) = got {
@@ -596,7 +600,7 @@ fn queries(job: &mut Job) {
         match job.rng.below(12) {
             0..6 => job.must("cuMemGetInfo", || cuMemGetInfo_v2(at, of)),
             6 => {
-                job.call("cuCtxSynchronize", || cuCtxSynchronize());
+                job.call("cuCtxSynchronize", cuCtxSynchronize);
             }
             7 => {
                 if job.call("cuCtxRecordEvent", || cuCtxRecordEvent(handle, event)) == Verdict::Done {

@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The exit status of a run that was stopped by the watchdog.
@@ -15,24 +15,15 @@ pub(crate) struct Watched {
     pub(crate) name: String,
     tid: i32,
     pub(crate) operations: AtomicU64,
-    /// What it does now: an index into the labels.
-    doing: AtomicUsize,
+    /// What it does now.
+    doing: Mutex<&'static str>,
     done: AtomicBool,
 }
 
 static THREADS: Mutex<Vec<&'static Watched>> = Mutex::new(Vec::new());
-static LABELS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
 fn threads() -> Vec<&'static Watched> {
-    THREADS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-}
-
-fn label(text: &'static str) -> usize {
-    let mut labels = LABELS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    labels.iter().position(|known| std::ptr::eq(*known, text)).unwrap_or_else(|| {
-        labels.push(text);
-        labels.len() - 1
-    })
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 impl Watched {
@@ -44,16 +35,16 @@ impl Watched {
             name,
             tid,
             operations: AtomicU64::new(0),
-            doing: AtomicUsize::new(label("begins")),
+            doing: Mutex::new("begins"),
             done: AtomicBool::new(false),
         }));
-        THREADS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(watched);
+        THREADS.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
         watched
     }
 
     /// The thread comes to its next operation.
     pub(crate) fn step(&self, what: &'static str) {
-        self.doing.store(label(what), Relaxed);
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
         self.operations.fetch_add(1, Relaxed);
     }
 
@@ -63,8 +54,7 @@ impl Watched {
     }
 
     fn doing(&self) -> &'static str {
-        let labels = LABELS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        labels.get(self.doing.load(Relaxed)).copied().unwrap_or("?")
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,8 +145,6 @@ unsafe extern "C" {
     fn backtrace_symbols_fd(buffer: *const *mut c_void, size: c_int, fd: c_int);
 }
 
-static TURN: OnceLock<Mutex<()>> = OnceLock::new();
-
 extern "C" fn print_own_stack(_: c_int) {
     let mut frames = [std::ptr::null_mut(); 64];
     // SAFETY: writes to its own frames and to stderr; the process is about to end.
@@ -170,7 +158,6 @@ extern "C" fn print_own_stack(_: c_int) {
 
 /// Each watched thread prints its own stack.
 fn by_signal() {
-    let _turn = TURN.get_or_init(Mutex::default).lock();
     // SAFETY: the handler only prints.
     unsafe {
         libc::signal(libc::SIGUSR2, print_own_stack as *const () as usize);
