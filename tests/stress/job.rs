@@ -178,6 +178,10 @@ impl<'a> Job<'a> {
 
     pub(crate) fn new_stream(&mut self) -> CUstream {
         let flags = u32::from(!self.rng.one_in(4));
+        self.new_stream_with(flags)
+    }
+
+    pub(crate) fn new_stream_with(&self, flags: u32) -> CUstream {
         let mut stream = null_mut();
         let place = &raw mut stream;
         self.must("cuStreamCreate", || cuStreamCreate(place, flags));

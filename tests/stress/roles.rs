@@ -21,6 +21,7 @@ const ROLES: &[(&str, Role)] = &[
     ("peers", peers),
     ("collective", collective),
     ("host", host),
+    ("copies", copies),
     ("queries", queries),
 ];
 
@@ -499,7 +500,8 @@ fn collective(job: &mut Job) {
     let (home, contexts) = (job.context, [job.shared.contexts[0], job.shared.contexts[1]]);
     let ends = contexts.map(|context| {
         job.use_context(context);
-        [job.new_stream(), job.new_stream()]
+        // What the legacy streams of both devices wait for must not depend on each other.
+        [job.new_stream_with(1), job.new_stream_with(1)]
     });
     let flag = job.pinned();
     let mut held: Vec<(Block, usize)> = Vec::new();
@@ -588,6 +590,48 @@ fn host(job: &mut Job) {
         job.check(&block, job.stream);
         job.free_async(&block, job.stream);
     }
+}
+
+/// Copies and sets in the legacy stream, and requests in the default stream of the thread.
+fn copies(job: &mut Job) {
+    const PER_THREAD: CUstream = 2 as CUstream;
+    while !job.over() {
+        let bytes = job.size() / 4 * 4;
+        if let Some(mut block) = job.alloc(bytes) {
+            job.fill(&mut block, job.stream);
+            if job.rng.one_in(2) {
+                let (value, words) = (block.pattern ^ 0x5555_5555, (bytes / 4) as usize);
+                // The legacy stream does not wait for streams that are none of its own.
+                job.synchronise(job.stream);
+                if job.call("cuMemsetD32", || cuMemsetD32_v2(block.ptr, value, words)) == Verdict::Done {
+                    block.pattern = value;
+                    // Returns before it is done.
+                    job.must("cuCtxSynchronize", cuCtxSynchronize);
+                }
+            }
+            job.synchronise(job.stream);
+            let mut words = [0u32; 256];
+            let copied = words.as_mut_ptr().cast();
+            let copy = || cuMemcpyDtoH_v2(copied, block.ptr, 1024);
+            if job.call("cuMemcpyDtoH", copy) == Verdict::Done && words.iter().any(|word| *word != block.pattern) {
+                fail(&job.watched.name, "content", "a copy to the host is not what was written");
+            }
+            job.free(&block);
+        }
+        let mut ptr = 0;
+        let place = &raw mut ptr;
+        let request = || cuMemAllocAsync_ptsz(place, bytes as usize, null_mut());
+        if job.call("cuMemAllocAsync_ptsz", request) == Verdict::Done {
+            let mut block = Block { ptr, bytes, pattern: 0 };
+            job.fill(&mut block, PER_THREAD);
+            job.check(&block, PER_THREAD);
+            job.must("cuMemFreeAsync_ptsz", || cuMemFreeAsync_ptsz(ptr, null_mut()));
+        }
+        if job.rng.one_in(4) {
+            job.exchange_mode();
+        }
+    }
+    job.synchronise(PER_THREAD);
 }
 
 /// Questions, and waits for whole contexts.
