@@ -110,7 +110,13 @@ macro_rules! export {
             }
         }
     };
+    (hooked $topic:ident {quick $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run_quick; $library $id $result $symbol ($($arg: $ty),*) }
+    };
     (hooked $topic:ident {$body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run; $library $id $result $symbol ($($arg: $ty),*) }
+    };
+    (hooked $topic:ident {$body:path} $run:ident; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
@@ -121,7 +127,7 @@ macro_rules! export {
                     let real = unsafe { transmute::<usize, Real>(real) };
                     let call = Call::new(real, const { $id::$symbol.variant() });
                     // SAFETY: the body gets the caller's own arguments and the real function.
-                    guard::run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
+                    guard::$run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
                         .or_else(|| call.result())
                         // SAFETY: as for a plain export; the body has not called it.
                         .unwrap_or_else(|| unsafe { real($($arg),*) })

@@ -4,13 +4,21 @@
 
 use crate::calls::Uncancelled;
 use crate::job;
+use crate::stack::roomy;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_cuda::Variant;
 
-/// Runs `work`; if it panics, weir turns itself into a pass-through and the answer is `None`.
+/// Runs `work` where the stack has room for it; if it panics, weir turns itself into a pass-through and the answer is
+/// `None`.
 #[inline]
 pub(crate) fn run<R>(place: &str, work: impl FnOnce() -> R) -> Option<R> {
+    roomy(|| run_quick(place, work))
+}
+
+/// The same for work that mostly needs little room, and asks for it where it needs more.
+#[inline]
+pub(crate) fn run_quick<R>(place: &str, work: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => Some(result),
         Err(payload) => {

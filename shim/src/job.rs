@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::served::work;
-use crate::{note, recorder, surroundings};
+use crate::{note, recorder, reserve, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use weir_pool::shared;
 
@@ -44,6 +44,7 @@ pub(crate) fn start() {
     if started() {
         return;
     }
+    reserve::begin();
     // The copy of std in this library is its own, and so is its panic hook: the default one would
     // print into the job's output. What happened is kept as the reason instead.
     std::panic::set_hook(Box::new(|_| {}));

@@ -10,11 +10,12 @@
 //! ```
 //!
 //! A body serves that symbol and its `_ptsz`/`_ptds` variants; see [`crate::guard::Call`]. One that is marked
+//! `quick` asks for room on the stack itself where it needs more ([`crate::stack`]); one that is marked
 //! `waits` is asked before the driver's call and answers what shall be done with the result: the call itself,
 //! in which a thread may be cancelled, stays outside the guard.
 
 /// Defines `hooked_row!`, which passes a row of the ABI list on to a macro with what the table says:
-/// `hooked TOPIC forward;`, `hooked TOPIC {body};`, `hooked TOPIC {waits body};` or `unhooked;` in front of it.
+/// `hooked TOPIC forward;`, `hooked TOPIC {body};`, `hooked TOPIC {quick body};`, `hooked TOPIC {waits body};` or `unhooked;` in front of it.
 macro_rules! hook_table {
     ($d:tt $($topic:ident { $($name:tt $(=> { $($base:ident $($kind:ident)? : $body:path),* $(,)? })?;)* })*) => {
         /// Where a hooked function belongs: the file of `hooks/` that its body is, or would be, in.
@@ -46,16 +47,16 @@ macro_rules! hook_table {
 
 hook_table! { $
     memory {
-        "cuMemAlloc" => { cuMemAlloc: hooks::memory::alloc_v1, cuMemAlloc_v2: hooks::memory::alloc };
+        "cuMemAlloc" => { cuMemAlloc: hooks::memory::alloc_v1, cuMemAlloc_v2 quick: hooks::memory::alloc };
         "cuMemAllocPitch" => {
             cuMemAllocPitch: hooks::memory::alloc_pitch_v1,
             cuMemAllocPitch_v2: hooks::memory::alloc_pitch,
         };
         "cuMemAllocManaged" => { cuMemAllocManaged: hooks::memory::alloc_managed };
-        "cuMemFree" => { cuMemFree_v2: hooks::memory::free };
-        "cuMemAllocAsync" => { cuMemAllocAsync: hooks::memory::alloc_async };
-        "cuMemAllocFromPoolAsync" => { cuMemAllocFromPoolAsync: hooks::memory::alloc_from_pool };
-        "cuMemFreeAsync" => { cuMemFreeAsync: hooks::memory::free_async };
+        "cuMemFree" => { cuMemFree_v2 quick: hooks::memory::free };
+        "cuMemAllocAsync" => { cuMemAllocAsync quick: hooks::memory::alloc_async };
+        "cuMemAllocFromPoolAsync" => { cuMemAllocFromPoolAsync quick: hooks::memory::alloc_from_pool };
+        "cuMemFreeAsync" => { cuMemFreeAsync quick: hooks::memory::free_async };
     }
     pool {
         "cuDeviceGetDefaultMemPool";

@@ -114,7 +114,8 @@ fn sampled(bytes: u64) -> bool {
 #[cold]
 #[inline(never)]
 fn stack(journal: &Journal) -> u32 {
-    journal.native_stack(Walk::Best)
+    // It is the thread's own stack that is walked, so that no other can be used for it.
+    if crate::stack::has_room() { journal.native_stack(Walk::Best) } else { 0 }
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use crate::caps::{self, linear, measured};
 use crate::guard::Call;
 use crate::recorder::passed::{self, Wanted};
 use crate::recorder::{self, blocks::Freeing};
+use crate::reserve;
 use crate::served::mempools::{self, Pooled};
 use crate::served::{self, Served, capture, device_attribute, pins, stream};
+use crate::stack::roomy;
 use crate::tensorflow::ForTensors;
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream, Variant};
@@ -49,8 +51,18 @@ fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
     served.allocate(&request)
 }
 
+/// A request while the host has no memory to keep account of it: nobody's, or refused where it would be charged.
+#[cold]
+fn unaccounted<F: Copy>(call: &Call<F, CUresult>, forward: impl FnOnce(F) -> CUresult) -> CUresult {
+    if caps::on().is_some() { CUresult::CUDA_ERROR_OUT_OF_MEMORY } else { call.forward(forward) }
+}
+
 /// `cuMemAlloc`.
 pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    if reserve::short() {
+        // SAFETY: the caller's own arguments.
+        return unaccounted(call, |real| unsafe { real(dptr, bytes) });
+    }
     match if dptr.is_null() { None } else { plain(bytes) } {
         Some(Ok(addr)) => {
             // SAFETY: the caller's place for the result, not null.
@@ -63,7 +75,7 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
             let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes)));
             let run = || linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, forward);
             let wanted = Wanted::here(Class::Device, bytes as u64);
-            passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
+            roomy(|| passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 }))
         },
     }
 }
@@ -103,6 +115,10 @@ pub(crate) unsafe fn alloc_pitch(
     height: usize,
     element: c_uint,
 ) -> CUresult {
+    if reserve::short() {
+        // SAFETY: the caller's own arguments.
+        return unaccounted(call, |real| unsafe { real(dptr, pitch, width, height, element) });
+    }
     let sound = !dptr.is_null() && !pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16);
     let row = if sound { pitch_of(width) } else { None };
     let served = row.and_then(|row| Some((row, plain(row.checked_mul(height)?)?)));
@@ -138,6 +154,10 @@ pub(crate) unsafe fn alloc_managed(
     bytes: usize,
     flags: c_uint,
 ) -> CUresult {
+    if reserve::short() {
+        // SAFETY: the caller's own arguments.
+        return unaccounted(call, |real| unsafe { real(dptr, bytes, flags) });
+    }
     // SAFETY: the caller's own arguments.
     unsafe {
         let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
@@ -209,6 +229,10 @@ pub(crate) unsafe fn alloc_async(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    if reserve::short() {
+        // SAFETY: the caller's own arguments.
+        return unaccounted(call, |real| unsafe { real(dptr, bytes, stream) });
+    }
     // Memory in the order of a stream is a framework's tensors; libraries take theirs by cuMemAlloc.
     let _for_tensors = ForTensors::begin();
     let own = per_thread(call.variant, stream);
@@ -222,7 +246,7 @@ pub(crate) unsafe fn alloc_async(
         // SAFETY: the caller's own arguments.
         None => unsafe {
             let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, stream)));
-            left_to_driver(call, bytes, stream, None, dptr, forward)
+            roomy(|| left_to_driver(call, bytes, stream, None, dptr, forward))
         },
     }
 }
@@ -235,6 +259,10 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    if reserve::short() {
+        // SAFETY: the caller's own arguments.
+        return unaccounted(call, |real| unsafe { real(dptr, bytes, pool, stream) });
+    }
     let _for_tensors = ForTensors::begin();
     let own = per_thread(call.variant, stream);
     match if dptr.is_null() { None } else { ordered(bytes, stream, own, |_| mempools::find(pool as u64)) } {
@@ -247,7 +275,7 @@ pub(crate) unsafe fn alloc_from_pool(
         // SAFETY: the caller's own arguments.
         None => unsafe {
             let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, pool, stream)));
-            left_to_driver(call, bytes, stream, Some(pool as u64), dptr, forward)
+            roomy(|| left_to_driver(call, bytes, stream, Some(pool as u64), dptr, forward))
         },
     }
 }
@@ -264,7 +292,7 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own argument.
         let run = || linear::free(dptr, || call.forward(|real| unsafe { real(dptr) }));
-        return passed::free(dptr, &LINEAR, STREAM_UNKNOWN, run);
+        return roomy(|| passed::free(dptr, &LINEAR, STREAM_UNKNOWN, run));
     };
     // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
     // allocation that starts there, so that it frees nothing.
@@ -293,7 +321,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
         }
         let run = || linear::free_in_order(dptr, stream, own, forward);
         let number = recorder::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
-        return passed::free(dptr, &LINEAR, number, run);
+        return roomy(|| passed::free(dptr, &LINEAR, number, run));
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
     // driver, which knows no such allocation, says which.

@@ -25,6 +25,7 @@ pub(crate) mod switches;
 mod transport;
 pub(crate) mod work;
 
+use crate::stack::roomy;
 use crate::{caps, job, recorder};
 use caps::{Caps, Device};
 use contexts::{Living, Slot};
@@ -166,7 +167,7 @@ impl Served {
             recorder::blocks::hit(self, request, &allocation);
             return Some(Ok(allocation.addr));
         }
-        self.grow(request, account)
+        roomy(|| self.grow(request, account))
     }
 
     /// Serves a request that the pool has nothing ready for.
@@ -263,7 +264,7 @@ impl Served {
 /// A living context of the job, added at first sight; `None` for 0 and for what the driver does not know.
 #[inline]
 pub(crate) fn context(ctx: u64) -> Option<&'static Slot> {
-    contexts::find(ctx).or_else(|| context_seen(ctx))
+    contexts::find(ctx).or_else(|| roomy(|| context_seen(ctx)))
 }
 
 #[cold]
@@ -296,7 +297,7 @@ pub(crate) fn here() -> Option<(&'static Served, u64)> {
 /// The pool that serves a context.
 #[inline]
 pub(crate) fn serving(slot: &'static Slot) -> Option<&'static Served> {
-    slot.served().or_else(|| make(slot))
+    slot.served().or_else(|| roomy(|| make(slot)))
 }
 
 #[cold]

@@ -8,6 +8,7 @@
 use super::contexts::{self, Slot};
 use super::quiet::{Relaxed, current};
 use super::real::{self, done};
+use crate::stack::roomy;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -77,7 +78,7 @@ pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static
         {
             return Some((lane, slot));
         }
-        return another(stream);
+        return roomy(|| another(stream));
     }
     let ctx = current();
     let slot = super::context(ctx)?;

@@ -1,7 +1,6 @@
 //! The runs of a directory: finding one by its name, and listing them all. Reads directories and files.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,8 +16,8 @@ pub fn directory() -> Option<PathBuf> {
 /// them in a sub-folder of each user, which is looked into as well.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    let shared = std::fs::metadata("/proc/self").map(|own| dir.join(format!("weir-{}", own.uid())));
-    for (place, required) in std::iter::once((dir.to_owned(), true)).chain(shared.ok().map(|dir| (dir, false))) {
+    let shared = weir_journal::folders_in(dir).into_iter().map(|dir| (dir, false));
+    for (place, required) in std::iter::once((dir.to_owned(), true)).chain(shared) {
         let entries = match std::fs::read_dir(&place) {
             Ok(entries) => entries,
             Err(error) if required && error.kind() != std::io::ErrorKind::NotFound => {

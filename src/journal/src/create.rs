@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{Geometry, HEADER_BYTES, MAGIC, SECTIONS, Section, VERSION_MAJOR, VERSION_MINOR, crc_words, word};
@@ -51,6 +51,12 @@ pub fn default_dir() -> Option<PathBuf> {
         Some(home.join(".local/state"))
     })?;
     Some(state.join("weir"))
+}
+
+/// Where this user's journals are inside a directory that several users share.
+pub fn folders_in(dir: &Path) -> Vec<PathBuf> {
+    let own = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == files::user());
+    files::sub_folders(files::user()).map(|name| dir.join(name)).filter(own).collect()
 }
 
 /// Who a process is, so that it can be told from a later one with the same number.

@@ -55,18 +55,38 @@ impl SafeDir {
         if meta.mode() & 0o002 != 0 && meta.mode() & 0o1000 == 0 && !mine {
             return Err(refused(path, "anybody may replace files in it (world-writable without the sticky bit)"));
         }
-        let name = format!("weir-{}", user());
-        let inner = name_of(&name)?;
+        // A name that somebody else took first is not used, and keeps nobody from the next.
+        let mut taken = None;
+        for name in sub_folders(user()) {
+            match dir.sub_folder(&name) {
+                Ok(inner) => return Ok(inner),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() => {
+                    taken = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(taken.unwrap_or_else(|| refused(path, "it has no folder for this user")))
+    }
+
+    /// A folder inside that belongs to this user alone, made if it is missing.
+    fn sub_folder(&self, name: &str) -> io::Result<Self> {
+        let inner = name_of(name)?;
+        let path = self.path.join(name);
         // SAFETY: the directory is open, the name NUL-terminated.
-        let made = unsafe { libc::mkdirat(dir.handle.as_raw_fd(), inner.as_ptr(), 0o700) };
-        if made != 0 {
+        if unsafe { libc::mkdirat(self.handle.as_raw_fd(), inner.as_ptr(), 0o700) } != 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::AlreadyExists {
                 return Err(error);
             }
         }
-        let handle = open_at(dir.handle.as_raw_fd(), &inner, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-        let path = path.join(name);
+        let handle = match open_at(self.handle.as_raw_fd(), &inner, libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+            Ok(handle) => handle,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::ELOOP | libc::ENOTDIR)) => {
+                return Err(refused(&path, "it is not a folder of this user"));
+            }
+            Err(error) => return Err(error),
+        };
         let meta = handle.metadata()?;
         if meta.uid() != user() {
             return Err(refused(&path, "it belongs to somebody else"));
@@ -124,6 +144,11 @@ impl SafeDir {
         let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), 0) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// The folders of a user in a directory that others may write to, in the order in which they are tried.
+pub(crate) fn sub_folders(user: u32) -> impl Iterator<Item = String> {
+    (0..100).map(move |turn| if turn == 0 { format!("weir-{user}") } else { format!("weir-{user}-{turn}") })
 }
 
 fn refused(path: &Path, why: &str) -> io::Error {
@@ -209,7 +234,8 @@ mod tests {
         assert_eq!(dir.path(), path.join(format!("weir-{}", user())));
         assert_eq!(std::fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o700);
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        assert!(SafeDir::open(&path).is_err(), "a sub-folder that others may enter must be refused");
+        let next = SafeDir::open(&path).unwrap();
+        assert_eq!(next.path(), path.join(format!("weir-{}-1", user())), "not one that others may enter");
         std::fs::remove_dir_all(path).unwrap();
     }
 
@@ -228,7 +254,8 @@ mod tests {
         assert_eq!(std::fs::read(path.join("target")).unwrap(), b"precious");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o1777)).unwrap();
         symlink(path.join("real"), path.join(format!("weir-{}", user()))).unwrap();
-        assert!(SafeDir::open(&path).is_err(), "a planted link in place of the sub-folder must be refused");
+        let next = SafeDir::open(&path).unwrap();
+        assert_eq!(next.path(), path.join(format!("weir-{}-1", user())), "not where a planted link leads");
         std::fs::remove_dir_all(path).unwrap();
     }
 }
