@@ -54,7 +54,7 @@ pub(crate) fn write_quietly(fd: c_int, text: &[u8]) -> bool {
     }
 }
 
-/// One line of weir's on standard error.
+/// One line of weir's on standard error. It may quote the environment, which must not steer a terminal.
 pub(crate) fn say(line: &str) {
-    write_quietly(2, format!("weir: {line}\n").as_bytes());
+    write_quietly(2, format!("weir: {}\n", weir_journal::text::plain(line)).as_bytes());
 }

@@ -1,5 +1,6 @@
 """A small CUDA job, by ctypes: it runs out of memory, ends well, holds what it has, or works in steps."""
 import ctypes
+import os
 import sys
 import time
 
@@ -21,7 +22,7 @@ def free(pointer):
     assert call("cuMemFree_v2", ctypes.c_uint64(pointer)) == 0
 
 
-def main(kind):
+def main(kind, go=None):
     context, device = ctypes.c_void_p(), ctypes.c_int()
     assert call("cuInit", 0) == 0 and call("cuDeviceGet", ctypes.byref(device), 0) == 0
     assert call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device) == 0
@@ -33,9 +34,12 @@ def main(kind):
     held = [allocate(8 * MIB) for _ in range(12)]
     if kind == "hold":
         print("ready", flush=True)
-        time.sleep(60)
+        time.sleep(300)
     if kind == "steps":
         print("ready", flush=True)
+        # Not before whoever looks on is there.
+        while go and not os.path.exists(go):
+            time.sleep(0.02)
         for _ in range(150):
             some = [allocate(MIB) for _ in range(3)]
             time.sleep(0.02)
@@ -45,4 +49,4 @@ def main(kind):
         free(pointer)
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

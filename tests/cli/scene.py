@@ -20,7 +20,7 @@ JOB = os.path.join(HERE, "job.py")
 PATIENCE = 120
 
 # Nothing of the surroundings decides a test.
-BARE = {k: v for k, v in os.environ.items() if not re.match(r"(WEIR|VGPU|TF|XLA|LD|CUDA|NO_COLOR|COLUMNS|XDG)", k)}
+BARE = {k: v for k, v in os.environ.items() if not re.match(r"(WEIR|VGPU|TF|XLA|LD|CUDA|NO_COLOR|COLUMNS|LINES|XDG)", k)}
 
 
 class Scene:
@@ -34,7 +34,7 @@ class Scene:
 
     def weir(self, *arguments, code=0, stdin=None, **env):
         done = subprocess.run([WEIR, *arguments], env=dict(self.env, **env), input=stdin, capture_output=True,
-                              text=True, timeout=PATIENCE, cwd=self.folder)
+                              encoding="utf-8", timeout=PATIENCE, cwd=self.folder)
         assert done.returncode == code, f"{arguments}: code {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
         return done
 
@@ -45,7 +45,7 @@ class Scene:
 
     def start(self, *arguments, **options):
         return subprocess.Popen([WEIR, *arguments], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, cwd=self.folder, **options)
+                                encoding="utf-8", cwd=self.folder, **options)
 
     def job(self, *arguments, weir=(), code=0):
         """A job on the virtual GPU under `weir run`."""

@@ -63,7 +63,8 @@ class Stage:
 
     def open(self, case, width=1280, height=800, **options):
         context = self.browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
-        context.set_default_timeout(10_000)
+        # For what never comes; a busy machine is slow.
+        context.set_default_timeout(60_000)
         page = context.new_page()
         page.requests, page.troubles = [], []
         page.on("request", lambda request: page.requests.append(request.url))

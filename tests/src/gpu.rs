@@ -258,11 +258,14 @@ impl Drop for Gate {
     }
 }
 
+/// A gate that nobody opens opens by itself, so that a rule that fails does not hang.
+pub(crate) const GATE_LIMIT: Duration = Duration::from_secs(20);
+
 unsafe extern "C" fn wait_at_gate(state: *mut c_void) {
     // SAFETY: the state is the leaked word of a gate.
     let state = unsafe { &*state.cast::<AtomicU32>() };
     let start = Instant::now();
-    while state.load(Ordering::SeqCst) == CLOSED && start.elapsed() < Duration::from_secs(10) {
+    while state.load(Ordering::SeqCst) == CLOSED && start.elapsed() < GATE_LIMIT {
         std::thread::sleep(Duration::from_micros(200));
     }
 }

@@ -24,12 +24,11 @@ def held(device=0):
 
 def settled(device=0):
     """The same, once TensorFlow has seen the end of work that is still under way: it frees tensors then."""
-    before, deadline = None, time.monotonic() + 10
-    while time.monotonic() < deadline:
+    # Several looks that agree: on a busy machine one may come before anything went on.
+    before, calm, deadline = None, 0, time.monotonic() + 60
+    while calm < 3 and time.monotonic() < deadline:
         now = held(device)
-        if now == before:
-            break
-        before = now
+        before, calm = now, calm + 1 if now == before else 0
         time.sleep(0.3)
     return held(device)
 

@@ -7,6 +7,8 @@ use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use serde_json::json;
 
+use crate::output;
+
 /// Arguments of `weir completions`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -40,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut crate::Arguments::command(), "weir", &mut script);
     if arguments.json {
-        putln!("{:#}", json!({"shell": shell.to_string(), "script": String::from_utf8_lossy(&script)}));
+        output::json(&json!({"shell": shell.to_string(), "script": String::from_utf8_lossy(&script)}), true);
         return ExitCode::SUCCESS;
     }
     // A reader that has seen enough (head, less) is no failure.

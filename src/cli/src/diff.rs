@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_forensics::diff::{Change, Diff, Moment, diff};
 use weir_forensics::{runs, words};
+use weir_journal::text::plain;
 
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Place};
 
@@ -55,7 +57,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     drop(progress);
     let found = found.map_err(|error| error.to_string())?;
     if arguments.json {
-        putln!("{}", serde_json::to_string(&found).map_err(|error| error.to_string())?);
+        output::json(&found, false);
     } else {
         put!("{}", as_text(&found, (&before.name(), &after.name()), arguments.top));
     }
@@ -64,8 +66,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
 
 fn as_text(diff: &Diff, names: (&str, &str), top: usize) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "A  {}  {}", names.0, diff.commands.0);
-    let _ = writeln!(text, "B  {}  {}", names.1, diff.commands.1);
+    let _ = writeln!(text, "A  {}  {}", plain(names.0), plain(&diff.commands.0));
+    let _ = writeln!(text, "B  {}  {}", plain(names.1), plain(&diff.commands.1));
     if diff.lost.0 + diff.lost.1 > 0 {
         let _ = writeln!(text, "events are missing: {} in A, {} in B", diff.lost.0, diff.lost.1);
     }

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 use weir_forensics::export::{self, Failure, Format, Options, Summary};
 use weir_forensics::{Run, symbols::Missing};
+use weir_journal::text;
 
 use crate::output;
 use crate::progress::Progress;
@@ -73,7 +74,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     } else {
         let written = to_file(&run, arguments, &output)?;
         if !arguments.json {
-            eprintln!("weir export: {}", output.display());
+            eprintln!("weir export: {}", text::plain(&output.to_string_lossy()));
         }
         written
     };
@@ -86,9 +87,9 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let told = json!({"run": run.name(), "format": format.name(), "file": file, "bytes": bytes,
         "left_out": summary.left_out, "unnamed": unnamed});
     if to_screen {
-        eprintln!("{told}");
+        eprintln!("{}", output::json_text(&told, false));
     } else {
-        putln!("{told:#}");
+        output::json(&told, true);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,6 +146,10 @@ fn tell(summary: &Summary) {
         );
     }
     for (path, why) in &summary.unnamed {
-        eprintln!("weir export: {path} {}; its functions are told as offsets", reason(why));
+        eprintln!(
+            "weir export: {} {}; its functions are told as offsets",
+            text::plain(path),
+            text::plain(&reason(why))
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! `weir list`: the runs of a directory, one line each.
 
+use crate::output;
 use crate::screen::{self, Place};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_forensics::{Fate, Run, names, runs, words};
+use weir_journal::text;
 
 /// Arguments of `weir list`.
 #[derive(clap::Args)]
@@ -42,7 +44,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     if arguments.json {
-        putln!("{:#}", Value::from(rows));
+        output::json(&rows, true);
     } else if rows.is_empty() {
         putln!("no runs in {}; start a job with: weir run -- COMMAND", dir.display());
     } else {
@@ -85,9 +87,9 @@ fn unreadable(path: &Path, problem: &str) -> Value {
 
 fn table(rows: &[Value], width: usize) -> String {
     use std::fmt::Write as _;
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let field = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let bytes = |row: &Value, key: &str| row[key].as_u64().filter(|bytes| *bytes > 0).map_or("-".into(), words::size);
-    let longest = rows.iter().map(|row| text(row, "run").chars().count()).max().unwrap_or(0).clamp(8, 24);
+    let longest = rows.iter().map(|row| field(row, "run").chars().count()).max().unwrap_or(0).clamp(8, 24);
     let mut out =
         format!("{:<longest$}  {:<11}  {:<10} {:>10} {:>10}  COMMAND\n", "RUN", "STARTED", "STATE", "PEAK", "CAP");
     let room = width.saturating_sub(longest + 2 + 11 + 2 + 10 + 1 + 10 + 1 + 10 + 2).max(12);
@@ -95,15 +97,15 @@ fn table(rows: &[Value], width: usize) -> String {
         let state = match row["oom"].as_u64() {
             Some(1..) if row["state"] == Fate::Alive.word() => "alive, OOM".into(),
             Some(1..) => "OOM".into(),
-            _ => text(row, "state"),
+            _ => field(row, "state"),
         };
-        let what = if row["problem"].is_null() { text(row, "command") } else { text(row, "problem") };
-        let what: String = what.chars().take(room).collect();
+        let what = if row["problem"].is_null() { field(row, "command") } else { field(row, "problem") };
+        let what: String = text::plain(&what).chars().take(room).collect();
         let _ = writeln!(
             out,
             "{:<longest$}  {:<11}  {state:<10} {:>10} {:>10}  {what}",
-            names::tail(&text(row, "run"), longest),
-            text(row, "started").get(5..16).unwrap_or_default(),
+            names::tail(&field(row, "run"), longest),
+            field(row, "started").get(5..16).unwrap_or_default(),
             bytes(row, "peak_at_most"),
             bytes(row, "cap"),
         );

@@ -84,7 +84,12 @@ enum Command {
 fn main() -> ExitCode {
     screen::end_quietly_when_the_reader_has_gone();
     let arguments = Arguments::try_parse().unwrap_or_else(|error| {
-        let _ = error.print();
+        if error.use_stderr() {
+            // It quotes arguments, which may be names of files. clap ends it with a line end.
+            eprintln!("{}", error.render().to_string().trim_end());
+        } else {
+            let _ = error.print();
+        }
         // Under `weir run`, exit codes up to 124 are the job's.
         let running = std::env::args_os().nth(1).is_some_and(|first| first == "run");
         std::process::exit(if running && error.use_stderr() { run::OWN_FAILURE.into() } else { error.exit_code() })

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::output;
 use crate::screen::{self, Place};
 use crate::watch::{Show, Watch};
 
@@ -49,7 +50,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         exposition::Page::of(&jobs, watch.unreadable().len(), holders)
     };
     if arguments.json {
-        putln!("{:#}", figures().json());
+        output::json(&figures().json(), true);
         return Ok(());
     }
     if arguments.once {

@@ -1,9 +1,13 @@
-//! What commands write: to standard output without a panic when it is full, and to files that are whole or not there.
+//! What commands write: to standard output without a panic when it is full, and to files that are whole or not there. What is
+//! printed cannot steer a terminal: names come from jobs and files, and may hold anything.
 
 use std::fmt::Arguments;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use weir_journal::text;
 
 /// Prints to standard output, as `print!` does.
 macro_rules! put {
@@ -15,13 +19,42 @@ macro_rules! putln {
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints, or ends the command with one line that says why it cannot.
+/// Prints a line to standard error. It takes the place of the standard library's, so that no message of the command
+/// goes past [`complain`].
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
+}
+
+/// Prints lines, or ends the command with one line that says why it cannot.
 pub(crate) fn print(text: Arguments<'_>) {
+    raw(&text::lines(&text.to_string()));
+}
+
+/// Prints a value as one JSON document, on many lines or on one.
+pub(crate) fn json(value: &impl Serialize, pretty: bool) {
+    raw(&(json_text(value, pretty) + "\n"));
+}
+
+/// A value as JSON text that is safe to print.
+pub(crate) fn json_text(value: &impl Serialize, pretty: bool) -> String {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    // Values here have text keys and no types that could refuse.
+    text::json(&text.unwrap_or_default()).into_owned()
+}
+
+/// Prints text that is safe already: it has the colours of a report.
+pub(crate) fn raw(text: &str) {
     let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         eprintln!("weir: standard output: {error}");
         std::process::exit(1);
     }
+}
+
+/// Prints lines to standard error; when that is closed, nobody is left to be told.
+pub(crate) fn complain(text: Arguments<'_>) {
+    let text = text::lines(&text.to_string()).into_owned() + "\n";
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes a file beside its place and renames it, so that a file of this name is always whole. What is no plain file (a

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use weir_ledger::size::{parse_duration, parse_size};
 
-use crate::screen;
+use crate::{output, screen};
 use fit::Line;
 use gpus::Gpu;
 use trial::{Conditions, Ending, Trial};
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.list {
         if arguments.json {
-            putln!("{:#}", json!(gpus::all()));
+            output::json(&gpus::all(), true);
         } else {
             put!("{}", gpus::listed());
         }
@@ -112,7 +112,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(sweep) => swept(arguments, &conditions, &gpu, sweep)?,
     };
     if arguments.json {
-        putln!("{:#}", plan.told());
+        output::json(&plan.told(), true);
     } else {
         put!("{}", words::page(&plan));
     }

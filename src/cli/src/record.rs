@@ -1,7 +1,7 @@
 //! `weir record`: drains the journal of a run into a growing file that keeps every event.
 
 use crate::screen::{self, Which};
-use crate::{signals, tail};
+use crate::{output as printed, signals, tail};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
@@ -90,7 +90,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         eprint!("\r\x1b[K");
     }
     if arguments.json {
-        putln!("{:#}", json!({"file": output.to_string_lossy(), "events": events, "missed": missed, "bytes": bytes}));
+        let told = json!({"file": output.to_string_lossy(), "events": events, "missed": missed, "bytes": bytes});
+        printed::json(&told, true);
     } else {
         putln!(
             "{}: {} events, {} missed, {}; next: weir report {}",

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 use weir_forensics::replay::{self, Outcome, Policy, Requests, Settings};
+use weir_journal::text::plain;
 use weir_ledger::size::{Amount, Human, parse_amount, parse_size};
 
 use crate::progress::Progress;
@@ -153,12 +154,12 @@ fn as_json(requests: &Requests, rows: &[Row]) -> String {
         "recorded_cap": requests.cap, "allocations": requests.allocations, "peak_live": requests.peak_live,
         "lost_events": requests.lost, "failed_request": requests.demand, "replays": rows,
     });
-    format!("{whole}\n")
+    crate::output::json_text(&whole, false) + "\n"
 }
 
 fn as_text(requests: &Requests, rows: &[Row]) -> String {
     use std::fmt::Write;
-    let mut text = format!("{}\n", requests.name);
+    let mut text = format!("{}\n", plain(&requests.name));
     let _ = writeln!(
         text,
         "  {} allocations on device {}, at most {} live{}",

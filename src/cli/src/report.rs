@@ -80,8 +80,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let report = Report::of(&run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
     let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        json + "\n"
+        output::json_text(&report, true) + "\n"
     } else {
         let offset = screen::local_offset(report.realtime_ns);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -89,7 +88,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         let look = Look { width, height, colour, offset, now, holders: top, details: arguments.details };
         text::screen(&report, &look)
     };
-    put!("{text}");
+    // The screen has colours, and is safe without another look at it.
+    output::raw(&text);
     Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 

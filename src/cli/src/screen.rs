@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_forensics::{Error, Fate, Run, runs};
+use weir_journal::text;
 
 /// Lines of a report at most: what is longer is not read.
 const MOST_LINES: usize = 30;
@@ -55,7 +56,8 @@ impl Which {
 /// Ends a command: nothing more to say, or one line on standard error.
 pub(crate) fn end(command: &str, result: Result<ExitCode, String>) -> ExitCode {
     result.unwrap_or_else(|problem| {
-        eprintln!("weir {command}: {problem}");
+        // One line, whatever the names in it hold.
+        eprintln!("weir {command}: {}", text::plain(&problem));
         ExitCode::FAILURE
     })
 }

@@ -1,15 +1,15 @@
 //! `weir tail`: the events of a run as they happen.
 
+use crate::output;
 use crate::screen::{self, Which};
 use serde_json::json;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_forensics::{Run, names, words};
-use weir_journal::reader::{Follower, Reader, Slot};
-use weir_journal::{Event, Kind, Life, journal_life};
+use weir_journal::reader::{Follower, Reader, Slot, open_file};
+use weir_journal::{Event, Kind, Life, journal_life, text};
 
 /// How often the journal is looked at.
 const EVERY: Duration = Duration::from_millis(100);
@@ -78,7 +78,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
 /// Whether the writer of a journal may still write.
 pub(crate) fn lives(path: &Path) -> bool {
     let Ok(reader) = Reader::open(path) else { return false };
-    let life = || File::open(path).map_or(Life::Dead, |file| journal_life(&file, Some(reader.header())));
+    let life = || open_file(path).map_or(Life::Dead, |file| journal_life(&file, Some(reader.header())));
     !reader.header().clean_exit && life() != Life::Dead
 }
 
@@ -106,8 +106,10 @@ impl<To: Write> Printer<'_, To> {
     fn show(&mut self, slot: &Slot) -> std::io::Result<()> {
         match slot {
             Slot::Event(event) if !self.wanted.is_empty() && !self.wanted.contains(&event.kind) => Ok(()),
-            Slot::Event(event) if self.json => writeln!(self.to, "{}", as_json(self.run, event)),
-            Slot::Event(event) => writeln!(self.to, "{}", as_text(self.run, event)),
+            Slot::Event(event) if self.json => {
+                writeln!(self.to, "{}", output::json_text(&as_json(self.run, event), false))
+            }
+            Slot::Event(event) => writeln!(self.to, "{}", text::plain(&as_text(self.run, event))),
             Slot::Lost(loss) if self.json => writeln!(self.to, "{}", json!({ "lost": loss })),
             Slot::Lost(loss) => {
                 writeln!(self.to, "… {} events are missing ({})", words::count(loss.count), json!(loss.why))

@@ -12,8 +12,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use serde_json::json;
 
 use crate::screen::{self as speech, Place};
-use crate::signals;
 use crate::watch::{Show, Watch, now};
+use crate::{output, signals};
 use screen::View;
 
 /// How soon a signal is answered.
@@ -54,7 +54,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     if arguments.json {
         let jobs = watch.look(show);
         let told = json!({"at": now(), "dir": watch.dir(), "jobs": jobs, "unreadable": watch.unreadable()});
-        putln!("{told:#}");
+        output::json(&told, true);
         return Ok(());
     }
     if arguments.once || !io::stdout().is_terminal() {

@@ -4,9 +4,14 @@
 //!        synthetic DIR busy EVENTS        a recording of so many events, of a job that allocates and frees
 //!        synthetic DIR alive PID          as leak, by a process that lives
 //!        synthetic DIR rebooted PID       the same, from before the machine was booted: it had been up for a year
+//!        synthetic DIR names              a job whose every name is made to steer a terminal or a spreadsheet
+//!        synthetic DIR numbers HOW        a job whose every number is the largest there is, or the smallest
+//!        synthetic DIR crowd EVENTS       a small file whose names are huge when they are written out
+//!        synthetic DIR module FILE        a job whose stacks lie in this file
 //!        synthetic FILE reboot            makes a journal, which stays where it is, one from before that
 
 use std::path::{Path, PathBuf};
+use weir_forensics::hostile;
 use weir_forensics::synthetic::{End, GIB, Job, MIB, reboot};
 use weir_journal::reader::Reader;
 use weir_journal::reader::record::Recorder;
@@ -20,6 +25,10 @@ fn main() -> std::io::Result<()> {
     let events = arguments.get(2).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let path = match kind.as_str() {
         "busy" => busy(dir, events)?,
+        "names" => hostile::names(dir)?,
+        "numbers" => hostile::numbers(dir, events)?,
+        "crowd" => hostile::crowd(dir, events)?,
+        "module" => hostile::module(dir, arguments.get(2).map_or("", String::as_str))?,
         "reboot" => reboot(dir).map(|()| dir.to_owned())?,
         kind => {
             // What a second argument is depends on the kind.

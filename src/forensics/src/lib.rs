@@ -8,8 +8,11 @@ mod failure;
 pub mod growth;
 pub mod holders;
 pub mod host;
+#[cfg(feature = "synthetic")]
+pub mod hostile;
 pub mod html;
 pub mod leaks;
+mod modules;
 pub mod names;
 pub mod remedies;
 pub mod replay;

@@ -8,6 +8,7 @@ pub use weir_journal::is_users;
 
 use weir_journal::Attribution;
 use weir_journal::reader::{Line, OpName, Reader};
+use weir_journal::text::{self, plain};
 
 /// Who asked for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,14 +50,14 @@ impl Who {
 
     /// `train.py:118`, or empty.
     pub fn place(&self) -> String {
-        self.line().map(|line| format!("{}:{}", base_name(&line.file), line.line)).unwrap_or_default()
+        self.line().map(|line| format!("{}:{}", plain(base_name(&line.file)), line.line)).unwrap_or_default()
     }
 
     /// `train.py:118 in train_step`, or empty.
     pub fn place_in(&self) -> String {
         match self.line() {
             Some(line) if !line.function.is_empty() && line.function != "<module>" => {
-                format!("{}:{} in {}", base_name(&line.file), line.line, line.function)
+                format!("{}:{} in {}", plain(base_name(&line.file)), line.line, plain(&line.function))
             }
             _ => self.place(),
         }
@@ -88,8 +89,9 @@ pub fn short_op(name: &str) -> &str {
     name.strip_suffix("-LayoutOptimizer").unwrap_or(name)
 }
 
-/// The end of a text, which says more than its beginning, in at most `most` characters.
+/// The end of a text, which says more than its beginning, in at most `most` characters, all of them harmless.
 pub fn tail(text: &str, most: usize) -> String {
+    let text = &*plain(text);
     let count = text.chars().count();
     if count <= most {
         return text.to_owned();
@@ -101,6 +103,7 @@ pub fn tail(text: &str, most: usize) -> String {
 /// A text in at most `most` characters, shortened in its middle: the first part of a path stays where it is short, and as
 /// much of the end as there is room for.
 pub fn short(text: &str, most: usize) -> String {
+    let text = &*plain(text);
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -128,8 +131,12 @@ pub fn short_command(command: &[String]) -> String {
     } else {
         kept.extend(std::iter::once(first).chain(words));
     }
-    kept.join(" ").replace(|letter: char| letter.is_control(), " ")
+    kept.join(" ").replace(text::steers, " ")
 }
+
+/// Operations of up to three KiB and chains of up to 32 KiB that are kept at most; then they are looked up anew.
+const MOST_OPS: usize = 1 << 16;
+const MOST_CHAINS: usize = 1 << 13;
 
 /// Names by their ids, kept.
 #[derive(Debug, Default)]
@@ -141,14 +148,18 @@ pub(crate) struct Names {
 impl Names {
     /// What cannot be read is unknown: a report with a gap is better than none.
     pub(crate) fn who(&self, reader: &Reader, by: Attribution) -> Arc<Who> {
-        let op = kept(&self.ops, by.op, || reader.op(by.op).ok().flatten().unwrap_or_default());
-        let python = kept(&self.chains, by.python, || Chain::of(reader.python(by.python).unwrap_or_default()));
+        let op = kept(&self.ops, MOST_OPS, by.op, || reader.op(by.op).ok().flatten().unwrap_or_default());
+        let python =
+            kept(&self.chains, MOST_CHAINS, by.python, || Chain::of(reader.python(by.python).unwrap_or_default()));
         Arc::new(Who { op, python, stack: by.stack })
     }
 }
 
-fn kept<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, Arc<V>>>, key: K, find: impl FnOnce() -> V) -> Arc<V> {
+fn kept<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, Arc<V>>>, most: usize, key: K, find: impl FnOnce() -> V) -> Arc<V> {
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if cache.len() >= most {
+        cache.clear();
+    }
     Arc::clone(cache.entry(key).or_insert_with(|| Arc::new(find())))
 }
 

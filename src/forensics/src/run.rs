@@ -1,12 +1,11 @@
 //! A run: one journal or recording, opened, with its names resolved. Everything else in this crate starts from a
 //! [`Run`]. Reads files; writes none.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use weir_journal::layout::HOST_DEVICE;
-use weir_journal::reader::{Device, Error as ReadError, Events, Header, Reader, State};
+use weir_journal::layout::{HOST_DEVICE, LARGEST_SUM};
+use weir_journal::reader::{Device, Error as ReadError, Events, Header, Reader, State, open_file};
 use weir_journal::{Attribution, Life, LiveEntry, OomReport, journal_life};
 
 use crate::names::{Names, Who};
@@ -81,7 +80,7 @@ impl Run {
     /// Opens a journal or a recording.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let reader = Reader::open(path).map_err(|error| Error::at(path, remedy(&error)))?;
-        let life = File::open(path).map_or(Life::Unknown, |file| journal_life(&file, Some(reader.header())));
+        let life = open_file(path).map_or(Life::Unknown, |file| journal_life(&file, Some(reader.header())));
         Self::of(path.to_owned(), reader, life)
     }
 
@@ -98,7 +97,7 @@ impl Run {
         let config = reader.config().map_err(broken)?.unwrap_or_default();
         let dumps = reader.oom_dumps().map_err(broken)?;
         // A dump of a later schema that lacks a field is left out; its event is still there.
-        let ooms = dumps.iter().filter_map(|dump| serde_json::from_str(&dump.json).ok()).collect();
+        let ooms = dumps.iter().filter_map(|dump| serde_json::from_str(&dump.json).ok()).map(believed).collect();
         Ok(Self { path, reader, fate, devices, config, ooms, names: Names::default(), state: OnceLock::new() })
     }
 
@@ -221,6 +220,28 @@ impl Run {
     pub(crate) fn broken(&self, error: &ReadError) -> Error {
         Error::at(&self.path, remedy(error))
     }
+}
+
+/// An out-of-memory dump with numbers that can be added up.
+fn believed(mut oom: OomReport) -> OomReport {
+    let now = &mut oom.situation;
+    let situation = [
+        &mut now.device_total,
+        &mut now.device_free,
+        &mut now.cap,
+        &mut now.charged,
+        &mut now.charged_by_others,
+        &mut now.pool_free,
+        &mut now.pool_largest,
+        &mut now.pool_holes,
+        &mut now.pool_deferred,
+        &mut now.pinned,
+        &mut now.resident,
+    ];
+    let own = [&mut oom.asked, &mut oom.live_bytes, &mut oom.live_blocks, &mut oom.dumps, &mut oom.failures];
+    let holders = oom.holders.iter_mut().flat_map(|holder| [&mut holder.bytes, &mut holder.blocks]);
+    situation.into_iter().chain(own).chain(holders).for_each(|number| *number = (*number).min(LARGEST_SUM));
+    oom
 }
 
 /// What is wrong with a file, and what to do about it.

@@ -3,16 +3,19 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use addr2line::{Loader, demangle_auto};
-use object::{Object, ReadCache};
+use addr2line::demangle_auto;
 use weir_journal::reader::ModuleEntry;
+
+use crate::modules::ModuleFile;
 
 /// Where separate debug information lies on Debian, Fedora and others.
 const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
+
+/// Addresses whose frames are kept, at most; then they are looked up anew.
+const MOST_KNOWN: usize = 1 << 16;
 
 /// A native frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,7 +54,7 @@ pub enum Missing {
 
 enum Module {
     Unopened,
-    Open(Box<Loader>),
+    Open(Box<ModuleFile>),
     Missing(Missing),
 }
 
@@ -104,7 +107,11 @@ impl Symbols {
             return Rc::clone(frames);
         }
         let frames: Rc<[NativeFrame]> = self.look_up(address).into();
-        self.known.borrow_mut().insert(address, Rc::clone(&frames));
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(address, Rc::clone(&frames));
         frames
     }
 
@@ -121,43 +128,23 @@ impl Symbols {
         if matches!(loaded[place], Module::Unopened) {
             loaded[place] = open(module);
         }
-        let Module::Open(loader) = &loaded[place] else { return vec![plain] };
-        let frames = in_debug_information(loader, &plain);
+        let Module::Open(file) = &loaded[place] else { return vec![plain] };
+        let frames = file.frames(&plain);
         if !frames.is_empty() {
             return frames;
         }
-        let symbol = loader.find_symbol(offset).map(|name| demangle_auto(name.into(), None).into_owned());
+        let symbol = file.symbol(offset).map(|name| demangle_auto(name.into(), None).into_owned());
         vec![NativeFrame { function: symbol.unwrap_or_default(), ..plain }]
     }
 }
 
-fn in_debug_information(loader: &Loader, plain: &NativeFrame) -> Vec<NativeFrame> {
-    let mut frames = Vec::new();
-    let Ok(mut found) = loader.find_frames(plain.offset) else { return frames };
-    while let Ok(Some(frame)) = found.next() {
-        let function = frame.function.as_ref().and_then(|name| name.demangle().ok().map(std::borrow::Cow::into_owned));
-        let Some(function) = function.or_else(|| loader.find_symbol(plain.offset).map(str::to_owned)) else { continue };
-        let place = frame.location.as_ref();
-        frames.push(NativeFrame {
-            function,
-            file: place.and_then(|place| place.file).unwrap_or_default().to_owned(),
-            line: place.and_then(|place| place.line).unwrap_or(0),
-            ..plain.clone()
-        });
-    }
-    frames
-}
-
 /// Opens a module's file, or its separate debug information, if it is the build that ran.
 fn open(module: &ModuleEntry) -> Module {
-    let path = Path::new(&module.path);
-    let separate = debug_file(&module.build_id).filter(|path| is_build(path, &module.build_id) == Ok(true));
-    match is_build(separate.as_deref().unwrap_or(path), &module.build_id) {
-        Ok(true) => match Loader::new(separate.as_deref().unwrap_or(path)) {
-            Ok(loader) => Module::Open(Box::new(loader)),
-            Err(error) => Module::Missing(Missing::Unreadable(error.to_string())),
-        },
-        Ok(false) => Module::Missing(Missing::OtherBuild),
+    let separate = debug_file(&module.build_id);
+    let separate = separate.and_then(|path| ModuleFile::open(&path, &module.build_id).ok().flatten());
+    match separate.map_or_else(|| ModuleFile::open(Path::new(&module.path), &module.build_id), |file| Ok(Some(file))) {
+        Ok(Some(file)) => Module::Open(Box::new(file)),
+        Ok(None) => Module::Missing(Missing::OtherBuild),
         Err(error) => Module::Missing(Missing::Unreadable(error)),
     }
 }
@@ -172,17 +159,4 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or('?');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-/// Whether the file has this build id. A module that had none is taken by its path alone.
-fn is_build(path: &Path, build_id: &[u8]) -> Result<bool, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err("is no file".into());
-    }
-    let bytes = ReadCache::new(file);
-    let object = object::File::parse(&bytes).map_err(|error| error.to_string())?;
-    let found = object.build_id().map_err(|error| error.to_string())?.unwrap_or_default();
-    // The journal keeps the first bytes of long ones.
-    Ok(build_id.is_empty() || found.starts_with(build_id))
 }

@@ -50,8 +50,12 @@ pub struct Job {
 impl Job {
     /// A job with one 40 GiB device, a journal in `dir` with room for this many events.
     pub fn new(dir: &Path, events: u64) -> std::io::Result<Self> {
+        Self::sized(dir, Geometry { events, live: 60_000.min(events.max(512)), ..Geometry::default() })
+    }
+
+    /// The same with a journal of this size.
+    pub fn sized(dir: &Path, geometry: Geometry) -> std::io::Result<Self> {
         advance(1);
-        let geometry = Geometry { events, live: 60_000.min(events.max(512)), ..Geometry::default() };
         let options = Options { config: "cap = none\n".into(), ..Options::in_dir(dir).sized(geometry) };
         let journal = Journal::create(&options)?;
         let path = journal
@@ -203,7 +207,7 @@ pub fn reboot(path: &Path) -> std::io::Result<()> {
 }
 
 /// Changes what does not change in a header, and its checksum with it.
-fn edit_header(file: &File, edit: impl FnOnce(&mut [u64])) -> std::io::Result<()> {
+pub(crate) fn edit_header(file: &File, edit: impl FnOnce(&mut [u64])) -> std::io::Result<()> {
     let mut bytes = vec![0; word::STATIC_CRC * 8 + 8];
     file.read_exact_at(&mut bytes, 0)?;
     let mut words: Vec<u64> = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();

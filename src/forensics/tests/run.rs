@@ -56,7 +56,8 @@ fn runs_are_found_by_what_people_call_them() {
     let mut job = Job::new(&scratch.0, 64).unwrap();
     job.refused(job.who("a", 1), GIB, &Situation::default());
     let out_of_memory = job.end(End::Exit).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    let earlier = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    std::fs::File::options().write(true).open(&out_of_memory).unwrap().set_modified(earlier).unwrap();
     let later = Job::new(&scratch.0, 64).unwrap().end(End::Alive).unwrap();
 
     assert_eq!(runs::find(None, dir).unwrap().path(), out_of_memory, "the newest that ran out of memory");

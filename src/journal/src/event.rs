@@ -1,6 +1,6 @@
 //! An event and its 64-byte record. Pure packing and unpacking; nothing here touches memory of a journal.
 
-use crate::layout::RECORD_WORDS;
+use crate::layout::{LARGEST_BLOCK, RECORD_WORDS};
 use crate::sabotage::{Guard, off};
 use crate::sys::crc::crc_record;
 
@@ -299,12 +299,16 @@ impl Event {
         if crc_record(&words) != record[0] as u32 && !off(Guard::RecordCrc) {
             return None;
         }
+        let kind = Kind::from_number(bits(words[3] >> 48, 6) as u8)?;
+        if matches!(kind, Kind::Alloc | Kind::Free) && bits(words[3], 48) > LARGEST_BLOCK {
+            return None;
+        }
         Some(Self {
             seq,
             time: words[1],
             address: words[2],
             given: bits(words[3], 48),
-            kind: Kind::from_number(bits(words[3] >> 48, 6) as u8)?,
+            kind,
             class: Class::from_number(bits(words[3] >> 54, 4) as u8),
             device: (words[3] >> 58) as u8,
             asked: bits(words[4], 48),
@@ -369,7 +373,8 @@ mod tests {
                 live_after, result, latency: long_from_short(short_from_long(latency)), thread,
                 by: Attribution { stack, op, python }, aux, flags,
             };
-            prop_assert_eq!(Event::unpack(&event.pack(), seq), Some(event));
+            let believed = !matches!(event.kind, Kind::Alloc | Kind::Free) || given <= LARGEST_BLOCK;
+            prop_assert_eq!(Event::unpack(&event.pack(), seq), believed.then_some(event));
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1)), None);
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1 << 32)), None);
         }

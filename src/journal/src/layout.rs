@@ -9,6 +9,12 @@ pub const VERSION_MAJOR: u32 = 1;
 pub const VERSION_MINOR: u32 = 0;
 /// Size of the header; the first section starts here.
 pub const HEADER_BYTES: u64 = 4096;
+
+/// The largest allocation that is believed: 16 TiB. A record of a larger one is damage, however right its checksum is.
+pub const LARGEST_BLOCK: u64 = 1 << 44;
+/// The largest number of bytes of a device, a class or a process, and the largest count, that is believed: sums of them stay
+/// far from overflowing.
+pub const LARGEST_SUM: u64 = 1 << 52;
 /// Header size in words.
 pub const HEADER_WORDS: usize = (HEADER_BYTES / 8) as usize;
 /// Size of a ring record, a live entry, an in-flight slot and a module entry, in words.

@@ -20,6 +20,7 @@ pub mod reader;
 mod retention;
 pub mod sabotage;
 mod sys;
+pub mod text;
 mod unwind;
 mod writer;
 

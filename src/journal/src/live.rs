@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{Attribution, Class, bits};
-use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS};
+use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, LARGEST_BLOCK, RECORD_WORDS};
 use crate::sabotage::{Guard, off};
 use crate::sys::crc::crc_record;
 use crate::sys::prefetch;
@@ -80,7 +80,8 @@ impl LiveEntry {
         if u64::from(crc_record(&covered)) != words[0] >> 32 && !off(Guard::EntryCrc) {
             return None;
         }
-        Some((Self::unpack_unchecked(words), words[0] & 0xff))
+        let entry = Self::unpack_unchecked(words);
+        (entry.given <= LARGEST_BLOCK).then_some((entry, words[0] & 0xff))
     }
 
     fn unpack_unchecked(words: &[u64; RECORD_WORDS]) -> Self {

@@ -134,34 +134,47 @@ impl Journal {
         }
         let mut added = 0;
         for module in modules::loaded() {
-            let path = u64::from(self.text(&module.path));
-            let mut packed = [0; RECORD_WORDS];
-            packed[1] = module.bias;
-            packed[2] = module.start;
-            packed[3] = path | (module.size.div_ceil(4096) << 32);
-            for (word, chunk) in packed.iter_mut().skip(4).zip(module.build_id.chunks(8)).take(3) {
-                let mut bytes = [0; 8];
-                bytes.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-                *word = u64::from_le_bytes(bytes);
-            }
-            let known = module.build_id.len().min(24) as u64;
-            packed[0] = u64::from(crc_record(&packed)) << 32 | known << 8 | 1;
-            for slot in self.modules {
-                let first = slot[0].load(Ordering::Acquire);
-                if first == packed[0] && slot[1].load(Ordering::Relaxed) == packed[1] {
-                    break;
-                }
-                if first == 0 {
-                    for (place, value) in slot.iter().zip(packed).skip(1) {
-                        place.store(value, Ordering::Relaxed);
-                    }
-                    slot[0].store(packed[0], Ordering::Release);
-                    added += 1;
-                    break;
-                }
-            }
+            added += usize::from(self.add_module(&module));
         }
         self.busy.store(false, Ordering::Release);
         added
+    }
+
+    /// Puts a module into the table, unless it is there; whether it was not.
+    fn add_module(&self, module: &modules::Module) -> bool {
+        let path = u64::from(self.text(&module.path));
+        let mut packed = [0; RECORD_WORDS];
+        packed[1] = module.bias;
+        packed[2] = module.start;
+        packed[3] = path | (module.size.div_ceil(4096) << 32);
+        for (word, chunk) in packed.iter_mut().skip(4).zip(module.build_id.chunks(8)).take(3) {
+            let mut bytes = [0; 8];
+            bytes.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+            *word = u64::from_le_bytes(bytes);
+        }
+        let known = module.build_id.len().min(24) as u64;
+        packed[0] = u64::from(crc_record(&packed)) << 32 | known << 8 | 1;
+        for slot in self.modules {
+            let first = slot[0].load(Ordering::Acquire);
+            if first == packed[0] && slot[1].load(Ordering::Relaxed) == packed[1] {
+                return false;
+            }
+            if first == 0 {
+                for (place, value) in slot.iter().zip(packed).skip(1) {
+                    place.store(value, Ordering::Relaxed);
+                }
+                slot[0].store(packed[0], Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A module that no process has, for journals of made-up jobs.
+    #[cfg(feature = "synthetic")]
+    pub fn made_up_module(&self, path: &str, start: u64, size: u64) {
+        let (path, build_id, none) = (path.into(), Vec::new(), (0, 0));
+        let (text, eh_frame_hdr, eh_segment) = (none, none, none);
+        self.add_module(&modules::Module { path, bias: start, start, size, build_id, text, eh_frame_hdr, eh_segment });
     }
 }

@@ -13,6 +13,7 @@ use crate::layout::{CAUSE_WORDS, OOM_KEPT, OOM_SLOT_BYTES, word};
 use crate::names::STACK_DEPTH;
 use crate::sys::clock;
 use crate::sys::files;
+use crate::text;
 use crate::writer::Journal;
 
 /// Version of the JSON schema, which docs/JOURNAL.md describes.
@@ -355,14 +356,13 @@ impl Journal {
     fn write_json(&self, report: &OomReport) -> Option<String> {
         let dir = self.backing.dir.as_ref()?;
         let (name, draft) = (format!("{}.oom.json", self.backing.name), format!(".{}.oom.draft", self.backing.name));
-        let mut text = serde_json::to_vec_pretty(report).ok()?;
-        text.push(b'\n');
+        let text = text::json(&serde_json::to_string_pretty(report).ok()?).into_owned() + "\n";
         if text.len() as u64 > files::file_size_limit() {
             return None;
         }
         let _ = dir.remove(&draft);
         let mut file = dir.create(&draft).ok()?;
-        let done = file.write_all(&text).and_then(|()| dir.rename(&draft, &name));
+        let done = file.write_all(text.as_bytes()).and_then(|()| dir.rename(&draft, &name));
         if done.is_err() {
             let _ = dir.remove(&draft);
             return None;
@@ -430,10 +430,10 @@ impl Journal {
             writeln!(to, "{:>2} {op:<40} {python:<30} {:>10} {:>7}", place + 1, human(holder.bytes), holder.blocks)?;
         }
         if let Some(json) = json {
-            writeln!(to, "More    {json}")?;
+            writeln!(to, "More    {}", text::plain(json))?;
         }
         if let Some(path) = self.path() {
-            writeln!(to, "        weir report {}", path.display())?;
+            writeln!(to, "        weir report {}", text::plain(&path.to_string_lossy()))?;
         }
         Ok(())
     }
@@ -456,6 +456,7 @@ fn last_part(place: &str) -> &str {
 
 /// The end of a text, which says more than its beginning, in at most `most` characters.
 fn shortened(text: &str, most: usize) -> String {
+    let text = &*text::plain(text);
     let count = text.chars().count();
     if count <= most {
         return text.to_owned();

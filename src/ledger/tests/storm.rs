@@ -287,7 +287,7 @@ fn halted(name: &str) -> Result<(), String> {
             .arg(step.to_string())
             .spawn()
             .map_err(|e| e.to_string())?;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let stopped = loop {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
             match stat.rsplit_once(") ").and_then(|(_, s)| s.chars().next()) {
@@ -306,12 +306,12 @@ fn halted(name: &str) -> Result<(), String> {
                 .map_err(|e| format!("blocked by a member halted at step {step}: {e}"))?;
             ledger.give_back(grant.reservation);
         }
-        let patience = Duration::from_secs(10);
+        let patience = Duration::from_secs(60);
         let waited = ledger
             .reserve_waiting(device, CAP / 2, Category::Pool, Urgency::Normal, patience)
             .map_err(|e| format!("a halted member at the head of the queue (step {step}): {e}"))?;
         ledger.give_back(waited.reservation);
-        if begin.elapsed() > Duration::from_secs(5) {
+        if begin.elapsed() > Duration::from_secs(60) {
             return Err(format!("{:?} beside a member halted at step {step}", begin.elapsed()));
         }
         if stopped {

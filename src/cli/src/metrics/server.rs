@@ -1,18 +1,22 @@
-//! A page over HTTP, no more: each connection gets one answer. Whatever clients send, at most a few threads, a few KiB and a
-//! few seconds are spent on each, and the figures are read at most once a second.
+//! A page over HTTP, no more: each connection gets one answer. One thread serves all connections and waits for none of
+//! them: a client that is slow or says nothing costs a place among a bounded number, for a few seconds at most, and gives
+//! way to a newcomer when all places are taken. The figures are read at most once a second.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// Bytes of a request that are read.
 const MOST_REQUEST: usize = 8 << 10;
-/// Time for a request to arrive, and for an answer to be taken.
+/// Bytes that are read and thrown away behind a request.
+const MOST_REST: usize = 256 << 10;
+/// Time for a request to arrive, and again for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Connections at one time; more are told to come again.
-const MOST_CONNECTIONS: usize = 16;
+/// Connections at one time. When one more comes, the one that has been silent for longest goes.
+const MOST_CONNECTIONS: usize = 128;
+/// Connections taken in one turn, so that a flood of them does not keep the others waiting.
+const MOST_ACCEPTED: usize = 32;
 /// How long figures are good.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -22,122 +26,218 @@ const FIGURES: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The figures, and when they were read.
 struct Shelf<F> {
     figures: F,
-    page: Option<(Instant, Arc<str>)>,
+    page: Option<(Instant, String)>,
 }
 
 impl<F: FnMut() -> String> Shelf<F> {
-    fn page(&mut self) -> Arc<str> {
-        if let Some((at, page)) = &self.page
-            && at.elapsed() < FRESH
-        {
-            return Arc::clone(page);
+    fn page(&mut self) -> &str {
+        if self.page.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
+            let page = (self.figures)();
+            // The time after reading: figures that take long to read are good for as long as others.
+            self.page = Some((Instant::now(), page));
         }
-        let page: Arc<str> = (self.figures)().into();
-        self.page = Some((Instant::now(), Arc::clone(&page)));
-        page
+        self.page.as_ref().map_or("", |(_, page)| page)
     }
 }
 
 /// Answers until the process ends.
-pub(super) fn serve(address: SocketAddr, figures: impl FnMut() -> String + Send + 'static) -> Result<(), String> {
+pub(super) fn serve(address: SocketAddr, figures: impl FnMut() -> String) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let bound = listener.local_addr().map_err(|error| error.to_string())?;
+    listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     putln!("listening on http://{bound}/metrics");
-    let _ = io::stdout().flush();
-    let shelf = Arc::new(Mutex::new(Shelf { figures, page: None }));
-    let busy = Arc::new(AtomicUsize::new(0));
+    let mut shelf = Shelf { figures, page: None };
+    let mut clients: Vec<Client> = Vec::new();
     loop {
-        let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, or a client that left: the next one may do better.
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        if busy.fetch_add(1, Ordering::AcqRel) >= MOST_CONNECTIONS {
-            busy.fetch_sub(1, Ordering::AcqRel);
-            refuse(stream);
-            continue;
+        let ready = wait(&listener, &clients).map_err(|error| error.to_string())?;
+        for (client, ready) in clients.iter_mut().zip(ready.iter().skip(1)) {
+            client.go_on(*ready, || shelf.page());
         }
-        let (shelf, slot) = (Arc::clone(&shelf), Slot(Arc::clone(&busy)));
-        let work = move || {
-            let _slot = slot;
-            let _ = converse(stream, || shelf.lock().unwrap_or_else(PoisonError::into_inner).page());
-        };
-        // When there is no thread the connection is dropped with the closure.
-        let _ = std::thread::Builder::new().name("weir-metrics".into()).stack_size(256 << 10).spawn(work);
-    }
-}
-
-/// A connection's place among the few; given back however the connection ends.
-struct Slot(Arc<AtomicUsize>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn refuse(mut stream: TcpStream) {
-    let _ = stream.set_nonblocking(true);
-    let _ = stream.write(&reply("503 Service Unavailable", TEXT, "too many connections\n", true));
-}
-
-/// One request, one answer.
-fn converse(mut stream: TcpStream, page: impl FnOnce() -> Arc<str>) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    let request = read_request(&mut stream, deadline);
-    let answer = match request.as_deref().map(wanted) {
-        Ok(Wanted::Page { body }) => reply("200 OK", FIGURES, &page(), body),
-        Ok(Wanted::Index { body }) => reply("200 OK", TEXT, "weir metrics: see /metrics\n", body),
-        Ok(Wanted::Nothing) => reply("404 Not Found", TEXT, "there is only /metrics\n", true),
-        Ok(Wanted::Method) => reply("405 Method Not Allowed", TEXT, "only GET and HEAD\n", true),
-        Ok(Wanted::Nonsense) => reply("400 Bad Request", TEXT, "not a request\n", true),
-        Err(Trouble::TooLong) => reply("431 Request Header Fields Too Large", TEXT, "too long\n", true),
-        Err(Trouble::TooSlow) => reply("408 Request Timeout", TEXT, "too slow\n", true),
-        Err(Trouble::Gone) => return Ok(()),
-    };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&answer)?;
-    stream.shutdown(Shutdown::Write)?;
-    // Unread bytes would make the kernel reset the connection before the answer is read.
-    let mut rest = [0; 1024];
-    for _ in 0..64 {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() || stream.read(&mut rest).unwrap_or(0) == 0 {
-            break;
+        clients.retain(|client| client.stage != Stage::Over);
+        if ready.first() == Some(&true) {
+            accept(&listener, &mut clients);
         }
     }
-    Ok(())
 }
 
-enum Trouble {
-    TooLong,
-    TooSlow,
-    Gone,
-}
-
-fn read_request(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, Trouble> {
-    let mut request = Vec::with_capacity(1024);
-    let mut piece = [0; 1024];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            return Err(Trouble::TooSlow);
-        }
-        match stream.read(&mut piece) {
-            Ok(0) => return Err(Trouble::Gone),
-            Ok(count) => request.extend_from_slice(&piece[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return Err(Trouble::TooSlow);
+/// Takes new connections in. The one that has been silent for longest makes room where there is none.
+fn accept(listener: &TcpListener, clients: &mut Vec<Client>) {
+    for _ in 0..MOST_ACCEPTED {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if clients.len() >= MOST_CONNECTIONS {
+                    drop_one(clients);
+                }
+                // A connection that cannot be made so is of no use; its client may try again.
+                if stream.set_nonblocking(true).is_ok() {
+                    clients.push(Client::new(stream));
+                }
             }
-            Err(_) => return Err(Trouble::Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+                // No descriptor for it: a silent client has one. Without any, others may end in the meantime.
+                if !drop_one(clients) {
+                    std::thread::sleep(Duration::from_millis(50));
+                    return;
+                }
+            }
+            // A client that left before it was taken in.
+            Err(_) => {}
         }
-        if request.windows(4).any(|end| end == b"\r\n\r\n") || request.windows(2).any(|end| end == b"\n\n") {
-            return Ok(request);
+    }
+}
+
+/// Drops the connection that is needed least: one that has its answer, else the one that has waited longest for nothing.
+fn drop_one(clients: &mut Vec<Client>) -> bool {
+    let rank = |client: &Client| match client.stage {
+        Stage::Over | Stage::Draining => 0,
+        Stage::Reading if client.request.is_empty() => 1,
+        Stage::Reading => 2,
+        Stage::Writing => 3,
+    };
+    let worst = clients.iter().enumerate().min_by_key(|(_, client)| (rank(client), client.deadline));
+    let Some((place, _)) = worst else { return false };
+    clients.remove(place);
+    true
+}
+
+/// Waits until somebody is ready or a client's time is over. Who is ready: the listener first, then the clients.
+#[allow(unsafe_code)]
+fn wait(listener: &TcpListener, clients: &[Client]) -> io::Result<Vec<bool>> {
+    let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let mut places = vec![watched(listener.as_raw_fd(), libc::POLLIN)];
+    places.extend(clients.iter().map(|client| {
+        let events = if client.stage == Stage::Writing { libc::POLLOUT } else { libc::POLLIN };
+        watched(client.stream.as_raw_fd(), events)
+    }));
+    let next = clients.iter().map(|client| client.deadline.saturating_duration_since(Instant::now())).min();
+    // Rounded up, so that the time is really over then.
+    let millis = next.map_or(-1, |left| left.as_millis() as i32 + 1);
+    // SAFETY: the array is valid for its length, and the descriptors are open: their owners are borrowed.
+    let found = unsafe { libc::poll(places.as_mut_ptr(), places.len() as libc::nfds_t, millis) };
+    if found < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
-        if request.len() > MOST_REQUEST {
-            return Err(Trouble::TooLong);
+    }
+    Ok(places.iter().map(|place| found > 0 && place.revents != 0).collect())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The request arrives.
+    Reading,
+    /// The answer goes out.
+    Writing,
+    /// The answer is out. Unread bytes would make the kernel reset the connection before the answer is read.
+    Draining,
+    /// Nothing is left to do.
+    Over,
+}
+
+/// A connection.
+struct Client {
+    stream: TcpStream,
+    stage: Stage,
+    deadline: Instant,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    thrown_away: usize,
+}
+
+impl Client {
+    fn new(stream: TcpStream) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        Self {
+            stream,
+            stage: Stage::Reading,
+            deadline,
+            request: Vec::new(),
+            answer: Vec::new(),
+            sent: 0,
+            thrown_away: 0,
         }
+    }
+
+    /// Does what can be done without waiting.
+    fn go_on<'page>(&mut self, ready: bool, page: impl FnOnce() -> &'page str) {
+        let over = Instant::now() >= self.deadline;
+        // Also when its time is over: the request may have come while the figures were read for another one.
+        if (ready || over) && self.stage == Stage::Reading {
+            self.read(page);
+        } else if ready && self.stage == Stage::Draining {
+            self.drain();
+        }
+        if over && Instant::now() >= self.deadline {
+            match self.stage {
+                Stage::Reading => self.say(reply("408 Request Timeout", TEXT, "too slow\n", true)),
+                _ => self.stage = Stage::Over,
+            }
+        }
+        if self.stage == Stage::Writing {
+            self.write();
+        }
+    }
+
+    fn say(&mut self, answer: Vec<u8>) {
+        (self.answer, self.stage, self.deadline) = (answer, Stage::Writing, Instant::now() + PATIENCE);
+    }
+
+    fn read<'page>(&mut self, page: impl FnOnce() -> &'page str) {
+        let mut piece = [0; 4096];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => return self.stage = Stage::Over,
+                Ok(count) => self.request.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.stage = Stage::Over,
+            }
+            let whole = |end: &[u8]| self.request.windows(end.len()).any(|found| found == end);
+            if whole(b"\r\n\r\n") || whole(b"\n\n") {
+                break;
+            }
+            if self.request.len() > MOST_REQUEST {
+                return self.say(reply("431 Request Header Fields Too Large", TEXT, "too long\n", true));
+            }
+        }
+        self.say(match wanted(&self.request) {
+            Wanted::Page { body } => reply("200 OK", FIGURES, page(), body),
+            Wanted::Index { body } => reply("200 OK", TEXT, "weir metrics: see /metrics\n", body),
+            Wanted::Nothing => reply("404 Not Found", TEXT, "there is only /metrics\n", true),
+            Wanted::Method => reply("405 Method Not Allowed", TEXT, "only GET and HEAD\n", true),
+            Wanted::Nonsense => reply("400 Bad Request", TEXT, "not a request\n", true),
+        });
+    }
+
+    fn write(&mut self) {
+        while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return self.stage = Stage::Over,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.stage = Stage::Over,
+            }
+        }
+        self.answer = Vec::new();
+        let closed = self.stream.shutdown(Shutdown::Write);
+        self.stage = if closed.is_ok() { Stage::Draining } else { Stage::Over };
+    }
+
+    fn drain(&mut self) {
+        let mut rest = [0; 4096];
+        while self.thrown_away < MOST_REST {
+            match self.stream.read(&mut rest) {
+                Ok(count) if count > 0 => self.thrown_away += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => break,
+            }
+        }
+        self.stage = Stage::Over;
     }
 }
 

@@ -10,7 +10,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
 use weir_forensics::names::tail;
 
 use super::words;
-use crate::watch::{Gpu, Job, Life, Show, Watch};
+use crate::watch::{Gpu, Job, Life, Show, Watch, clean};
 
 /// Lines of the table of jobs at most.
 const MOST_ROWS: u16 = 8;
@@ -78,7 +78,7 @@ impl View {
     /// Takes what a look has found.
     pub(super) fn take(&mut self, jobs: Vec<Job>, watch: &Watch) {
         self.jobs = jobs;
-        self.dir = watch.dir().display().to_string();
+        self.dir = clean(&watch.dir().to_string_lossy());
         self.unreadable = watch.unreadable().len();
     }
 

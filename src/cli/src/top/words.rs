@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use weir_forensics::names::tail;
 
-use crate::watch::{Gpu, Job, Life, Watch, now};
+use crate::watch::{Gpu, Job, Life, Watch, clean, now};
 
 /// Bytes with one decimal, of even width: `  31.2 GiB`.
 pub(super) fn size(bytes: u64) -> String {
@@ -82,7 +82,11 @@ pub(super) fn oom(job: &Job) -> Option<String> {
 pub(super) fn page(jobs: &[Job], watch: &Watch) -> String {
     let mut text = String::new();
     if jobs.is_empty() {
-        let _ = writeln!(text, "no job under weir lives; its journals would be in {}", watch.dir().display());
+        let _ = writeln!(
+            text,
+            "no job under weir lives; its journals would be in {}",
+            clean(&watch.dir().to_string_lossy())
+        );
     }
     for job in jobs {
         let group = job.group.as_ref().map(|group| format!("  group {group}")).unwrap_or_default();
@@ -107,7 +111,7 @@ pub(super) fn page(jobs: &[Job], watch: &Watch) -> String {
             }
         }
         if let Some(oom) = oom(job) {
-            let _ = writeln!(text, "  {oom}\n  more: weir report {}", job.journal.display());
+            let _ = writeln!(text, "  {oom}\n  more: weir report {}", clean(&job.journal.to_string_lossy()));
         }
         if let Some(reason) = &job.turned_off {
             let _ = writeln!(text, "  weir has turned itself off: {reason}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use weir_forensics::names;
-use weir_journal::reader::{Device, Error, Reader};
+use weir_journal::reader::{Device, Error, Reader, open_file};
 use weir_journal::{Class, journal_life};
 
 use super::history::History;
@@ -137,7 +137,7 @@ impl Watched {
     /// Opens a journal; of a living job, with the last minute before now.
     pub(super) fn open(path: &Path, now: f64) -> Result<Self, Error> {
         let reader = Reader::open(path)?;
-        let file = File::open(path)?;
+        let file = open_file(path)?;
         let lived = journal_life(&file, Some(reader.header())) != weir_journal::Life::Dead;
         let mut names = Names::default();
         let history = if lived { History::from_journal(&reader, now, &mut names)? } else { History::default() };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_forensics::runs;
+use weir_journal::text;
 use weir_ledger::control::{self, Target};
 use weir_ledger::place::Place;
 
@@ -153,10 +154,7 @@ pub(crate) fn now() -> f64 {
 /// Text from a journal, safe for a terminal and of bounded length: names come from the job and may hold anything.
 pub(crate) fn clean(text: &str) -> String {
     const MOST: usize = 300;
-    let bad = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().take(MOST).map(|c| if bad(c) { '·' } else { c }).collect()
+    text::plain(text).chars().take(MOST).collect()
 }
 
 #[cfg(test)]

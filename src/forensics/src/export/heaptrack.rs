@@ -11,6 +11,7 @@ use std::rc::Rc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use weir_journal::reader::Slot;
+use weir_journal::text::plain;
 use weir_journal::{Attribution, Class, Kind};
 
 use super::names::{Frame, Names};
@@ -28,7 +29,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         pairs: HashMap::new(),
     };
     writeln!(file.to, "v 10100 2")?;
-    writeln!(file.to, "X {}", one_line(&header.command.join(" ")))?;
+    writeln!(file.to, "X {}", plain(&header.command.join(" ")))?;
     writeln!(file.to, "I 1000 {:x}", header.resident / 4096)?;
     let mut stamp = 0;
     for entry in export.timeline.opening()?.iter().filter(|entry| is_held(entry.class)) {
@@ -46,20 +47,17 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
             Kind::Free if event.given > 0 => '-',
             _ => continue,
         };
-        let millis = header.elapsed_ns(header.started.ticks, event.time).max(0) as u64 / 1_000_000;
+        let nanos = header.elapsed_ns(header.started.ticks, event.time).max(0);
+        let millis = u64::try_from(nanos / 1_000_000).unwrap_or(u64::MAX);
         if millis > stamp {
             stamp = millis;
             writeln!(file.to, "c {stamp:x}")?;
         }
         file.allocation(sign, event.given, event.by, event.class, &mut export.names)?;
     }
-    writeln!(file.to, "c {:x}", stamp + 1)?;
+    writeln!(file.to, "c {:x}", stamp.saturating_add(1))?;
     file.to.finish()?;
     Ok(())
-}
-
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ")
 }
 
 /// The file as far as it is written. Numbers of texts, pointers and traces begin with 1, those of pairs with 0.
@@ -129,7 +127,7 @@ impl<W: Write> Track<W> {
         if let Some(number) = self.texts.get(text) {
             return Ok(*number);
         }
-        writeln!(self.to, "s {}", one_line(text))?;
+        writeln!(self.to, "s {text}")?;
         let next = self.texts.len() as u64 + 1;
         self.texts.insert(text.into(), next);
         Ok(next)

@@ -6,7 +6,7 @@
 //! address space that was used, not physical memory. Memory without an address of its own (arrays, the context) is given one
 //! beyond all others.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
 use weir_journal::reader::{Header, Slot};
@@ -73,7 +73,8 @@ struct File<'w, 'a, 'reader> {
 /// The addresses that a device's blocks are seen in.
 struct Space {
     regions: HashSet<u64>,
-    steps: BTreeSet<u64>,
+    /// Runs of addresses, none of which touch each other: where each begins and ends, in whole steps.
+    runs: BTreeMap<u64, u64>,
     /// Stand-in addresses of memory that has none.
     given: HashMap<(Class, u64), u64>,
     vacant: HashMap<u64, Vec<u64>>,
@@ -90,6 +91,7 @@ impl Space {
         if matches!(class, Class::Block | Class::Device | Class::Managed | Class::Tensor) {
             return address;
         }
+        // A size has 48 bits in a journal.
         let room = bytes.next_multiple_of(STEP).max(STEP);
         if kind == Kind::Free
             && let Some(own) = self.given.remove(&(class, address))
@@ -98,15 +100,24 @@ impl Space {
             return own;
         }
         let fresh = self.vacant.get_mut(&room).and_then(Vec::pop).unwrap_or_else(|| {
-            self.next += room;
-            self.next - room
+            let own = self.next;
+            self.next = own.saturating_add(room);
+            own
         });
         self.given.insert((class, address), fresh);
         fresh
     }
 
+    /// Makes a block part of a run. Costs the same for a block of any size.
     fn cover(&mut self, start: u64, bytes: u64) {
-        self.steps.extend(start / STEP..=start.saturating_add(bytes.max(1) - 1) / STEP);
+        let last = start.saturating_add(bytes.max(1) - 1) / STEP;
+        let (mut first, mut end) = (start / STEP, last + 1);
+        // Runs that overlap or touch become one with it; those that a long block swallows are gone afterwards.
+        while let Some((&begin, &stop)) = self.runs.range(..=end).next_back().filter(|(_, stop)| **stop >= first) {
+            self.runs.remove(&begin);
+            (first, end) = (first.min(begin), end.max(stop));
+        }
+        self.runs.insert(first, end);
     }
 }
 
@@ -119,7 +130,7 @@ fn trace(
 ) -> Result<Space, Failure> {
     let regions = regions(timeline, timeline.opening()?, 0, device)?;
     let mut space =
-        Space { regions, steps: BTreeSet::new(), given: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
+        Space { regions, runs: BTreeMap::new(), given: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
     for entry in timeline.opening()?.iter().filter(|entry| entry.device == device) {
         if space.shows(entry.class, entry.address) {
             space.address(Kind::Alloc, entry.class, entry.address, entry.given);
@@ -214,13 +225,8 @@ fn segments(timeline: &Timeline<'_>, file: &mut File<'_, '_, '_>, device: u8, sp
     let blocks: BTreeMap<u64, LiveEntry> = shown
         .map(|entry| (space.given.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address), *entry))
         .collect();
-    let mut steps = space.steps.iter().copied().peekable();
-    while let Some(first) = steps.next() {
-        let mut end = first + 1;
-        while steps.next_if_eq(&end).is_some() {
-            end += 1;
-        }
-        segment(file, device, (first * STEP, end * STEP), &blocks)?;
+    for (first, end) in &space.runs {
+        segment(file, device, (first * STEP, end.saturating_mul(STEP)), &blocks)?;
     }
     Ok(())
 }
@@ -232,8 +238,8 @@ fn segment(
     blocks: &BTreeMap<u64, LiveEntry>,
 ) -> Result<(), Failure> {
     let inside = blocks.range(start..end);
-    let live: u64 = inside.clone().map(|(_, entry)| entry.given).sum();
-    let asked: u64 = inside.clone().map(|(_, entry)| entry.asked).sum();
+    let sum = |of: fn(&LiveEntry) -> u64| inside.clone().fold(0, |sum: u64, (_, entry)| sum.saturating_add(of(entry)));
+    let (live, asked) = (sum(|entry| entry.given), sum(|entry| entry.asked));
     let number = inside.clone().next().map_or(0, |(_, entry)| stream(entry.stream));
     file.pickle.dict()?;
     for (key, value) in [
@@ -264,10 +270,10 @@ fn segment(
             continue;
         }
         gap(file, at, *address)?;
-        block(file, *address, entry.given, entry.asked, "active_allocated")?;
+        block(file, *address, entry.given.min(end - *address), entry.asked, "active_allocated")?;
         frames(file, entry.by, entry.class)?;
         end_block(file)?;
-        at = address + entry.given;
+        at = address.saturating_add(entry.given).min(end);
     }
     gap(file, at, end)?;
     file.pickle.end_dict()?;

@@ -1,10 +1,12 @@
 //! Who asked, as frames and short texts: TensorFlow operation, Python lines and native functions in one stack. Each is
-//! resolved once and has a number. Reads a journal and the modules' files.
+//! resolved once and has a number. Names are harmless: what would steer the tool that shows them is hidden, and memory for
+//! them is bounded. Reads a journal and the modules' files.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use weir_journal::reader::{Error, Line, OpName, Reader};
+use weir_journal::text::plain;
 use weir_journal::{Attribution, Class};
 
 use crate::symbols::{NativeFrame, Symbols};
@@ -51,6 +53,14 @@ pub(crate) struct Texts {
 /// Frames of libraries that only pass a request on are no answer to "which function asked".
 const PASSING_ON: [&str; 4] = ["libweir", "libcuda.so", "libcudart", "libc.so"];
 
+/// Bytes of frames, stacks and texts that are kept at most. A real job has a few megabytes of them; a file can be made to
+/// have each of its names in millions of stacks.
+pub(crate) const MOST_KEPT: usize = 64 << 20;
+/// Letters of one name at most.
+const LONGEST_NAME: usize = 1024;
+/// What stands for names for which there is no room.
+pub(crate) const CROWDED: &str = "[too many names]";
+
 /// See the file's first comment.
 #[derive(Debug)]
 pub(crate) struct Names<'reader> {
@@ -62,6 +72,8 @@ pub(crate) struct Names<'reader> {
     texts: Vec<Rc<str>>,
     text_index: HashMap<Rc<str>, u32>,
     known: HashMap<(Attribution, Class), Texts>,
+    /// Bytes that may still be kept.
+    room: usize,
 }
 
 impl<'reader> Names<'reader> {
@@ -75,6 +87,7 @@ impl<'reader> Names<'reader> {
             texts: Vec::new(),
             text_index: HashMap::new(),
             known: HashMap::new(),
+            room: MOST_KEPT,
         };
         names.text("");
         Ok(names)
@@ -82,6 +95,10 @@ impl<'reader> Names<'reader> {
 
     /// The number of a text; 0 is the empty one.
     pub(crate) fn text(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.text_index.get(text) {
+            return *number;
+        }
+        let text = if self.keeps(text.len() + 128) { text } else { CROWDED };
         if let Some(number) = self.text_index.get(text) {
             return *number;
         }
@@ -99,7 +116,19 @@ impl<'reader> Names<'reader> {
         Rc::clone(&self.frames[number as usize])
     }
 
+    /// Whether there is room for so many bytes; they are taken off it.
+    fn keeps(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
+    }
+
     fn frame_number(&mut self, frame: Frame) -> u32 {
+        if let Some(number) = self.frame_index.get(&frame) {
+            return *number;
+        }
+        let bytes = frame.name.len() + frame.file.len() + frame.module.len() + 256;
+        let frame = if self.keeps(bytes) { frame } else { without(Origin::Class, CROWDED.into()) };
         if let Some(number) = self.frame_index.get(&frame) {
             return *number;
         }
@@ -116,7 +145,7 @@ impl<'reader> Names<'reader> {
         }
         let mut frames = Vec::new();
         if let Some(op) = self.reader.op(by.op)?.filter(|op| !op.name.is_empty()) {
-            frames.push(plain(Origin::Op, op_text(&op)));
+            frames.push(without(Origin::Op, harmless(&op_text(&op))));
         }
         let python = self.reader.python(by.python)?;
         let native = self.native(by.stack)?;
@@ -125,22 +154,24 @@ impl<'reader> Names<'reader> {
             if python.is_empty() { native.len() } else { native.iter().take_while(|f| !is_interpreter(f)).count() };
         frames.extend(native.into_iter().take(depth).map(|frame| Frame {
             origin: Origin::Native,
-            name: frame.name(),
-            file: frame.file,
+            name: harmless(&frame.name()),
+            file: harmless(&frame.file),
             line: frame.line,
-            module: frame.module,
+            module: harmless(&frame.module),
             offset: frame.offset,
         }));
         frames.extend(python.into_iter().map(|line| Frame {
-            file: line.file,
+            file: harmless(&line.file),
             line: line.line,
-            ..plain(Origin::Python, line.function)
+            ..without(Origin::Python, harmless(&line.function))
         }));
         if frames.is_empty() {
-            frames.push(plain(Origin::Class, format!("[{}]", class_text(class))));
+            frames.push(without(Origin::Class, format!("[{}]", class_text(class))));
         }
         let stack: Rc<[u32]> = frames.into_iter().map(|frame| self.frame_number(frame)).collect();
-        self.stacks.insert((by, class), Rc::clone(&stack));
+        if self.keeps(stack.len() * 4 + 128) {
+            self.stacks.insert((by, class), Rc::clone(&stack));
+        }
         Ok(stack)
     }
 
@@ -161,15 +192,17 @@ impl<'reader> Names<'reader> {
         let asking = asking.or(native.first()).map(NativeFrame::name).unwrap_or_default();
         let stack = if stacks { self.folded(by, class)? } else { String::new() };
         let texts = Texts {
-            op: self.text(&op.name),
-            region: self.text(&op.region),
-            shape: self.text(&op.shape),
+            op: self.text(&harmless(&op.name)),
+            region: self.text(&harmless(&op.region)),
+            shape: self.text(&harmless(&op.shape)),
             dtype: op.dtype,
-            python: self.text(&python),
-            native: self.text(&asking),
+            python: self.text(&harmless(&python)),
+            native: self.text(&harmless(&asking)),
             stack: self.text(&stack),
         };
-        self.known.insert((by, class), texts);
+        if self.keeps(128) {
+            self.known.insert((by, class), texts);
+        }
         Ok(texts)
     }
 
@@ -181,7 +214,13 @@ impl<'reader> Names<'reader> {
     }
 }
 
-fn plain(origin: Origin, name: String) -> Frame {
+/// A name that is shown as it is, of bounded length: its end says more than its beginning.
+fn harmless(name: &str) -> String {
+    if name.len() > LONGEST_NAME { crate::names::tail(name, LONGEST_NAME) } else { plain(name).into_owned() }
+}
+
+/// A frame without a place.
+fn without(origin: Origin, name: String) -> Frame {
     Frame { origin, name, file: String::new(), line: 0, module: String::new(), offset: 0 }
 }
 
@@ -194,7 +233,7 @@ fn folded_frame(frame: &Frame) -> String {
         Origin::Python => format!("{} ({}:{})", frame.name, frame.file, frame.line),
         _ => frame.name.clone(),
     };
-    text.replace(';', ":").replace(['\n', '\r'], " ")
+    text.replace(';', ":")
 }
 
 /// A Python line in short.

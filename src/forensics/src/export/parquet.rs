@@ -7,6 +7,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use weir_journal::text::plain;
+
 use super::names::Names;
 use super::rows::{NUMBERS, Row, TEXTS, for_each_row};
 use super::thrift::Struct;
@@ -29,7 +31,10 @@ const PAGE_DICTIONARY: i32 = 2;
 
 pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(), Failure> {
     let header = export.timeline.reader().header();
-    let about = [("weir.pid", header.identity.pid.to_string()), ("weir.command", header.command.join(" "))];
+    let about = [
+        ("weir.pid", header.identity.pid.to_string()),
+        ("weir.command", plain(&header.command.join(" ")).into_owned()),
+    ];
     let mut table = Table { to, at: 0, groups: Vec::new(), rows: 0, held: Vec::with_capacity(GROUP) };
     table.send(MAGIC)?;
     let Export { timeline, names, progress, stacks, .. } = export;

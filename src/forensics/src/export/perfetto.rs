@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use weir_journal::reader::Slot;
+use weir_journal::text::plain;
 use weir_journal::{Class, Event, Kind};
 
 use super::names::class_text;
@@ -27,12 +28,13 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     let header = export.timeline.reader().header();
     let mut trace = Trace { to, described: HashSet::new(), first: true };
     let mut process = Message::new();
-    process.number(1, u64::from(header.identity.pid)).text(6, &header.command.join(" "));
+    process.number(1, u64::from(header.identity.pid)).text(6, &plain(&header.command.join(" ")));
     trace.describe(Message::new().number(1, PROCESS).message(3, &process))?;
     trace.describe(Message::new().number(1, INCIDENTS).number(5, PROCESS).text(2, "incidents"))?;
     let mut live: HashMap<(u8, Class), u64> = HashMap::new();
     for entry in export.timeline.opening()? {
-        *live.entry((entry.device, entry.class)).or_default() += entry.given;
+        let sum = live.entry((entry.device, entry.class)).or_default();
+        *sum = u64::saturating_add(*sum, entry.given);
     }
     let started = header.realtime_ns(header.started.ticks);
     let mut opening: Vec<_> = live.iter().map(|(key, bytes)| (*key, *bytes)).collect();
@@ -47,8 +49,11 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         match event.kind {
             Kind::Alloc | Kind::Free => {
                 let bytes = live.entry((event.device, event.class)).or_default();
-                *bytes =
-                    if event.kind == Kind::Alloc { *bytes + event.given } else { bytes.saturating_sub(event.given) };
+                *bytes = if event.kind == Kind::Alloc {
+                    bytes.saturating_add(event.given)
+                } else {
+                    bytes.saturating_sub(event.given)
+                };
                 let bytes = *bytes;
                 trace.counter(time, event.device, event.class, bytes)?;
             }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use weir_journal::reader::Slot;
+use weir_journal::text::plain;
 use weir_journal::{Attribution, Class, Kind};
 
 use super::holdings::holdings;
@@ -31,9 +32,12 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         profile.send(1, Message::new().number(1, name).number(2, unit))?;
     }
     for (number, module) in export.names.symbols.modules().iter().enumerate() {
-        let (path, build) = (profile.text(&module.path), profile.text(&hex(&module.build_id)));
+        let (path, build) = (profile.text(&plain(&module.path)), profile.text(&hex(&module.build_id)));
         let mut mapping = Message::new();
-        mapping.number(1, number as u64 + 1).number(2, module.start).number(3, module.start + module.size);
+        mapping
+            .number(1, number as u64 + 1)
+            .number(2, module.start)
+            .number(3, module.start.saturating_add(module.size));
         mapping.number(4, module.start.wrapping_sub(module.bias)).number(5, path).number(6, build);
         // Symbols are resolved already; nobody shall try again.
         mapping.number(7, 1).number(8, 1).number(9, 1);
@@ -64,7 +68,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     let header = export.timeline.reader().header();
     let mut rest = Message::new();
     rest.number(9, header.started.realtime);
-    let command = profile.text(&format!("weir: {}", header.command.join(" ")));
+    let command = profile.text(&format!("weir: {}", plain(&header.command.join(" "))));
     let default = profile.text("inuse_space");
     rest.number(13, command).number(14, default);
     for text in std::mem::take(&mut profile.texts) {
@@ -82,13 +86,13 @@ fn samples(export: &mut Export<'_, '_>) -> Result<Vec<(Key, Values)>, Failure> {
     for holding in holdings(export.timeline.live()) {
         let entry = &holding.entry;
         let values = samples.entry((entry.by, entry.class, entry.device)).or_default();
-        values[0] += holding.bytes;
+        values[0] = values[0].saturating_add(holding.bytes);
         values[1] += 1;
     }
     let mut allocated = |by, class, device, bytes| {
         if is_held(class) || class == Class::Tensor {
             let values: &mut Values = samples.entry((by, class, device)).or_default();
-            values[2] += bytes;
+            values[2] = values[2].saturating_add(bytes);
             values[3] += 1;
         }
     };

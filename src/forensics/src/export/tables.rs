@@ -37,8 +37,16 @@ pub(super) fn csv(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(),
     })
 }
 
-/// A field, quoted where it must be (RFC 4180).
+/// A field, quoted where it must be (RFC 4180). A spreadsheet takes a field that begins like a formula for one: a quote
+/// before it keeps it a text.
 fn push_csv(line: &mut String, text: &str) {
+    let guarded;
+    let text = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        guarded = format!("'{text}");
+        &guarded
+    } else {
+        text
+    };
     if text.contains([',', '"', '\n', '\r']) {
         line.push('"');
         line.push_str(&text.replace('"', "\"\""));

@@ -4,15 +4,22 @@
 //! when the rest begins. So memory is bounded however long the recording is.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use weir_journal::reader::{Source, open_file};
 use weir_journal::{Attribution, Class};
 
 /// Steps kept at most: 384 MB.
 pub const MOST_STEPS: usize = 48 << 20;
 const SIZES: usize = 1 << 22;
 const BLOCKS: usize = 1 << 23;
+/// Lines of a trace at most, blocks of it that are live at most, and bytes of a line at most.
+const MOST_LINES: u64 = 1 << 25;
+const MOST_LIVE: usize = 1 << 21;
+const LONGEST_LINE: u64 = 256;
+/// How far a packed trace may expand. Traces of loops come to fifty times; a file made to fill memory, to a thousand.
+const MOST_EXPANSION: u64 = 256;
 
 /// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +147,7 @@ impl Requests {
         let mut left = vec![0; self.askers.len()];
         for (bytes, asker) in held {
             if let Some(sum) = left.get_mut(asker as usize) {
-                *sum += bytes;
+                *sum = u64::saturating_add(*sum, bytes);
             }
         }
         left
@@ -255,24 +262,50 @@ impl Requests {
     /// Reads a trace: lines of `id bytes` for an allocation and `id -bytes` for a free, plain or gzipped.
     pub fn from_trace(path: &Path) -> Result<Self, String> {
         let wrong = |problem: String| format!("{}: {problem}", path.display());
-        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        let mut text = String::new();
-        if bytes.starts_with(&[0x1f, 0x8b]) {
-            let mut gzip = flate2::read::MultiGzDecoder::new(&bytes[..]);
-            gzip.read_to_string(&mut text).map_err(|error| wrong(format!("not a whole gzip file: {error}")))?;
-        } else {
-            text = String::from_utf8(bytes).map_err(|_| wrong("neither text nor gzip".into()))?;
+        let read = || -> io::Result<(bool, u64, std::fs::File)> {
+            let file = open_file(path)?;
+            let mut magic = [0; 2];
+            let packed = Source::read_at(&file, &mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
+            Ok((packed, file.metadata()?.len(), file))
+        };
+        let (packed, size, file) = read().map_err(|error| wrong(error.to_string()))?;
+        // A file that grows while it is read ends where it ended when it was opened.
+        let file = BufReader::new(file.take(size));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if packed {
+            let most = size.saturating_mul(MOST_EXPANSION).saturating_add(1 << 26);
+            let text = Limited { from: flate2::bufread::MultiGzDecoder::new(file), left: most };
+            return Self::read(&name, BufReader::new(text)).map_err(wrong);
         }
-        Self::parse(&path.file_name().unwrap_or_default().to_string_lossy(), &text).map_err(wrong)
+        Self::read(&name, file).map_err(wrong)
     }
 
     /// Reads the text of a trace. Empty lines and lines that begin with `#` are skipped.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        Self::read(name, text.as_bytes())
+    }
+
+    /// Reads a trace line by line, so that memory is bounded by the requests that are kept, not by the text.
+    fn read(name: &str, mut text: impl BufRead) -> Result<Self, String> {
         // The stream of all requests, as TensorFlow's asynchronous allocator has one.
         const STREAM: u16 = 1;
         let mut requests = Self::none(name, 0);
-        let mut live: HashMap<&str, u32> = HashMap::new();
-        for (number, line) in text.lines().map(str::trim).enumerate() {
+        let mut live: HashMap<Box<str>, u32> = HashMap::new();
+        let mut line = Vec::new();
+        for number in 0.. {
+            line.clear();
+            let taken = (&mut text).take(LONGEST_LINE).read_until(b'\n', &mut line);
+            if taken.map_err(|error| format!("line {}: {error}", number + 1))? == 0 {
+                break;
+            }
+            if number >= MOST_LINES {
+                return Err(format!("has more than {MOST_LINES} lines"));
+            }
+            let line = std::str::from_utf8(&line).map_err(|_| format!("line {}: is not text", number + 1))?;
+            if line.len() as u64 == LONGEST_LINE && !line.ends_with('\n') {
+                return Err(format!("line {}: is longer than {LONGEST_LINE} bytes", number + 1));
+            }
+            let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
@@ -291,7 +324,10 @@ impl Requests {
             if bytes > 0
                 && let Some(block) = requests.ask(What::Ask, STREAM, bytes.unsigned_abs(), 0)
             {
-                live.insert(id, block);
+                if live.len() >= MOST_LIVE {
+                    return Err(format!("line {}: more than {MOST_LIVE} blocks are live", number + 1));
+                }
+                live.insert(id.into(), block);
             }
             // The job fetches its loss now and then; between, nothing that was freed is known to be idle.
             if number % 4096 == 4095 {
@@ -302,15 +338,31 @@ impl Requests {
     }
 }
 
+/// A reader that fails, instead of ending, when too much has come from it.
+struct Limited<R> {
+    from: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other("expands too far"))?;
+        Ok(count)
+    }
+}
+
 /// Most bytes live at the same time, the request that was not served included.
 pub(super) fn peak(steps: impl Iterator<Item = Step>, blocks: usize) -> u64 {
     let (mut held, mut live, mut peak) = (vec![0; blocks], 0_u64, 0);
     for step in steps {
         match step.what {
-            What::Free => live -= held.get_mut(step.block as usize).map_or(0, std::mem::take),
-            What::Demand => peak = peak.max(live + step.bytes),
+            What::Free => {
+                live = live.saturating_sub(held.get_mut(step.block as usize).map_or(0, std::mem::take));
+            }
+            What::Demand => peak = peak.max(live.saturating_add(step.bytes)),
             what if what.takes() => {
-                live += step.bytes;
+                live = live.saturating_add(step.bytes);
                 if let Some(place) = held.get_mut(step.block as usize) {
                     *place = step.bytes;
                 }

@@ -2,6 +2,7 @@
 
 use crate::names::short;
 use crate::words::calendar;
+use weir_journal::text::{HIDDEN, steers};
 
 /// How to show it.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,8 @@ pub(super) struct Page {
 impl Page {
     /// A line.
     pub(super) fn line(&mut self, text: &str) {
-        self.text.push_str(text.trim_end());
+        // One line, whatever a name in it holds.
+        self.text.extend(text.trim_end().chars().map(|letter| if letter.is_control() { HIDDEN } else { letter }));
         self.text.push('\n');
     }
 
@@ -120,7 +122,7 @@ impl Page {
                 YELLOW => "33",
                 DIM => "2",
                 letter => {
-                    text.push(if letter.is_control() && letter != '\n' { '·' } else { letter });
+                    text.push(if steers(letter) && letter != '\n' { HIDDEN } else { letter });
                     continue;
                 }
             };

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::create::Identity;
 use crate::layout::{
-    BUCKET_WORDS, Geometry, HEADER_BYTES, HEADER_WORDS, MAGIC, RECORD_BYTES, SECTIONS, Section, VERSION_MAJOR,
-    crc_words, word,
+    BUCKET_WORDS, Geometry, HEADER_BYTES, HEADER_WORDS, LARGEST_SUM, MAGIC, RECORD_BYTES, SECTIONS, Section,
+    VERSION_MAJOR, crc_words, word,
 };
 use crate::reader::Error;
 use crate::reader::source::{Source, read_words};
@@ -186,20 +186,21 @@ impl Header {
     /// Takes over what changes while the writer lives.
     pub(crate) fn update(&mut self, words: &[u64]) {
         let at = |index: usize| words.get(index).copied().unwrap_or(0);
+        let count = |index: usize| at(index).min(LARGEST_SUM);
         let events = at(word::HEAD);
         // A number that no process reaches is damage; there are then no events to be read.
         let events = if events < 1 << 56 { events } else { 0 };
         self.counters = Counters {
             events,
             lapped: events.saturating_sub(self.ring_slots()),
-            dropped: at(word::DROPPED),
-            live_overflow: at(word::LIVE_OVERFLOW),
-            flight_overflow: at(word::FLIGHT_OVERFLOW),
-            arena_overflow: at(word::ARENA_OVERFLOW),
-            unknown_frees: at(word::UNKNOWN_FREES),
-            tried: at(word::TRIED),
-            oom_seen: at(word::OOM_SEEN),
-            oom_dumps: at(word::OOM_DUMPS),
+            dropped: count(word::DROPPED),
+            live_overflow: count(word::LIVE_OVERFLOW),
+            flight_overflow: count(word::FLIGHT_OVERFLOW),
+            arena_overflow: count(word::ARENA_OVERFLOW),
+            unknown_frees: count(word::UNKNOWN_FREES),
+            tried: count(word::TRIED),
+            oom_seen: count(word::OOM_SEEN),
+            oom_dumps: count(word::OOM_DUMPS),
         };
         self.clean_exit = at(word::CLEAN_EXIT) == 1;
         let status = at(word::EXIT_STATUS);
@@ -208,7 +209,7 @@ impl Header {
             let text = text_at(words, word::OFF_TEXT, word::OFF_TEXT_BYTES);
             (at(word::OFF_CODE), String::from_utf8_lossy(&text).into_owned())
         });
-        self.resident = at(word::HOST_SAMPLE + 1);
+        self.resident = count(word::HOST_SAMPLE + 1);
         self.later = [word::LATER_ANCHORS, word::LATER_ANCHORS + 4]
             .into_iter()
             .filter(|start| {

@@ -11,9 +11,7 @@ mod replay;
 mod source;
 mod state;
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +20,7 @@ pub use follow::Follower;
 pub use header::{Counters, Header, Range};
 pub use names::{CauseCount, Device, Line, ModuleEntry, OomSlot, OpName};
 pub use replay::{BIRTH_UNKNOWN, Replay};
-pub use source::Source;
+pub use source::{Source, open_file};
 pub use state::{FlightOf, MOST_LIVE, State, rebuilt_alloc};
 
 use crate::layout::{HEADER_WORDS, Section};
@@ -102,12 +100,7 @@ pub struct Reader {
 impl Reader {
     /// Opens a journal or a drained recording.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        // Not blocking: a pipe with a journal's name must not hang the reader.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(Error::NotAJournal);
-        }
-        Self::of(Box::new(file))
+        Self::of(Box::new(open_file(path)?))
     }
 
     /// Reads a journal or a recording from somewhere else.

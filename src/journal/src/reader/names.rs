@@ -1,11 +1,12 @@
 //! Attribution, devices and configuration as the reader gives them. Ids come from events and may be anything.
 
-use crate::arena::{Item, LONGEST, claims, header};
+use crate::arena::{Item, LONGEST_TEXT, claims, header};
 use crate::event::{Attribution, Class};
 use crate::layout::{
-    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, MODULES, OOM_KEPT, OOM_SLOT_BYTES, RECORD_BYTES,
-    RECORD_WORDS, Section, UNIT_WORDS, crc_words,
+    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, LARGEST_SUM, MODULES, OOM_KEPT, OOM_SLOT_BYTES,
+    RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS, crc_words,
 };
+use crate::names::{PYTHON_DEPTH, STACK_DEPTH};
 use crate::oom::slot_crc;
 use crate::reader::source::read_words;
 use crate::reader::{Error, Reader};
@@ -77,16 +78,24 @@ impl Reader {
         if id == 0 || start + 8 > range.present {
             return Ok(None);
         }
-        let Some(head) = read_words(&*self.source, range.offset + start, 1)?.first().copied() else {
-            return Ok(None);
+        // No writer makes a longer one; many that each name the same long texts would take far more memory than the file.
+        let longest = match kind {
+            Item::Text => LONGEST_TEXT,
+            Item::Python => PYTHON_DEPTH,
+            Item::Stack => STACK_DEPTH,
+            Item::Op | Item::Line => 2,
         };
+        let present = ((range.present - start) / 8).min(longest as u64 + 1) as usize;
+        let mut words = read_words(&*self.source, range.offset + start, present)?;
+        let Some(head) = words.first().copied() else { return Ok(None) };
         let (found, length) = claims(head);
         let count = if kind == Item::Text { length.div_ceil(8) } else { length };
-        if found != kind as u8 || count > LONGEST || start + 8 + count as u64 * 8 > range.present {
+        if found != kind as u8 || count + 1 > words.len() {
             return Ok(None);
         }
-        let words = read_words(&*self.source, range.offset + start + 8, count)?;
-        Ok((words.len() == count && header(kind, length, &words) == head).then_some((length, words)))
+        words.truncate(count + 1);
+        words.remove(0);
+        Ok((header(kind, length, &words) == head).then_some((length, words)))
     }
 
     /// A text.
@@ -166,11 +175,12 @@ impl Reader {
         let mut devices = Vec::new();
         for (number, entry) in words.as_chunks::<DEVICE_WORDS>().0.iter().enumerate() {
             let at = |index: usize| entry.get(index).copied().unwrap_or(0);
+            let bytes = |index: usize| at(index).min(LARGEST_SUM);
             let usage: Vec<_> = Class::ALL
                 .iter()
                 .map(|class| {
                     let place = *class as usize;
-                    (*class, at(device_word::LIVE + place), at(device_word::PEAK + place))
+                    (*class, bytes(device_word::LIVE + place), bytes(device_word::PEAK + place))
                 })
                 .filter(|(_, live, peak)| *live != 0 || *peak != 0)
                 .collect();
@@ -183,20 +193,20 @@ impl Reader {
                 continue;
             }
             let mut uuid = [0; 16];
-            let bytes = fixed.iter().skip(device_word::UUID).take(2).flat_map(|word| word.to_le_bytes());
+            let number_bytes = fixed.iter().skip(device_word::UUID).take(2).flat_map(|word| word.to_le_bytes());
             let length = at(device_word::NAME).min(device_word::NAME_BYTES as u64) as usize;
             let name: Vec<u8> =
                 fixed.iter().skip(device_word::NAME + 1).flat_map(|word| word.to_le_bytes()).take(length).collect();
             if described {
-                uuid.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+                uuid.iter_mut().zip(number_bytes).for_each(|(to, from)| *to = from);
             }
             devices.push(Device {
                 number: number as u8,
                 uuid,
                 name: if described { String::from_utf8_lossy(&name).into_owned() } else { String::new() },
-                total: if described { at(device_word::TOTAL) } else { 0 },
-                cap: at(device_word::CAP),
-                soft_mark: at(device_word::SOFT_MARK),
+                total: if described { bytes(device_word::TOTAL) } else { 0 },
+                cap: bytes(device_word::CAP),
+                soft_mark: bytes(device_word::SOFT_MARK),
                 usage,
             });
         }
@@ -268,11 +278,11 @@ impl Reader {
         let used = words.as_chunks::<CAUSE_WORDS>().0.iter().filter(|entry| entry[0] != 0);
         Ok(used
             .map(|entry| CauseCount {
-                times: entry[1],
+                times: entry[1].min(LARGEST_SUM),
                 first: entry[2],
                 last: entry[3],
-                largest: entry[4],
-                latest: entry[5],
+                largest: entry[4].min(LARGEST_SUM),
+                latest: entry[5].min(LARGEST_SUM),
                 by: Attribution::unpack(entry[6]),
                 device: entry[7] as u8,
                 class: Class::from_number((entry[7] >> 8) as u8),

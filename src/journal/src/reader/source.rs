@@ -3,9 +3,25 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 
 use crate::layout::RECORD_WORDS;
+
+/// Opens a plain file for reading. Anything else that has the name (a pipe, a device, a socket, a folder) is refused
+/// without waiting for it and without reading from it.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let plain = |meta: std::fs::Metadata| {
+        if meta.is_file() { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a plain file")) }
+    };
+    // Opening some devices has an effect, and a pipe's writer would be woken up: look first. What is opened in the end may
+    // be another one, so it is looked at again, and not waited for.
+    plain(std::fs::metadata(path)?)?;
+    let file =
+        File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY).open(path)?;
+    plain(file.metadata()?)?;
+    Ok(file)
+}
 
 /// Bytes that can be read at any place.
 pub trait Source: Send + Sync + std::fmt::Debug {

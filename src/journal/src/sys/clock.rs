@@ -173,13 +173,19 @@ mod tests {
     #[test]
     fn ticks_and_rate_agree_with_the_monotonic_clock() {
         let clock = Clock::best();
-        let hz = clock.measure_hz();
-        let first = clock.anchor();
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let last = clock.anchor();
-        let by_ticks = u128::from(last.ticks - first.ticks) * 1_000_000_000 / u128::from(hz);
-        let by_clock = u128::from(last.monotonic - first.monotonic);
-        assert!(by_ticks.abs_diff(by_clock) < by_clock / 50, "{by_ticks} ns by ticks, {by_clock} ns by the clock");
+        // A busy machine may take the processor away between the two clocks; a wrong rate is wrong every time.
+        let mut seen = Vec::new();
+        let agree = (0..20).any(|_| {
+            let hz = clock.measure_hz();
+            let first = clock.anchor();
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let last = clock.anchor();
+            let by_ticks = u128::from(last.ticks - first.ticks) * 1_000_000_000 / u128::from(hz);
+            let by_clock = u128::from(last.monotonic - first.monotonic);
+            seen.push((by_ticks, by_clock));
+            by_ticks.abs_diff(by_clock) < by_clock / 50
+        });
+        assert!(agree, "nanoseconds by ticks and by the clock: {seen:?}");
     }
 
     #[test]

@@ -739,7 +739,7 @@ unsafe extern "C" fn count(_: *mut c_void) {
 }
 
 fn counted_up_to(wanted: usize) -> bool {
-    for _ in 0..2000 {
+    for _ in 0..60_000 {
         if COUNT.load(Ordering::SeqCst) == wanted {
             return true;
         }
