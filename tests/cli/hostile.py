@@ -190,6 +190,7 @@ def names_do_not_steer_what_shows_them(scene):
     page = [file for file in os.listdir(scene.folder) if file.endswith(".html")]
     text = open(os.path.join(scene.folder, page[0]), encoding="utf-8").read()
     assert "<script>alert" not in text, "a name ends the page's own data"
+    harmless("the page", text)
 
 
 def a_cell_is_no_formula(scene):

@@ -73,7 +73,6 @@ pub fn numbers(dir: &Path, how: u64) -> io::Result<PathBuf> {
         pool_deferred: u64::MAX,
         pinned: u64::MAX,
         resident: u64::MAX,
-        ..Situation::default()
     };
     for device in [0, 1, 62, 63] {
         job.journal.set_device(device, [device; 16], u64::MAX, "the largest");

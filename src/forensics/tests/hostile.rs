@@ -119,7 +119,7 @@ fn any_records_can_be_read_and_exported() {
         let scratch = Scratch::new(&format!("hostile-any-{input}"));
         let dice = &mut (input.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let geometry = Geometry { events: 256, live: 128, flights: 8, names: 64 << 10, stacks: 64 << 10 };
-        let mut job = Job::sized(&scratch.0, geometry).expect("a journal");
+        let job = Job::sized(&scratch.0, geometry).expect("a journal");
         for _ in 0..3 {
             let device = odd(dice, 64) as u8;
             job.journal.set_device(device, [device; 16], odd(dice, u64::MAX), hostile::NAMES[odd(dice, 16) as usize]);

@@ -147,10 +147,10 @@ fn columns(lifetimes: &Lifetimes, holders: &mut Holders<'_>) -> Result<Columns, 
 
 /// Text that means itself between tags.
 fn markup_free(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    weir_journal::text::plain(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// JSON that cannot end the element it stands in: `<` occurs only inside strings, where it may be written as a number.
 fn script_free(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    weir_journal::text::json(json).replace('<', "\\u003c")
 }

@@ -15,7 +15,7 @@ pub const MOST_STEPS: usize = 48 << 20;
 const SIZES: usize = 1 << 22;
 const BLOCKS: usize = 1 << 23;
 /// Lines of a trace at most, blocks of it that are live at most, and bytes of a line at most.
-const MOST_LINES: u64 = 1 << 25;
+const MOST_LINES: u64 = 1 << 24;
 const MOST_LIVE: usize = 1 << 21;
 const LONGEST_LINE: u64 = 256;
 /// How far a packed trace may expand. Traces of loops come to fifty times; a file made to fill memory, to a thousand.
