@@ -1,0 +1,154 @@
+//! The second process of a program: it imports and opens what it is sent, and holds it until it is told to drop it.
+
+use crate::actor::{FD, grant};
+use crate::driver::cu::*;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use weir_cuda::*;
+
+/// The end of the wire that the program holds.
+pub(crate) struct Peer(UnixStream);
+
+const IMPORT: u8 = b'I';
+const OPEN: u8 = b'O';
+const DROP: u8 = b'D';
+
+impl Peer {
+    /// Forks the second process; nobody may have used CUDA in this one yet.
+    pub(crate) fn start() -> Self {
+        let (here, there) = UnixStream::pair().expect("a socket pair");
+        // SAFETY: this process has one thread; the child only serves the wire and ends without returning.
+        if unsafe { libc::fork() } == 0 {
+            drop(here);
+            serve(there);
+            // SAFETY: the child's work is done.
+            unsafe { libc::_exit(0) };
+        }
+        Self(here)
+    }
+
+    fn ask(&mut self, command: u8, body: &[u8], fd: Option<RawFd>) -> bool {
+        send(&self.0, command, fd);
+        self.0.write_all(body).expect("the second process listens");
+        let mut answer = [0];
+        self.0.read_exact(&mut answer).expect("the second process answers");
+        answer[0] == 0
+    }
+
+    /// Imports and maps; whether it did.
+    pub(crate) fn import(&mut self, fd: RawFd, bytes: u64) -> bool {
+        self.ask(IMPORT, &bytes.to_le_bytes(), Some(fd))
+    }
+
+    /// Opens an IPC handle; whether it did.
+    pub(crate) fn open(&mut self, handle: &CUipcMemHandle) -> bool {
+        let bytes = handle.reserved.map(|byte| byte as u8);
+        self.ask(OPEN, &bytes, None)
+    }
+
+    /// Gives everything back.
+    pub(crate) fn drop_all(&mut self) {
+        self.ask(DROP, &[], None);
+    }
+}
+
+fn serve(mut wire: UnixStream) {
+    let (mut ctx, mut mapped, mut opened) = (std::ptr::null_mut(), Vec::new(), Vec::new());
+    let good = |code: CUresult| code == CUresult::CUDA_SUCCESS;
+    let mut started = false;
+    while let Some((command, fd)) = receive(&wire) {
+        if !started {
+            started = good(cuInit(0)) && good(cuDevicePrimaryCtxRetain(&raw mut ctx, 0)) && good(cuCtxSetCurrent(ctx));
+        }
+        let mut done = true;
+        match command {
+            IMPORT => {
+                let mut bytes = [0; 8];
+                if wire.read_exact(&mut bytes).is_err() {
+                    return;
+                }
+                let size = u64::from_le_bytes(bytes) as usize;
+                let (mut handle, mut at) = (0, 0);
+                let place = fd as usize as *mut c_void;
+                done = good(cuMemImportFromShareableHandle(&raw mut handle, place, FD))
+                    && good(cuMemAddressReserve(&raw mut at, size, 0, 0, 0))
+                    && good(cuMemMap(at, size, 0, handle, 0))
+                    && good(grant(at, size));
+                mapped.push((at, size, handle));
+                // SAFETY: the descriptor came with the command.
+                unsafe { libc::close(fd) };
+            }
+            OPEN => {
+                let mut bytes = [0; 64];
+                if wire.read_exact(&mut bytes).is_err() {
+                    return;
+                }
+                let handle = CUipcMemHandle { reserved: bytes.map(|byte: u8| byte as c_char) };
+                let mut at = 0;
+                done = good(cuIpcOpenMemHandle_v2(&raw mut at, handle, 1));
+                if done {
+                    opened.push(at);
+                }
+            }
+            _ => {
+                for (at, size, handle) in mapped.drain(..) {
+                    cuMemUnmap(at, size);
+                    cuMemAddressFree(at, size);
+                    cuMemRelease(handle);
+                }
+                for at in opened.drain(..) {
+                    cuIpcCloseMemHandle(at);
+                }
+            }
+        }
+        if wire.write_all(&[u8::from(!done)]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends a byte, and a descriptor along with it.
+fn send(wire: &UnixStream, mut byte: u8, fd: Option<RawFd>) {
+    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [0_u64; 8];
+    // SAFETY: all-zero is a valid header; every pointer set below lives through the call, and the control buffer is
+    // larger and better aligned than one descriptor needs.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut iov;
+        message.msg_iovlen = 1;
+        if let Some(fd) = fd {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4) as _;
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
+        }
+        libc::sendmsg(wire.as_raw_fd(), &raw const message, 0)
+    };
+    assert_eq!(sent, 1, "the second process listens");
+}
+
+/// The next byte and the descriptor that came with it; nothing once the other end is closed.
+fn receive(wire: &UnixStream) -> Option<(u8, RawFd)> {
+    let mut byte = 0_u8;
+    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [0_u64; 8];
+    // SAFETY: as in `send`; a descriptor that arrives belongs to this process.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut iov;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(4) as _;
+        if libc::recvmsg(wire.as_raw_fd(), &raw mut message, 0) != 1 {
+            return None;
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let fd = if header.is_null() { -1 } else { libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned() };
+        Some((byte, fd))
+    }
+}
