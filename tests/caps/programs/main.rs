@@ -1,9 +1,9 @@
 //! `caps-programs programs|replay|storm …`: random legal programs under a cap, held to it by the virtual GPU.
 //!
-//! `programs --cap BYTES --operations N [--seed N] [--length N] [--family NAME]… [--keep-going] [--ignore KIND]…` runs programs until so many
+//! `programs --cap BYTES --operations N [--seed N] [--length N] [--family NAME]… [--without OPERATION]… [--keep-going] [--ignore KIND]…` runs programs until so many
 //! operations are done, each in a process of its own. A program that fails is shrunk and printed.
 //! `replay --cap BYTES FILE` runs one program of that text, `-` being the standard input.
-//! `storm --cap BYTES --kills N [--seed N] [--members N]` lets members of a group run programs for ever on a shared
+//! `storm --cap BYTES --kills N [--seed N] [--members N] [--family NAME]… [--without OPERATION]…` lets members of a group run programs for ever on a shared
 //! device and kills and stops them at random moments.
 //! Each ends with one JSON line, and with 1 if something was found.
 
@@ -22,7 +22,7 @@ mod storm;
 mod witness;
 
 use note::Note;
-use op::{FAMILIES, Family, Program, generate};
+use op::{FAMILIES, Program, Shape, generate};
 use run::{Ended, Terms};
 use std::io::Read;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ struct Options {
     length: usize,
     kills: u64,
     members: usize,
-    families: Vec<Family>,
+    shape: Shape,
     keep_going: bool,
     /// Kinds of failures that are known.
     ignored: Vec<String>,
@@ -51,7 +51,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Options {
         length: 400,
         kills: 100,
         members: 6,
-        families: Vec::new(),
+        shape: Shape::default(),
         keep_going: false,
         ignored: Vec::new(),
         file: None,
@@ -67,12 +67,13 @@ fn options(mut words: impl Iterator<Item = String>) -> Options {
             "--length" => options.length = number(words.next()) as usize,
             "--kills" => options.kills = number(words.next()),
             "--members" => options.members = number(words.next()) as usize,
+            "--without" => options.shape.without.extend(words.next()),
             "--ignore" => options.ignored.extend(words.next()),
             "--keep-going" => options.keep_going = true,
             "--family" => {
                 let name = words.next().unwrap_or_default();
                 let found = FAMILIES.iter().find(|row| row.1 == name);
-                options.families.push(found.unwrap_or_else(|| panic!("no family {name:?}")).0);
+                options.shape.families.push(found.unwrap_or_else(|| panic!("no family {name:?}")).0);
             }
             _ => options.file = Some(word),
         }
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
     match command.as_str() {
         "programs" => programs(&options),
         "replay" => replay(&options),
-        "storm" => storm::storm(options.cap, options.kills, options.seed, options.members),
+        "storm" => storm::storm(options.cap, options.kills, options.seed, options.members, &options.shape),
         _ => {
             eprintln!("usage: caps-programs programs|replay|storm …");
             ExitCode::from(2)
@@ -103,7 +104,7 @@ fn programs(options: &Options) -> ExitCode {
     let (mut found, mut ran) = (0_u64, 0_u64);
     while note.done.load(SeqCst) < options.operations {
         let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(ran);
-        let program = generate(seed, options.length, options.cap, &options.families);
+        let program = generate(seed, options.length, options.cap, &options.shape);
         let ended = run::in_process(&program, terms, note, false);
         ran += 1;
         if let Ended::Badly(why) = ended

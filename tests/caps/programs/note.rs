@@ -49,14 +49,21 @@ impl Note {
         self.at.iter().for_each(|at| at.store(0, SeqCst));
     }
 
-    /// Says why the program has failed, and ends the process.
-    pub(crate) fn fail(&self, why: &str) -> ! {
-        if self.said.swap(1, SeqCst) == 0 {
+    /// Says something, if nothing was said yet; whether it was the first.
+    pub(crate) fn say(&self, why: &str) -> bool {
+        let first = self.said.swap(1, SeqCst) == 0;
+        if first {
             let bytes = &why.as_bytes()[..why.len().min(ROOM)];
             // SAFETY: only the first comes here.
             unsafe { (&mut *self.text.get())[..bytes.len()].copy_from_slice(bytes) };
             self.length.store(bytes.len() as u32, SeqCst);
-        } else {
+        }
+        first
+    }
+
+    /// Says why the program has failed, and ends the process.
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        if !self.say(why) {
             // Another thread is about to end the process.
             std::thread::sleep(std::time::Duration::from_secs(5));
         }

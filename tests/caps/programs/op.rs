@@ -114,6 +114,13 @@ operations! {
     PeerDrop = "peer-drop" Peer 3,
 }
 
+impl What {
+    /// Its name in the text of a program.
+    pub(crate) fn word(self) -> &'static str {
+        ALL.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+}
+
 /// One operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Op {
@@ -129,9 +136,8 @@ pub(crate) struct Op {
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = ALL.iter().find(|row| row.0 == self.what).map_or("", |row| row.1);
-        let Self { thread, slot, other, stream, bytes, .. } = self;
-        write!(f, "{thread} {word} {slot} {other} {stream} {bytes}")
+        let Self { thread, what, slot, other, stream, bytes } = self;
+        write!(f, "{thread} {} {slot} {other} {stream} {bytes}", what.word())
     }
 }
 
@@ -211,16 +217,28 @@ fn bytes(rng: &mut Rng, cap: u64, large: bool) -> u64 {
     }
 }
 
+/// What programs may do.
+#[derive(Default)]
+pub(crate) struct Shape {
+    /// The families to choose from; without any, each program chooses by itself.
+    pub(crate) families: Vec<Family>,
+    /// Operations to leave out, by their words.
+    pub(crate) without: Vec<String>,
+}
+
 /// A random program of `length` operations.
-pub(crate) fn generate(seed: u64, length: usize, cap: u64, only: &[Family]) -> Program {
+pub(crate) fn generate(seed: u64, length: usize, cap: u64, shape: &Shape) -> Program {
     let mut rng = Rng::new(seed);
     let threads = if rng.below(4) == 0 { 2 + rng.below(2) as u8 } else { 1 };
     let large = rng.below(2) == 0;
     let wanted: Vec<Family> = FAMILIES.iter().map(|row| row.0).filter(|_| rng.below(5) < 2).collect();
     let takes = |family: Family| {
+        let only = &shape.families;
         family == Family::Always || if only.is_empty() { wanted.contains(&family) } else { only.contains(&family) }
     };
-    let mut choice: Vec<(What, u32)> = ALL.iter().filter(|row| takes(row.2)).map(|row| (row.0, row.3)).collect();
+    let left_out = |what: What| shape.without.iter().any(|word| word == what.word());
+    let mut choice: Vec<(What, u32)> =
+        ALL.iter().filter(|row| takes(row.2) && !left_out(row.0)).map(|row| (row.0, row.3)).collect();
     // Nothing that takes memory: at least the plainest.
     if !choice.iter().any(|(what, _)| matches!(what, What::Alloc | What::AllocAsync | What::Create | What::Array)) {
         choice.push((What::Alloc, 40));

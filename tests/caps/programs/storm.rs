@@ -3,7 +3,7 @@
 
 use crate::actor::{Actor, capacity};
 use crate::note::Note;
-use crate::op::{Rng, generate};
+use crate::op::{Rng, Shape, generate};
 use crate::run::{Terms, start};
 use crate::witness;
 use std::process::ExitCode;
@@ -50,15 +50,18 @@ fn look(note: &Note, cap: u64) {
     note.most.fetch_max(now, SeqCst);
     if now > cap {
         note.above.fetch_add(1, SeqCst);
+        if note.told().is_none() {
+            note.say(&format!("above: {now} bytes of a cap of {cap}; a moment later {}", witness::holders()));
+        }
     }
 }
 
-fn member(note: &'static Note, terms: Terms, seed: u64) -> u8 {
+fn member(note: &'static Note, terms: Terms, seed: u64, shape: &Shape) -> u8 {
     let primary = start();
     let mut actor = Actor::new(terms.world(note, true, true), 0, primary, None);
     let mut rng = Rng::new(seed);
     loop {
-        for op in generate(rng.next(), 200, terms.cap, &[]).ops {
+        for op in generate(rng.next(), 200, terms.cap, shape).ops {
             actor.act(0, op);
             look(note, terms.cap);
         }
@@ -76,7 +79,7 @@ fn all_of_it(note: &'static Note, terms: Terms) -> u64 {
     u64::from(note.at[1].load(SeqCst)) << 20
 }
 
-pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize) -> ExitCode {
+pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize, shape: &Shape) -> ExitCode {
     let (note, terms) = (Note::new(), Terms::from_environment(cap));
     let mut rng = Rng::new(seed);
     let whole = all_of_it(note, terms);
@@ -88,7 +91,7 @@ pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize) -> ExitCode
     });
     let begin = |rng: &mut Rng| {
         let seed = rng.next();
-        Member { pid: fork(|| member(note, terms, seed)), stopped: false }
+        Member { pid: fork(|| member(note, terms, seed, shape)), stopped: false }
     };
     let mut living: Vec<Member> = (0..members).map(|_| begin(&mut rng)).collect();
     let (mut killed, mut stops, mut wrong) = (0, 0, String::new());
@@ -131,7 +134,7 @@ pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize) -> ExitCode
         serde_json::json!({
             "kills": killed, "stops": stops, "done": note.done.load(SeqCst), "refused": note.refused.load(SeqCst),
             "looks": note.looks.load(SeqCst), "above": above, "most": note.most.load(SeqCst), "cap": cap,
-            "whole": whole, "again": again, "wrong": wrong,
+            "whole": whole, "again": again, "wrong": if wrong.is_empty() { note.told().unwrap_or_default() } else { wrong },
         })
     );
     ExitCode::from(u8::from(!good))

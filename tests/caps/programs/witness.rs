@@ -21,6 +21,16 @@ struct Functions {
     bytes: unsafe extern "C" fn(c_int) -> u64,
     peak: unsafe extern "C" fn(c_int) -> u64,
     info: unsafe extern "C" fn(c_int, *mut Info) -> c_int,
+    processes: unsafe extern "C" fn(c_int, *mut Process, c_int) -> c_int,
+}
+
+/// What `vgpu_processes` writes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Process {
+    pid: u32,
+    unused: u32,
+    bytes: u64,
 }
 
 fn functions() -> &'static Functions {
@@ -33,6 +43,7 @@ fn functions() -> &'static Functions {
                 bytes: *library.get(b"vgpu_physical_bytes").expect("the virtual GPU"),
                 peak: *library.get(b"vgpu_physical_peak").expect("the virtual GPU"),
                 info: *library.get(b"vgpu_device_info").expect("the virtual GPU"),
+                processes: *library.get(b"vgpu_processes").expect("the virtual GPU"),
             }
         }
     })
@@ -57,6 +68,22 @@ pub(crate) fn everybody() -> u64 {
         let mut info: Info = std::mem::zeroed();
         if (functions().info)(0, &raw mut info) == 0 { info.used } else { 0 }
     }
+}
+
+/// Who holds how much, and whether the kernel is tearing it down.
+pub(crate) fn holders() -> String {
+    let mut list = [Process::default(); 64];
+    // SAFETY: the list has the room that is told.
+    let count = unsafe { (functions().processes)(0, list.as_mut_ptr(), list.len() as c_int) };
+    let words = list.iter().take(usize::try_from(count).unwrap_or(0)).map(|process| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        // The flag by which the kernel marks a process that is on its way out: field 9 of proc(5).
+        let exiting = fields.get(6).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & 4 != 0);
+        let state = fields.first().copied().unwrap_or("gone");
+        format!("{} holds {} MiB ({state}{})", process.pid, process.bytes >> 20, if exiting { ", exiting" } else { "" })
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Loads the library and finds its functions: before a fork, so that no child has to.
