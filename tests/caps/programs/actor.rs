@@ -372,7 +372,8 @@ impl Actor {
             | What::CtxDestroy
             | What::PrimaryReset
             | What::PrimaryRelease => self.world.alone && self.context_op(op),
-            What::ModuleLoad | What::ModuleUnload => self.world.alone && self.module(op),
+            // Code is charged as a fact: where there is room for it, only a process that is alone can know.
+            What::ModuleLoad | What::ModuleUnload => self.world.alone && !self.world.shared && self.module(op),
             What::CaptureHold => self.hold(op),
             What::CaptureEnd => self.end_hold(),
             What::PeerImport | What::PeerOpen | What::PeerDrop => self.lend(op),
@@ -773,7 +774,12 @@ impl Actor {
             Held::Plain(ptr) => {
                 self.enter(block.ctx);
                 let mut handle = CUipcMemHandle::default();
-                self.must("cuIpcGetMemHandle", cuIpcGetMemHandle(&raw mut handle, ptr));
+                let code = cuIpcGetMemHandle(&raw mut handle, ptr);
+                if self.world.spills && code == CUresult::CUDA_ERROR_INVALID_VALUE {
+                    // Managed memory cannot be shared, and what is spilled may be that.
+                    return true;
+                }
+                self.must("cuIpcGetMemHandle", code);
                 if !self.peer.as_mut().is_some_and(|peer| peer.open(&handle)) {
                     self.fail("answer: the second process could not open");
                 }
