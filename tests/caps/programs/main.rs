@@ -8,6 +8,8 @@
 //! Each ends with one JSON line, and with 1 if something was found.
 
 mod actor;
+mod beside;
+mod blocks;
 mod contexts;
 #[path = "../../src/driver.rs"]
 #[allow(dead_code)]
