@@ -288,6 +288,41 @@ def waits(patience):
     assert attempt(1 << 33)[1] == OOM and time.monotonic() - begin < float(patience) / 2, "it can never fit, and was waited for"
 
 
+def turns(cap, rounds="200", threads="4", how="free"):
+    """Threads take and free blocks of which one fewer than there are threads fit, each used by queued work before it is freed."""
+    cap, threads = int(cap), int(threads)
+    size, ctx = cap // threads // MIB * MIB, start()
+    refused, problems = [], []
+
+    def run():
+        try:
+            call("cuCtxSetCurrent", ctx)
+            work = P()
+            call("cuStreamCreate", c.byref(work), 1)
+            for _ in range(int(rounds)):
+                at, code = attempt(size)
+                if code:
+                    refused.append(code)
+                    continue
+                call("cuMemsetD32Async", U64(at), UINT(1), SIZE(1024), work)
+                time.sleep(0.0005)
+                if how == "free":
+                    free(at)
+                else:
+                    call("cuMemFreeAsync", U64(at), work)
+        except BaseException as problem:  # told by the main thread
+            problems.append(problem)
+
+    all_ = [threading.Thread(target=run) for _ in range(threads)]
+    begin = time.monotonic()
+    for thread in all_:
+        thread.start()
+    for thread in all_:
+        thread.join()
+    print(json.dumps({"requests": int(rounds) * threads, "refused": len(refused), "seconds": round(time.monotonic() - begin, 2)}))
+    assert not problems and not refused, (problems, refused)
+
+
 def hold(bytes_, seconds):
     """Takes memory, says so, keeps it."""
     start()

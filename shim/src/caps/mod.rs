@@ -19,6 +19,7 @@
 //! | `watch.rs` | whether a figure that was read twice tells what one call did |
 //! | `view.rs` | the one truth behind every query |
 //! | `spill.rs`, `host.rs` | host memory in place of device memory, and what the host has |
+//! | `wake.rs` | telling those who wait that memory came free |
 
 pub(crate) mod admit;
 pub(crate) mod arrays;
@@ -33,6 +34,7 @@ pub(crate) mod pool;
 pub(crate) mod spill;
 pub(crate) mod terms;
 pub(crate) mod view;
+pub(crate) mod wake;
 pub(crate) mod watch;
 
 use crate::config::Config;

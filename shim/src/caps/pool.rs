@@ -113,8 +113,9 @@ impl Caps {
     ) -> Result<Allocation, AllocError> {
         let want = request.bytes.next_multiple_of(served.portion(request.bytes));
         // The pool has just tried everything: it is worth another try only when something was freed.
-        let state = || (served.pool.stats().live_blocks, served.pool.stats().given_bytes);
-        let mut tried = state();
+        // Frees are counted: another thread may have taken the memory and freed it again since the last try.
+        let frees = || served.pool.stats().frees();
+        let mut tried = frees();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let mut found = Err(AllocError::OverCap);
@@ -126,11 +127,11 @@ impl Caps {
                 left,
                 &mut || {
                     super::measured::trim(self, device);
-                    if std::mem::replace(&mut tried, state()) == tried {
+                    if std::mem::replace(&mut tried, frees()) == tried {
                         return false;
                     }
                     SHUT.set(true);
-                    found = served.pool.allocate(&served.driver, request);
+                    found = served.pool.allocate_again(&served.driver, request);
                     SHUT.set(false);
                     found != Err(AllocError::OverCap)
                 },

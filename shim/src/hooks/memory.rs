@@ -2,7 +2,7 @@
 
 use super::graph_memory;
 use crate::calls::Uncancelled;
-use crate::caps::{self, linear, measured};
+use crate::caps::{self, linear, measured, wake};
 use crate::guard::Call;
 use crate::recorder::passed::{self, Wanted};
 use crate::recorder::{self, blocks::Freeing};
@@ -342,6 +342,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
 fn given_back(served: &'static Served, dptr: CUdeviceptr, record: &Freeing, known: bool) -> CUresult {
     if known {
         pins::freed(served, dptr);
+        wake::freed(served.ordinal);
         CUresult::CUDA_SUCCESS
     } else {
         record.refused(dptr);

@@ -12,8 +12,7 @@ use super::driver::Driver;
 use super::quiet::Relaxed;
 use super::returns::{MARGIN, Outcome, Returns, WORTH};
 use super::{DEVICES, Served, device_attribute, install, pools, work};
-use crate::caps::pool::full;
-use crate::caps::spill;
+use crate::caps::{pool::full, spill, wake};
 use crate::job;
 use crate::recorder::physical;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -184,6 +183,7 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
 /// The job has waited for work, of a whole context (`whole`) or of a stream: what was spilled comes back, if it is time.
 #[inline]
 pub(crate) fn come_back(whole: bool) {
+    wake::waited();
     if HELD.load(Ordering::Relaxed) > 0 {
         let now = WAITS.fetch_add(1, Ordering::Relaxed) + 1;
         if whole || now >= DUE.load(Ordering::Relaxed) {

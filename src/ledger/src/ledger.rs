@@ -29,6 +29,10 @@ pub const SET_ASIDE: u64 = 2 << 20;
 pub const TINY: u64 = 4096;
 /// How often one who waits looks whether somebody died; a death wakes nobody.
 const LOOK: Duration = Duration::from_millis(20);
+/// After so many waits in a row during which nothing came free the next ones are shorter.
+const VAIN_WAITS: u32 = 2;
+/// But no shorter than this, so that it is seen when something comes free again.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// How often it compares start times of processes at most.
 const THOROUGH_MS: u64 = 1000;
 
@@ -247,6 +251,10 @@ struct Local {
     trim_seen: u64,
     turns: VecDeque<u64>,
     next_turn: u64,
+    /// Frees that those who wait were told of.
+    freed: u64,
+    /// Waits in a row that ended without the sum or `freed` having changed.
+    vain: u32,
 }
 
 /// A process's seat in a ledger.
@@ -392,6 +400,10 @@ impl Ledger {
 
     /// The same; `served` is asked again and again meanwhile, and ends the waiting by saying that the need was met
     /// otherwise. It must not wait itself.
+    ///
+    /// Once several requests in a row have waited in vain and seen nothing come free all the time, each waits half as
+    /// long as the one before: those who could free something wait themselves, or nobody will. What comes free while
+    /// somebody waits ends that.
     pub fn reserve_waiting_unless(
         &self,
         device: DeviceId,
@@ -409,15 +421,24 @@ impl Ledger {
                 answer => return answer,
             }
         }
-        let turn = {
+        let sum = || table.device(device.0).sum.load();
+        let sum_before = sum();
+        let (turn, freed, vain) = {
             let mut local = self.local(device);
             let turn = local.next_turn;
             local.next_turn += 1;
             local.turns.push_back(turn);
-            turn
+            (turn, local.freed, local.vain)
         };
-        let answer = self.wait(table, device, bytes, category, urgency, turn, begin + patience, served);
-        self.local(device).turns.retain(|t| *t != turn);
+        let deadline = begin + patience_after(patience, vain);
+        let answer = self.wait(table, device, bytes, category, urgency, turn, deadline, served);
+        {
+            let mut local = self.local(device);
+            local.turns.retain(|t| *t != turn);
+            let in_vain =
+                matches!(answer, Err(Refusal::TimedOut { .. })) && local.freed == freed && sum() == sum_before;
+            local.vain = if in_vain { local.vain.saturating_add(1) } else { 0 };
+        }
         self.kick(device); // whoever is next
         answer.map(|grant| Grant { waited: begin.elapsed(), ..grant })
     }
@@ -599,6 +620,21 @@ impl Ledger {
         }
     }
 
+    /// Whether somebody waits for memory of a device, here or in another process of the group. One load.
+    #[inline]
+    pub fn somebody_waits(&self, device: DeviceId) -> bool {
+        self.book.table().is_some_and(|table| table.device(device.0).hint.load() != 0)
+    }
+
+    /// Memory came free that this process keeps: those who wait look again now.
+    pub fn freed(&self, device: DeviceId) {
+        {
+            let mut local = self.local(device);
+            local.freed = local.freed.wrapping_add(1);
+        }
+        self.kick(device);
+    }
+
     /// Wakes those who wait, if there are any.
     fn kick(&self, device: DeviceId) {
         let Some(table) = self.book.table() else {
@@ -656,6 +692,12 @@ impl Ledger {
             cap: (cap != 0).then_some(cap * UNIT),
         })
     }
+}
+
+/// How long a request waits after `vain` others in a row saw nothing come free.
+fn patience_after(patience: Duration, vain: u32) -> Duration {
+    let shorter = patience / 1_u32.checked_shl(vain.saturating_sub(VAIN_WAITS - 1)).unwrap_or(u32::MAX);
+    shorter.max(SHORTEST).min(patience)
 }
 
 /// Tells a crossing of the soft mark, once; the next is told after the use has been a twentieth of the cap below it.

@@ -391,3 +391,32 @@ proptest! {
         ledger.leave();
     }
 }
+
+/// Those who wait while nobody frees anything wait less and less; what comes free while somebody waits gives the next ones
+/// the whole time again.
+#[test]
+fn waits_that_see_nothing_come_free_become_short() {
+    let ledger = Ledger::private().unwrap();
+    let device = ledger.open_device(&terms(Some(8 * MIB))).unwrap();
+    let held = reserve(&ledger, device, 8 * MIB).unwrap().reservation;
+    ledger.commit(held);
+    let patience = Duration::from_millis(400);
+    let wait = || {
+        let begin = std::time::Instant::now();
+        let answer = ledger.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience);
+        assert!(matches!(answer, Err(Refusal::TimedOut { .. })), "{answer:?}");
+        begin.elapsed()
+    };
+    // Each would take its whole patience: more than a minute together.
+    let all: Duration = (0..160).map(|_| wait()).sum();
+    assert!(all >= patience * 2 && all < patience * 80, "{all:?}");
+    let mut freed = || {
+        ledger.freed(device);
+        true
+    };
+    // So long that it is not over at once even when it is cut short.
+    let long = Duration::from_secs(1 << 36);
+    let answer = ledger.reserve_waiting_unless(device, 4 * MIB, Category::Pool, Urgency::Normal, long, &mut freed);
+    assert_eq!(answer, Err(Refusal::Withdrawn));
+    assert!(wait() >= patience, "something came free meanwhile");
+}

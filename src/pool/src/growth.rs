@@ -32,6 +32,11 @@ impl Ladder {
         Self { synced: true, meshed: true, ..Self::default() }
     }
 
+    /// Without the rung that stops the device.
+    pub(crate) fn without_mesh() -> Self {
+        Self { meshed: true, ..Self::default() }
+    }
+
     /// Memory came free: what was tried in vain may work now.
     pub(crate) fn retry(&mut self) {
         (self.refused, self.converted, self.exact_segment) = (None, false, false);

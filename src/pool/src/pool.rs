@@ -103,6 +103,16 @@ impl Pool {
         self.grow(backing, core, &want, Ladder::at_once())
     }
 
+    /// Serve a request that was refused before and waits: the device may be waited for, but is not stopped for a mesh.
+    pub fn allocate_again(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        if let Some(allocation) = core.hit(&want) {
+            return Ok(allocation);
+        }
+        self.grow(backing, core, &want, Ladder::without_mesh())
+    }
+
     /// Serve a request from what is there, or not at all.
     #[inline(always)]
     pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {

@@ -100,6 +100,13 @@ pub struct Stats {
     pub calls: DriverCalls,
 }
 
+impl Stats {
+    /// Blocks that were handed out and taken back so far.
+    pub fn frees(&self) -> u64 {
+        self.allocations.saturating_sub(self.live_blocks)
+    }
+}
+
 /// The part of `Stats` that is counted as it happens.
 #[derive(Default)]
 pub(crate) struct Counters {
