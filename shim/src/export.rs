@@ -67,7 +67,8 @@ macro_rules! export {
                     // SAFETY: as for any plain export.
                     let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
                     if let Some(loading) = loading {
-                        guard::run(stringify!($symbol), move || loading.over());
+                        let first = [$($arg as usize),*].first().copied().unwrap_or(0);
+                        guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
                     }
                     result
                 }

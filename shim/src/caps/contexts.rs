@@ -15,6 +15,8 @@ pub(crate) struct Contexts {
     own: HashMap<u64, (i32, u64)>,
     /// What nobody asked for by a call that tells its size (code and its variables): context to device and bytes.
     code: HashMap<u64, (i32, u64)>,
+    /// Modules and the contexts that they were loaded in: they can be unloaded in others.
+    modules: HashMap<usize, u64>,
 }
 
 impl Contexts {
@@ -63,7 +65,6 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
 pub(crate) struct Loading {
     ordinal: i32,
     ctx: u64,
-    held: u64,
     watch: Watch,
 }
 
@@ -71,38 +72,42 @@ pub(crate) struct Loading {
 pub(crate) fn loading() -> Option<Loading> {
     let caps = on()?;
     let (device, _) = caps.here()?;
-    let watch = Watch::begin(caps, device);
-    Some(Loading { ordinal: device.ordinal, ctx: current(), held: machine::own_bytes(device.uuid)?, watch })
+    Some(Loading { ordinal: device.ordinal, ctx: current(), watch: Watch::begin(caps, device, true) })
 }
 
 impl Loading {
     /// It is over: what it took is charged to its context, what it gave comes off. Code is there already, so the cap is
-    /// not asked.
-    pub(crate) fn over(self) {
+    /// not asked. `first` is the function's first argument.
+    pub(crate) fn over(self, name: &str, first: usize, result: CUresult) {
         let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) else { return };
+        let grown = self.watch.grown(caps, at.0);
         let accounted = || {
             let own = caps.ledger.view(at.1)?.own;
             let spilled = own.by_category.get(Category::Spilled as usize).copied().unwrap_or(0);
             Some(own.by_category.iter().sum::<u64>() - spilled + own.pending)
         };
         let mut contexts = lock(&caps.contexts);
+        let mut ctx = self.ctx;
+        if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
+            // SAFETY: after success the caller's place for the module holds it.
+            contexts.modules.insert(unsafe { *(first as *const usize) }, ctx);
+        } else if result == CUresult::CUDA_SUCCESS && name == "cuModuleUnload" {
+            ctx = contexts.modules.remove(&first).unwrap_or(ctx);
+        }
         let before = accounted();
         let Some(held) = machine::own_bytes(at.0.uuid) else { return };
         let Some(known) = before.zip(accounted()).map(|(before, after)| before.max(after)) else { return };
         let charged = contexts.code_on(self.ordinal);
-        let now = if self.watch.sure(caps, at.0) {
-            (charged + held).saturating_sub(self.held)
-        } else {
-            // Others took or gave memory meanwhile. All that is held and that nobody accounts for is code. Every byte is
-            // reserved before it is taken and released after it is gone: of two looks, one covers what others do.
-            held.saturating_sub(known.saturating_sub(charged))
-        };
+        // Where others took or gave memory meanwhile: all that is held and that nobody accounts for is code. Every byte is
+        // reserved before it is taken and released after it is gone: of two looks, one covers what others do.
+        let rest = held.saturating_sub(known.saturating_sub(charged));
+        let now = grown.map_or(rest, |grown| charged.saturating_add_signed(grown));
         if now > charged {
-            contexts.code.entry(self.ctx).or_insert((self.ordinal, 0)).1 += now - charged;
+            contexts.code.entry(ctx).or_insert((self.ordinal, 0)).1 += now - charged;
             drop(contexts);
             caps.fact(at, Category::Context, now - charged);
         } else {
-            let gone = contexts.code_gone(self.ctx, self.ordinal, charged - now);
+            let gone = contexts.code_gone(ctx, self.ordinal, charged - now);
             drop(contexts);
             caps.release(self.ordinal, Category::Context, gone);
         }
@@ -148,6 +153,7 @@ impl Caps {
         lock(&self.arrays).context_gone(self, ctx);
         let mut contexts = lock(&self.contexts);
         let gone = [contexts.own.remove(&ctx), contexts.code.remove(&ctx)];
+        contexts.modules.retain(|_, of| *of != ctx);
         drop(contexts);
         for (ordinal, bytes) in gone.into_iter().flatten() {
             self.release(ordinal, Category::Context, bytes);
