@@ -392,6 +392,8 @@ impl Core {
     /// Release up to `count` handles of a size class: spare ones first.
     pub(crate) fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
         self.clear_shelves(class);
+        // A granule may hold holes of everybody's and of streams that are through with them.
+        self.promote(DEVICE);
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let spare = count.min(self.spare[class].len());
         let at = self.spare[class].len() - spare;
@@ -418,6 +420,8 @@ impl Core {
     pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
         self.clear_shelves(0);
         self.clear_shelves(1);
+        // A granule may hold holes of everybody's and of streams that are through with them.
+        self.promote(DEVICE);
         let mut segments = Vec::new();
         let mut left = bytes;
         for index in 0..self.zones.len() {
