@@ -6,7 +6,7 @@
 //! same time or small blocks may share the portions, an array keeps its two portions until it is destroyed.
 
 use super::watch::{Change, Watch};
-use super::{Caps, Device, PAGE, lock, machine, on};
+use super::{Caps, PAGE, lock, on};
 use crate::served::quiet::current;
 use crate::served::real::{self, done};
 use std::collections::HashMap;
@@ -64,11 +64,6 @@ pub(crate) fn bound(d: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
     if levels > 1 { one.saturating_mul(2).saturating_add(u64::from(levels) * 64 * d.Depth.max(1) as u64) } else { one }
 }
 
-/// What the driver says that this process holds, where that may tell what one small array takes.
-fn held(caps: &Caps, device: &Device) -> Option<u64> {
-    if caps.linear.moves() { None } else { machine::own_bytes(device.uuid) }
-}
-
 /// Makes an array in the current context. `size_of` asks the driver how large it became, `undo` takes it away again.
 pub(crate) fn create(
     bound: u64,
@@ -87,8 +82,7 @@ pub(crate) fn create(
         Ok(reservation) => reservation,
         Err(code) => return code,
     };
-    let watch = Watch::begin(caps, at.0);
-    let before = if bound <= LOOSE * SMALL { held(caps, at.0) } else { None };
+    let watch = Watch::begin(caps, at.0, bound <= LOOSE * SMALL);
     let result = call();
     if result != CUresult::CUDA_SUCCESS {
         caps.settle(at, reservation, Category::Array, None);
@@ -98,12 +92,12 @@ pub(crate) fn create(
     let bytes = size_of(handle, at.0.ordinal).unwrap_or(bound).max(1);
     let mut array = Array { ordinal: at.0.ordinal, ctx: current(), bytes, cost: None };
     if bytes <= SMALL {
-        let taken = before.zip(held(caps, at.0)).map(|(before, after)| after.saturating_sub(before));
+        let grown = watch.grown(caps, at.0).filter(|_| !caps.linear.moves());
         let mut arrays = lock(&caps.arrays);
         let together = arrays.small.entry(array.ordinal).or_default();
-        let alone = together.apart == 0 && !caps.linear.shares() && watch.sure(caps, at.0);
-        if let Some(taken) = taken.filter(|_| alone) {
-            let more = together.enter(bytes, taken);
+        let alone = together.apart == 0 && !caps.linear.shares();
+        if let Some(grown) = grown.filter(|_| alone) {
+            let more = together.enter(bytes, u64::try_from(grown).unwrap_or(0));
             arrays.live.insert(handle, array);
             caps.settle(at, reservation, Category::Array, Some(more));
             return result;
@@ -136,17 +130,15 @@ pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult 
     // Before the call: then the driver may give the handle to another one.
     let Some(array) = lock(&caps.arrays).live.remove(&handle) else { return call() };
     let watched = caps.device(array.ordinal).filter(|_| array.cost.is_none());
-    let watched = watched.map(|device| (device, Watch::begin(caps, device), held(caps, device)));
+    let watched = watched.map(|device| (device, Watch::begin(caps, device, true)));
     let _change = watched.is_none().then(Change::begin);
     let result = call();
     if result != CUresult::CUDA_SUCCESS {
         lock(&caps.arrays).live.insert(handle, array);
         return result;
     }
-    let came = watched.and_then(|(device, watch, before)| {
-        let came = before.zip(held(caps, device)).map(|(before, after)| before.saturating_sub(after));
-        came.filter(|_| watch.sure(caps, device))
-    });
+    let came = watched.and_then(|(device, watch)| watch.grown(caps, device)?.checked_neg());
+    let came = came.filter(|_| !caps.linear.moves()).and_then(|came| u64::try_from(came).ok());
     lock(&caps.arrays).gone(caps, &array, came.unwrap_or(0));
     result
 }

@@ -353,7 +353,11 @@ impl Caps {
 
     /// Takes all queued frees that have happened off the account; tells how many bytes came free.
     pub(super) fn settle_all_frees(&self) -> u64 {
-        if self.linear.any_leaving() { self.settle_frees(usize::MAX, true) } else { 0 }
+        if !self.linear.any_leaving() {
+            return 0;
+        }
+        let _change = Change::begin();
+        self.settle_frees(usize::MAX, true)
     }
 
     /// A block is gone: its charge goes too.

@@ -1,9 +1,10 @@
-//! Whether a figure of the driver's that is read twice tells what happened in between, or what others did as well.
+//! What one call has taken of a device, by the driver's figure for this process before and after it.
 //!
-//! Every call of this process that may take or give device memory is a [`Change`] while it lasts. A [`Watch`] is sure
-//! if there was no other one, no queued free that may happen at any moment, and the driver's own stores stayed as large.
+//! Every call of this process that may take or give device memory is a [`Change`] while it lasts. A [`Watch`] tells
+//! nothing if there was another one. What the driver itself lets go of meanwhile, out of its stores or because a stream
+//! has come to a free, is allowed for, so that what is told is never too little.
 
-use super::{Caps, Device, measured};
+use super::{Caps, Device, machine, measured};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 static BEGAN: AtomicU64 = AtomicU64::new(0);
@@ -27,25 +28,41 @@ impl Drop for Change {
     }
 }
 
-/// What was there when a figure was read first, in a change of the caller's own.
+/// A change of the caller's own, and what there was before it.
 pub(crate) struct Watch {
     _own: Change,
-    sure: bool,
+    alone: bool,
     began: u64,
-    kept: u64,
+    /// What this process held, and of that the driver in its stores.
+    held: Option<(u64, u64)>,
 }
 
 impl Watch {
-    /// Begins a change and watches it.
-    pub(crate) fn begin(caps: &Caps, device: &Device) -> Self {
+    /// Begins a change; `look` says whether it shall be measured.
+    pub(crate) fn begin(caps: &Caps, device: &Device, look: bool) -> Self {
+        if look {
+            caps.settle_all_frees();
+        }
         let own = Change::begin();
         let began = BEGAN.load(SeqCst);
-        let sure = UNDER_WAY.load(SeqCst) == 1 && !caps.linear.any_leaving();
-        Self { _own: own, sure, began, kept: measured::kept(caps, device) }
+        let alone = UNDER_WAY.load(SeqCst) == 1;
+        let held = if look { Self::held(caps, device) } else { None };
+        Self { _own: own, alone, began, held }
     }
 
-    /// Whether nothing else has changed what this process holds on the device.
-    pub(crate) fn sure(&self, caps: &Caps, device: &Device) -> bool {
-        self.sure && BEGAN.load(SeqCst) == self.began && measured::kept(caps, device) == self.kept
+    fn held(caps: &Caps, device: &Device) -> Option<(u64, u64)> {
+        let kept = measured::kept(caps, device);
+        Some((machine::own_bytes(device.uuid)?, kept))
+    }
+
+    /// The most by which the call has let grow what this process holds, negative if it has shrunk; `None` if that
+    /// can't be told, because of others or because the driver has no figure for this process.
+    pub(crate) fn grown(&self, caps: &Caps, device: &Device) -> Option<i64> {
+        let (held, kept) = self.held?;
+        let (now, kept_now) = Self::held(caps, device)?;
+        let alone = self.alone && BEGAN.load(SeqCst) == self.began;
+        let left = kept.saturating_sub(kept_now).saturating_add(caps.settle_all_frees());
+        let grown = i64::try_from(now).ok()? - i64::try_from(held).ok()?;
+        alone.then(|| grown.saturating_add_unsigned(left))
     }
 }
