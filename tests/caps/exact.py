@@ -413,6 +413,28 @@ def small_arrays(cap):
     assert used("array") == 0, used("array")
 
 
+def tiny_at_the_cap(cap):
+    """Tiny requests share portions until these are full; asking whether they do takes nothing above the cap."""
+    begin(cap)
+    ctx = P()
+    call("cuCtxGetCurrent", c.byref(ctx))
+    over, problems = threading.Event(), []
+
+    def watch():
+        try:
+            while not over.is_set(): look()
+        except AssertionError as problem:
+            problems.append(problem)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    fill(2 * MIB)
+    answers = [attempt(2304)[1] for _ in range(20000)]
+    over.set()
+    thread.join()
+    assert not problems, problems
+    assert set(answers) <= {0, OOM} and answers.count(0) >= 600, answers.count(0)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
     look()
