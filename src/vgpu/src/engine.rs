@@ -343,13 +343,22 @@ impl Engine {
     }
 
     pub(crate) fn idle(&self, stream: u64) -> bool {
-        self.streams.get(&stream).is_none_or(|s| s.queue.is_empty() && !s.running)
+        self.streams.get(&stream).is_none_or(|s| {
+            s.queue.is_empty() && !s.running && s.pending_after.iter().all(|&point| self.reached(point))
+        })
     }
 
     /// The points after which everything submitted so far to the streams that `of` picks is done. Streams
-    /// that have already come there count too: whoever waits then knows that they have.
-    pub(crate) fn tails(&self, of: impl Fn(&Stream) -> bool) -> Vec<Point> {
-        self.streams.iter().filter(|(_, s)| of(s) && s.submitted > 0).map(|(&h, s)| (h, s.submitted)).collect()
+    /// that have already come there count too: whoever waits then knows that they have. What a stream was made to
+    /// wait for is work of its own, also where nothing follows it yet.
+    pub(crate) fn tails(&self, of: impl Fn(u64, &Stream) -> bool) -> Vec<Point> {
+        let picked = self.streams.iter().filter(|(h, s)| of(**h, s));
+        picked
+            .flat_map(|(&h, s)| {
+                let own = (s.submitted > 0).then_some((h, s.submitted));
+                own.into_iter().chain(s.pending_after.iter().copied())
+            })
+            .collect()
     }
 
     /// The host has seen these points completed.

@@ -274,6 +274,25 @@ pub(super) const RULES: &[Rule] = &[
     })
     .virtual_only(),
     rule(
+        "event.waiting_is_work",
+        "cuStreamWaitEvent",
+        "A wait is work of its stream: until the event is there the stream, its context and an event of the context are not through.",
+        || {
+            let ctx = context();
+            let (busy, idle, event, all) = (stream(), stream(), event(), event());
+            let gate = Gate::close(busy);
+            ok(cuEventRecord(event, busy));
+            ok(cuStreamWaitEvent(idle, event, 0));
+            refused(cuStreamQuery(idle), NOT_READY);
+            ok(cuCtxRecordEvent(ctx, all));
+            refused(cuEventQuery(all), NOT_READY);
+            gate.open();
+            sync(idle);
+            ok(cuEventQuery(event));
+            ok(cuStreamQuery(idle));
+        },
+    ),
+    rule(
         "event.context_covers_every_stream",
         "cuCtxRecordEvent",
         "An event of a context covers what all its streams were given before, and nothing later.",

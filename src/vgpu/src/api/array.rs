@@ -44,7 +44,7 @@ fn destroy(handle: u64, mipmapped: bool) -> R {
     }
     s.refuse_unsafe_call()?;
     if s.engine.pending(array.addr, array.layout.bytes, Some(array.device), &Clock::default()).is_some() {
-        let points = s.engine.tails(|stream| stream.device == array.device);
+        let points = s.engine.tails(|_, stream| stream.device == array.device);
         s = wait_points(s, &points);
     }
     s.give_linear(array.device, array.addr);

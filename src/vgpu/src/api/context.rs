@@ -18,7 +18,7 @@ fn check_flags(flags: c_uint) -> R {
 
 /// Waits for all work of a context.
 pub(crate) fn finish(s: Driver, ctx: u64) -> Driver {
-    let points = s.engine.tails(|stream| stream.ctx == ctx);
+    let points = s.engine.tails(|_, stream| stream.ctx == ctx);
     wait_points(s, &points)
 }
 

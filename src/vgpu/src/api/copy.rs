@@ -250,7 +250,7 @@ fn serialized(contexts: [CUcontext; 2], act: impl FnOnce() -> R) -> R {
         let mut s = driver()?;
         s.refuse_unsafe_call()?;
         let here = s.current()?;
-        let points = s.engine.tails(|stream| stream.ctx == here || contexts.iter().any(|&c| c as u64 == stream.ctx));
+        let points = s.engine.tails(|_, stream| stream.ctx == here || contexts.iter().any(|&c| c as u64 == stream.ctx));
         wait_points(s, &points);
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! Events.
 
 use super::{need, put};
-use crate::engine::{Event, Op, Touches, wait_points};
+use crate::engine::{Clock, Event, Op, Touches, wait_points};
 use crate::error::*;
 use crate::state::{State, driver};
 use weir_cuda::*;
@@ -209,10 +209,13 @@ pub(crate) unsafe fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> R {
     }
     s.refuse_captures_in(ctx)?;
     let marks = s.marks_of(ctx)?;
-    let of_context = s.engine.streams.iter().filter(|(h, st)| st.ctx == ctx && **h != marks && st.submitted > 0);
-    let before: Vec<_> = of_context.map(|(&h, st)| ((h, st.submitted), st.clock.clone())).collect();
-    for (point, clock) in before {
-        s.wait_for(marks, point, &clock);
+    let of_context = s.engine.streams.iter().filter(|(h, st)| st.ctx == ctx && **h != marks);
+    let clocks: Vec<_> = of_context.map(|(_, st)| st.clock.clone()).collect();
+    for point in s.engine.tails(|h, st| st.ctx == ctx && h != marks) {
+        s.wait_for(marks, point, &Clock::default());
+    }
+    if let Some(st) = s.engine.streams.get_mut(&marks) {
+        clocks.iter().for_each(|clock| st.clock.join(clock));
     }
     let number = s.enqueue(marks, "cuCtxRecordEvent", Op::Record { event }, Touches::NONE)?;
     s.recorded(event, marks, number);

@@ -61,7 +61,7 @@ pub(crate) unsafe fn cuMemFreeHost(p: *mut c_void) -> R {
             s.refuse_unsafe_call()?;
             // Freeing pinned memory waits for the work that uses it.
             if s.engine.pending_known(addr, size).is_some() {
-                let points = s.engine.tails(|_| true);
+                let points = s.engine.tails(|_, _| true);
                 s = wait_points(s, &points);
             }
             s.forget_host(addr);

@@ -163,7 +163,7 @@ pub(crate) unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> R {
     let import = s.space.imports.get_mut(&dptr).filter(|i| i.key[0] != POOL_IMPORT).ok_or(INVALID_VALUE)?;
     import.users -= 1;
     if import.users == 0 {
-        let points = s.engine.tails(|_| true);
+        let points = s.engine.tails(|_, _| true);
         s = crate::engine::wait_points(s, &points);
         s.close_import(dptr);
     }

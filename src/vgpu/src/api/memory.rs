@@ -57,7 +57,7 @@ fn wait_for_users(s: Driver, addr: u64, size: u64, device: Option<usize>) -> Dri
     if s.engine.pending(addr, size, device, &Clock::default()).is_none() && device.is_some() {
         return s;
     }
-    let points = s.engine.tails(|stream| device.is_none_or(|d| stream.device == d));
+    let points = s.engine.tails(|_, stream| device.is_none_or(|d| stream.device == d));
     wait_points(s, &points)
 }
 

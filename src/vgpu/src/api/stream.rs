@@ -59,12 +59,9 @@ pub(crate) unsafe fn cuStreamSynchronize(h_stream: CUstream) -> R {
     let ctx = s.context_of_stream(stream);
     s.refuse_sync_of_capturing(stream)?;
     s.refuse_unsafe_call()?;
-    let mut points = s.engine.tails(|_| true);
     // Waiting for the legacy stream is waiting for every stream that it waits for.
     let legacy = s.contexts.get(&ctx).is_some_and(|c| c.legacy == stream);
-    let ours =
-        |h: u64| h == stream || (legacy && s.engine.streams.get(&h).is_some_and(|o| o.ctx == ctx && !o.independent));
-    points.retain(|&(h, _)| ours(h));
+    let points = s.engine.tails(|h, of| h == stream || (legacy && of.ctx == ctx && !of.independent));
     let clock = s.engine.streams.get(&stream).map(|st| st.clock.clone()).unwrap_or_default();
     let mut s = wait_points(s, &points);
     s.engine.host.join(&clock);
