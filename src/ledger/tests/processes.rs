@@ -314,9 +314,9 @@ fn a_group_whose_file_was_deleted_takes_nobody_in_while_a_member_lives() {
         let mut holder = Actor::start("holder", &dir.0);
         holder.expect("holding");
         if folder_too {
-            std::fs::remove_dir_all(&dir.0).unwrap()
+            std::fs::remove_dir_all(&dir.0).unwrap();
         } else {
-            std::fs::remove_file(dir.file()).unwrap()
+            std::fs::remove_file(dir.file()).unwrap();
         }
         let error = Ledger::join_group(&dir.place(), "g").err().expect("it would be a second group");
         assert!(matches!(error, LedgerError::Deleted { pid, .. } if pid == holder.child.id()), "{error}");
