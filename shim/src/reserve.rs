@@ -103,13 +103,11 @@ fn from_reserve(layout: Layout) -> *mut u8 {
     let start = |used: usize| used.next_multiple_of(layout.align().max(16));
     let room = ROOM.load(Ordering::Relaxed);
     let end = |used: usize| start(used).checked_add(layout.size()).filter(|end| *end <= room);
-    match USED.fetch_update(Ordering::AcqRel, Ordering::Acquire, end) {
-        Ok(used) => (base + start(used)) as *mut u8,
-        Err(_) => {
-            LIVE.fetch_sub(1, Ordering::AcqRel);
-            core::ptr::null_mut()
-        }
-    }
+    let Ok(used) = USED.fetch_update(Ordering::AcqRel, Ordering::Acquire, end) else {
+        LIVE.fetch_sub(1, Ordering::AcqRel);
+        return core::ptr::null_mut();
+    };
+    (base + start(used)) as *mut u8
 }
 
 #[cold]

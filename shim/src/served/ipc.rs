@@ -206,13 +206,13 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
     let _relaxed = Relaxed::enter();
     let fresh = map(device, &parts, ticket, offset, bytes)?;
     let ptr = fresh.ptr;
-    let spare = OPENED.with(|opened: &mut Imports| match again(opened, &ticket) {
-        // Another thread has opened it meanwhile.
-        Some(ptr) => Some((ptr, fresh)),
-        None => {
+    // Another thread may have opened it meanwhile.
+    let spare = OPENED.with(|opened: &mut Imports| {
+        let Some(known) = again(opened, &ticket) else {
             opened.0.push(fresh);
-            None
-        }
+            return None;
+        };
+        Some((known, fresh))
     });
     let Some((known, fresh)) = spare else { return Ok(ptr) };
     unmap(&fresh);

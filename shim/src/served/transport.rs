@@ -160,37 +160,36 @@ pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Op
             continue;
         }
         match accept(listener) {
-            Some(Some(fd)) => {
+            Ok(fd) if same_user(&fd) => {
                 if peers.len() >= PEERS {
                     let longest = (0..).zip(&peers).min_by_key(|(_, peer)| (peer.offer.is_some(), peer.until));
                     peers.swap_remove(longest.map_or(0, |(at, _)| at));
                 }
                 peers.push(Peer { fd, until: Instant::now() + Duration::from_secs(SECONDS), offer: None });
             }
-            Some(None) => {}
-            None => return,
+            Ok(_) | Err(Step::Later) => {}
+            Err(Step::Over) => return,
         }
     }
 }
 
-/// The next importer, if it is of the same user; `None` if the socket is no more.
-fn accept(listener: &OwnedFd) -> Option<Option<OwnedFd>> {
+/// The next importer, or whether there will be one.
+fn accept(listener: &OwnedFd) -> Result<OwnedFd, Step> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the peer's address is not asked for.
     let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), flags) };
     if fd >= 0 {
         // SAFETY: a fresh descriptor of ours.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        return Some(same_user(&fd).then_some(fd));
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     match std::io::Error::last_os_error().raw_os_error() {
-        Some(libc::EINTR | libc::ECONNABORTED | libc::EAGAIN) => Some(None),
+        Some(libc::EINTR | libc::ECONNABORTED | libc::EAGAIN) => Err(Step::Later),
         // Out of descriptors for the moment: importers wait.
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
             std::thread::sleep(Duration::from_millis(50));
-            Some(None)
+            Err(Step::Later)
         }
-        _ => None,
+        _ => Err(Step::Over),
     }
 }
 

@@ -45,8 +45,18 @@ impl std::error::Error for BadPlace {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     path: PathBuf,
-    /// The parent is to be this user's alone, too.
-    in_private: bool,
+    parent: Parent,
+}
+
+/// What the directory's parent must be, beside no stranger's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    /// Anything.
+    Any,
+    /// This user's alone.
+    Private,
+    /// This user's alone, and no link: its name is anybody's.
+    Folder,
 }
 
 /// A directory's owner and mode, asked of the open directory itself; a link is not followed.
@@ -73,23 +83,27 @@ impl Place {
         // Whether these two are there and ours is nothing that a stranger can change.
         let private = |dir: &PathBuf| look(dir).is_ok_and(|meta| is_private(&meta));
         let run_user = PathBuf::from(format!("/run/user/{user}"));
-        let (path, in_private) = if let Some(dir) = absolute(weir_dir) {
+        let (path, parent) = if let Some(dir) = absolute(weir_dir) {
             // A missing one will be made, and is private then.
             let shared = fs::metadata(&dir).is_ok_and(|meta| meta.is_dir() && !is_private(&meta));
-            (if shared { dir.join(format!("weir-{user}/ledger")) } else { dir.join("ledger") }, true)
+            if shared {
+                (dir.join(format!("weir-{user}/ledger")), Parent::Folder)
+            } else {
+                (dir.join("ledger"), Parent::Private)
+            }
         } else if let Some(dir) = absolute(xdg_runtime_dir).filter(private) {
-            (dir.join("weir"), true)
+            (dir.join("weir"), Parent::Private)
         } else if private(&run_user) {
-            (run_user.join("weir"), true)
+            (run_user.join("weir"), Parent::Private)
         } else {
-            (PathBuf::from(format!("/dev/shm/weir-{user}")), false)
+            (PathBuf::from(format!("/dev/shm/weir-{user}")), Parent::Any)
         };
-        Self { path, in_private }
+        Self { path, parent }
     }
 
     /// A directory by name.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), in_private: false }
+        Self { path: path.into(), parent: Parent::Any }
     }
 
     /// The directory.
@@ -102,6 +116,7 @@ impl Place {
         // The usual case first: 200 processes of a group start one after another.
         let meta = match look(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.check_parents()?;
                 // What another has made meanwhile is looked at below.
                 DirBuilder::new().recursive(true).mode(0o700).create(&self.path).and_then(|()| look(&self.path))
             }
@@ -114,7 +129,7 @@ impl Place {
             Ok(meta) if !is_private(&meta) => Err(bad(&self.path, open_to_all(&meta))),
             Ok(_) => Ok(()),
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
-                Err(bad(&self.path, "it is not a directory (links are not followed)".into()))
+                Err(bad(&self.path, LINK.into()))
             }
             Err(e) => Err(bad(&self.path, e.to_string())),
         }
@@ -130,11 +145,14 @@ impl Place {
             if let Some(user) = [name.uid(), meta.uid()].into_iter().find(|user| !is_trusted(*user)) {
                 return Err(bad(parent, stranger(user)));
             }
+            if up == 1 && self.parent == Parent::Folder && name.is_symlink() {
+                return Err(bad(parent, LINK.into()));
+            }
             if is_private(&meta) {
                 continue;
             }
             let protected = meta.mode() & 0o022 == 0 || meta.mode() & 0o1000 != 0 || meta.uid() == map::user();
-            if !protected || (up == 1 && self.in_private) {
+            if !protected || (up == 1 && self.parent != Parent::Any) {
                 return Err(bad(parent, open_to_all(&meta)));
             }
             if !name.is_symlink() {
@@ -144,6 +162,8 @@ impl Place {
         Ok(())
     }
 }
+
+const LINK: &str = "it is not a directory (links are not followed)";
 
 fn bad(path: &Path, problem: String) -> BadPlace {
     BadPlace { path: path.to_owned(), problem }

@@ -314,9 +314,9 @@ fn a_group_whose_file_was_deleted_takes_nobody_in_while_a_member_lives() {
         let mut holder = Actor::start("holder", &dir.0);
         holder.expect("holding");
         if folder_too {
-            std::fs::remove_dir_all(&dir.0).unwrap()
+            std::fs::remove_dir_all(&dir.0).unwrap();
         } else {
-            std::fs::remove_file(dir.file()).unwrap()
+            std::fs::remove_file(dir.file()).unwrap();
         }
         let error = Ledger::join_group(&dir.place(), "g").err().expect("it would be a second group");
         assert!(matches!(error, LedgerError::Deleted { pid, .. } if pid == holder.child.id()), "{error}");
@@ -366,7 +366,7 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
     if !is_root("a_name_that_a_stranger_took_first_is_an_error_that_names_him") {
         return;
     }
-    for how in ["folder", "open folder", "link", "file", "owner"] {
+    for how in ["folder", "open folder", "link", "own link", "file", "owner"] {
         let dir = Dir::new("squatted");
         std::fs::create_dir(&dir.0).unwrap();
         std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o1777)).unwrap();
@@ -377,7 +377,7 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
         std::fs::set_permissions(&elsewhere, PermissionsExt::from_mode(0o700)).unwrap();
         let name = dir.0.join(format!("weir-{VICTIM}"));
         match how {
-            "link" => symlink(&elsewhere, &name).unwrap(),
+            "link" | "own link" => symlink(&elsewhere, &name).unwrap(),
             "file" => std::fs::write(&name, "").unwrap(),
             "owner" => chown(&dir.0, Some(SQUATTER), Some(SQUATTER)).unwrap(),
             _ => std::fs::create_dir(&name).unwrap(),
@@ -386,11 +386,15 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
             std::fs::set_permissions(&name, PermissionsExt::from_mode(0o777)).unwrap();
         }
         if how != "owner" {
-            std::os::unix::fs::lchown(&name, Some(SQUATTER), Some(SQUATTER)).unwrap();
+            let owner = if how == "own link" { VICTIM } else { SQUATTER };
+            std::os::unix::fs::lchown(&name, Some(owner), Some(owner)).unwrap();
         }
         let mut victim = Actor::start_as(Some(VICTIM), "tenant", &dir.0);
         let error = victim.answer("tenant:");
-        assert!(error.contains(&format!("belongs to user {SQUATTER}")), "{how}: {error}");
+        let told =
+            if how == "own link" { "links are not followed".into() } else { format!("belongs to user {SQUATTER}") };
+        assert!(error.contains(&told), "{how}: {error}");
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0, "{how}: nothing is made where a link leads");
         assert!(error.contains("set WEIR_DIR"), "{how}: {error}");
     }
 }
