@@ -24,6 +24,7 @@ pub(crate) const GROWTH: u64 = 32 << 20;
 
 /// What all threads of a program know.
 #[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct World {
     pub(crate) note: &'static Note,
     pub(crate) cap: u64,

@@ -11,7 +11,7 @@ const AUTO_FREE: u64 = 1;
 
 /// An executable graph.
 pub(crate) struct Graph {
-    graph: CUgraph,
+    made_of: CUgraph,
     exec: CUgraphExec,
     /// What it allocates and does not free.
     outside: Vec<u64>,
@@ -92,7 +92,7 @@ impl Actor {
             self.must("cuGraphDestroy", cuGraphDestroy(graph));
             return true;
         }
-        self.graphs[at] = Some(Graph { graph, exec, outside, out: false, frees_itself, ctx, stream, bytes });
+        self.graphs[at] = Some(Graph { made_of: graph, exec, outside, out: false, frees_itself, ctx, stream, bytes });
         true
     }
 
@@ -140,7 +140,7 @@ impl Actor {
         self.free_outside(at, true);
         let Some(graph) = self.graphs[at].take() else { return false };
         self.must("cuGraphExecDestroy", cuGraphExecDestroy(graph.exec));
-        self.must("cuGraphDestroy", cuGraphDestroy(graph.graph));
+        self.must("cuGraphDestroy", cuGraphDestroy(graph.made_of));
         true
     }
 

@@ -166,7 +166,7 @@ impl Program {
     }
 
     pub(crate) fn text(&self) -> String {
-        self.ops.iter().map(|op| format!("{op}\n")).collect()
+        self.ops.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
     /// Reads what [`Program::text`] gives.
