@@ -172,6 +172,16 @@ mod check {
             }
         });
     }
+
+    /// The calling thread is about to make a driver call that waits for the device: the same, unless it has stopped the
+    /// device itself and found it idle.
+    #[track_caller]
+    pub fn blocking(what: &str) {
+        let stopped = HELD.try_with(|held| held.borrow().iter().any(|(rank, _)| *rank == Rank::Stopped));
+        if stopped != Ok(true) {
+            waiting(what);
+        }
+    }
 }
 
 #[cfg(not(any(test, feature = "ranks")))]
@@ -200,9 +210,13 @@ mod check {
     /// The calling thread is about to wait.
     #[inline(always)]
     pub fn waiting(_: &str) {}
+
+    /// The calling thread is about to make a driver call that waits for the device.
+    #[inline(always)]
+    pub fn blocking(_: &str) {}
 }
 
-pub use check::{Held, hold, release, take, waiting};
+pub use check::{Held, blocking, hold, release, take, waiting};
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
