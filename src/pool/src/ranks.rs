@@ -19,14 +19,14 @@ pub enum Rank {
     Attached,
     /// Names and settings of the job's mempools, changed in turn with the driver's.
     Mempools,
+    /// What contexts take for themselves.
+    Overhead,
     /// The job's own physical handles.
     Handles,
     /// The job's arrays.
     Arrays,
     /// What is charged by the driver's own figures.
     Measured,
-    /// What contexts take for themselves.
-    Overhead,
     /// Frees that are queued in streams.
     Leaving,
     /// The fences behind them.
