@@ -142,7 +142,8 @@ impl Pool {
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
-        self.grow(backing, core, &want, Ladder::without_mesh())
+        drop(core);
+        self.grow(backing, &want, Ladder::without_mesh())
     }
 
     /// Serve a request from what is there, or not at all.
