@@ -159,7 +159,7 @@ fn stop_if(driver: &Driver, patience: Duration, sensible: impl Fn() -> bool) -> 
     if !sensible() || !shared::stop(&STOPPED) {
         return Ok(false);
     }
-    ranks::hold(Rank::Stopped);
+    let _held = ranks::take(Rank::Stopped);
     let mut pauses = Pauses::within(patience);
     let empty = loop {
         if nobody() {
@@ -205,5 +205,4 @@ pub(crate) fn idle(ordinal: i32) -> bool {
 /// Lets work be queued again.
 pub(crate) fn go_on() {
     shared::go_on(&TURN, &STOPPED);
-    ranks::release(Rank::Stopped);
 }

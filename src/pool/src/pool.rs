@@ -46,11 +46,20 @@ impl Drop for Turn<'_> {
 }
 
 /// A device that is stopped; goes on when dropped, also if a backing panics.
-struct Stopped<'a, B: Backing>(&'a B);
+struct Stopped<'a, B: Backing> {
+    backing: &'a B,
+    _held: ranks::Held,
+}
+
+impl<'a, B: Backing> Stopped<'a, B> {
+    fn by(backing: &'a B) -> Self {
+        Self { backing, _held: ranks::take(Rank::Stopped) }
+    }
+}
 
 impl<B: Backing> Drop for Stopped<'_, B> {
     fn drop(&mut self) {
-        self.0.resume();
+        self.backing.resume();
     }
 }
 
@@ -239,7 +248,7 @@ impl Pool {
         if !stopped {
             return Ok(());
         }
-        let _stopped = Stopped(backing);
+        let _stopped = Stopped::by(backing);
         // Nobody is kept waiting by a device that stands still for want of a turn.
         let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(()) };
         let mut core = self.lock();
@@ -287,7 +296,7 @@ impl Pool {
         if !on(Mutation::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
             return Ok(0);
         }
-        let _stopped = Stopped(backing);
+        let _stopped = Stopped::by(backing);
         let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
         let mut window = self.lock().window;
         if window == 0 {
