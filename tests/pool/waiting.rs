@@ -80,16 +80,17 @@ fn grows(api: &'static Api, ctx: Sent<CUcontext>, kernels: Kernels, seed: u64) {
         assert!(matches!(result, OK | OUT_OF_MEMORY), "{result:?}");
         if result == OK {
             kernels.fill(stream, ptr, 1024, number as u32);
-            kept.push(ptr);
+            kept.push((ptr, stream));
         }
         if result != OK || kept.len() > 6 {
-            for (at, ptr) in kept.drain(..).enumerate() {
+            // Each in the order of its own stream, where its last work is.
+            for (at, (ptr, stream)) in kept.drain(..).enumerate() {
                 // SAFETY: our own blocks and streams.
                 ok(unsafe { if at % 2 == 0 { (api.cuMemFree_v2)(ptr) } else { (api.cuMemFreeAsync)(ptr, stream) } });
             }
         }
     });
-    for ptr in kept {
+    for (ptr, _) in kept {
         // SAFETY: our own block.
         ok(unsafe { (api.cuMemFree_v2)(ptr) });
     }
