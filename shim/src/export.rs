@@ -4,6 +4,8 @@ use crate::entry::{Entry, Hook, symbol};
 use crate::guard::{self, Call};
 use crate::hooks;
 use crate::library::Library;
+#[allow(unused_imports)] // every argument has the method: most by the trait
+use crate::served::work::{self, NoStream};
 use crate::table::Topic;
 use crate::{gate, linker};
 use core::mem::transmute;
@@ -48,7 +50,10 @@ macro_rules! export {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, $id::$symbol as usize) {
                 Ok(real) => {
-                    let _queueing = crate::served::work::enter_as(const { $id::$symbol.variant() });
+                    let own = false $(|| work::Probe($arg).per_thread())*;
+                    let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
+                        return work::REFUSED;
+                    };
                     // SAFETY: as for any plain export.
                     unsafe { transmute::<usize, Real>(real)($($arg),*) }
                 }

@@ -4,7 +4,9 @@
 //!   (`panic:body:cuInit`), or at the start (`panic:start`);
 //! - `resolve`: no real library is found;
 //! - `full`: the disk is full when a note is written;
-//! - `pending`, `freeing`: the journal is not told of a call before the driver is.
+//! - `pending`, `freeing`: the journal is not told of a call before the driver is;
+//! - `inversion`: two locks are taken against their order when a context is seen for the first time;
+//! - `hold`: a lock is held while weir waits for the device.
 //!
 //! Built only with the feature `faults`.
 

@@ -40,6 +40,7 @@ api! {
     cuModuleLoadData(*mut CUmodule, *const c_void);
     cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
     cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
     cuMemAlloc_v2(*mut CUdeviceptr, usize);
     cuMemAllocPitch_v2(*mut CUdeviceptr, *mut usize, usize, usize, c_uint);
     cuMemFree_v2(CUdeviceptr);

@@ -4,6 +4,7 @@
 mod api;
 mod behind;
 mod soak_peer;
+mod waiting;
 
 use api::{Api, Kernels, OK, context_on, ok};
 use soak_peer::Peer;
@@ -57,7 +58,7 @@ pub(crate) fn free_bytes(api: &Api) -> usize {
 
 /// A raw pointer that a thread of this test may use.
 #[derive(Clone, Copy)]
-struct Sent<T>(T);
+pub(crate) struct Sent<T>(pub(crate) T);
 // SAFETY: handles of the driver, which any thread may use.
 unsafe impl<T> Send for Sent<T> {}
 
@@ -349,6 +350,11 @@ fn main() {
         "shelf-in-granule" => behind::shelf_in_granule,
         "released-context" => behind::released_context,
         "coming-and-going" => behind::coming_and_going,
+        "at-the-cap" => waiting::at_the_cap,
+        "peers-beside-captures" => waiting::peers_beside_captures,
+        "kernel-waits-for-host" => waiting::kernel_waits_for_host,
+        "kernels-wait-for-each-other" => waiting::kernels_wait_for_each_other,
+        "never-idle" => waiting::never_idle,
         other => panic!("no check is called '{other}'"),
     };
     check(api);

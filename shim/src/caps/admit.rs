@@ -1,7 +1,8 @@
 //! Asking for room: reserve before the driver is asked, then commit or give back; making room and waiting for it.
 
 use super::{Caps, Device, PAGE, measured};
-use crate::served::{self, Served, capture, contexts, quiet::Within, real};
+use crate::served::wait::{self, Whose};
+use crate::served::{self, Served, contexts};
 use crate::{recorder, surroundings};
 use weir_cuda::CUresult;
 use weir_ledger::ledger::TINY;
@@ -144,16 +145,9 @@ impl Caps {
     /// Gives everything of a device back that nobody uses; `idle` also waits for the device's work once, so that what
     /// the job has freed is provably free. Says whether it is worth asking again.
     pub(super) fn make_room(&self, device: &Device, idle: bool) -> bool {
-        let _calm = if idle {
-            match capture::calm() {
-                Some(calm) => Some(calm),
-                None => return false,
-            }
-        } else {
-            None
-        };
-        if idle {
-            synchronise(device.ordinal);
+        let waited = idle && wait_for(device.ordinal);
+        if idle && !waited {
+            return false;
         }
         let mut given = 0;
         for served in served::pools().filter(|served| served.ordinal == device.ordinal) {
@@ -164,26 +158,20 @@ impl Caps {
     }
 }
 
-/// Waits for all work of a device, as the job itself could at any time.
-fn synchronise(ordinal: i32) {
-    let sync = recorder::synchronising(ordinal, true);
-    let _alive = contexts::alive();
-    let known: Vec<u64> =
-        contexts::all().filter(|context| context.ordinal == ordinal).map(|context| context.ctx).collect();
-    if known.is_empty() && super::current_device() == Some(ordinal) {
-        // Without the pool only the caller's own context is known.
-        // SAFETY: waits for the current context's work.
-        unsafe { real::cuCtxSynchronize() };
-    }
-    for ctx in known {
+/// Waits for all work of a device, but not for ever. False: nothing is proven.
+fn wait_for(ordinal: i32) -> bool {
+    // Without the pool only the contexts are known that were made under weir's eyes.
+    served::context(served::quiet::current());
+    let proofs: Vec<_> = {
+        let Some(_alive) = contexts::alive() else { return false };
+        let known = contexts::all().filter(|context| context.ordinal == ordinal);
         let reached: Vec<&Served> = served::pools_reached_by(ordinal).collect();
-        let proofs: Vec<_> = reached.iter().map(|served| served.pool.sync_began(ctx)).collect();
-        let Ok(_within) = Within::context(ctx) else { continue };
-        // SAFETY: waits for the current context's work.
-        let ok = unsafe { real::cuCtxSynchronize() } == CUresult::CUDA_SUCCESS;
-        for (served, proof) in reached.iter().zip(proofs) {
-            served.pool.sync_ended(proof, ok);
-        }
+        let began = |ctx| reached.iter().map(move |served| (*served, served.pool.sync_began(ctx)));
+        known.flat_map(|context| began(context.ctx).collect::<Vec<_>>()).collect()
+    };
+    let waited = wait::for_work(Whose::Of(ordinal), wait::PATIENCE).is_ok();
+    for (served, proof) in proofs {
+        served.pool.sync_ended(proof, waited);
     }
-    sync.ended();
+    waited
 }

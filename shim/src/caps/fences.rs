@@ -9,8 +9,8 @@ use crate::served::quiet::{Relaxed, Within, current};
 use crate::served::real::{self, done};
 use crate::served::stream;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use weir_cuda::{CUevent, CUevent_flags, CUresult, CUstream};
+use weir_pool::ranks::{Mutex, Rank};
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: CUstream = 2 as CUstream;
@@ -33,8 +33,13 @@ struct Known {
 }
 
 /// The fences that have not been passed, as far as is known.
-#[derive(Default)]
 pub(super) struct Fences(Mutex<Known>);
+
+impl Default for Fences {
+    fn default() -> Self {
+        Self(Mutex::new(Rank::LeavingFences, Known::default()))
+    }
+}
 
 /// Records an event behind all that `stream` has been given. 0 if the driver refuses.
 fn record(stream: CUstream, ctx: u64) -> u64 {

@@ -15,9 +15,9 @@ use crate::served::real::{self, done};
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use weir_cuda::{CUdeviceptr, CUresult, CUstream};
 use weir_ledger::{Category, DeviceId, Urgency};
+use weir_pool::ranks::{Mutex, Rank};
 
 /// Blocks up to this size share portions.
 const SMALL: u64 = 1 << 20;
@@ -75,9 +75,9 @@ pub(crate) struct Books {
 impl Books {
     pub(super) fn new() -> Self {
         Self {
-            blocks: std::array::from_fn(|_| Mutex::default()),
-            pages: std::array::from_fn(|_| Mutex::default()),
-            leaving: Mutex::default(),
+            blocks: std::array::from_fn(|_| Mutex::new(Rank::Blocks, Map::default())),
+            pages: std::array::from_fn(|_| Mutex::new(Rank::Portions, Map::default())),
+            leaving: Mutex::new(Rank::Leaving, VecDeque::new()),
             managed: AtomicUsize::new(0),
             fences: Fences::default(),
         }

@@ -41,11 +41,12 @@ use crate::config::Config;
 use crate::served::real::{self, done};
 use crate::{job, recorder, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use terms::Terms;
 use weir_cuda::CUresult;
 use weir_ledger::settings::uuid_text;
 use weir_ledger::{DeviceId, DeviceTerms, Ledger};
+use weir_pool::ranks::{Locked, Mutex, Rank};
 
 /// Physical memory comes in portions of this size; plain allocations share them.
 pub(crate) const PAGE: u64 = 2 << 20;
@@ -78,7 +79,7 @@ pub(crate) struct Caps {
 }
 
 static CAPS: AtomicPtr<Caps> = AtomicPtr::new(core::ptr::null_mut());
-static OPENING: Mutex<()> = Mutex::new(());
+static OPENING: Mutex<()> = Mutex::new(Rank::Opening, ());
 
 /// The job's account, if it has one.
 #[inline]
@@ -110,7 +111,7 @@ pub(crate) fn begin(config: &'static Config) -> Option<CUresult> {
 }
 
 fn open(config: &'static Config) -> Result<(), String> {
-    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _opening = OPENING.lock();
     // SAFETY: as in `on`.
     if unsafe { CAPS.load(Ordering::Acquire).as_ref() }.is_some_and(|caps| caps.ledger.is_here()) {
         return Ok(());
@@ -147,10 +148,10 @@ fn open(config: &'static Config) -> Result<(), String> {
         terms,
         devices,
         linear: linear::Books::new(),
-        arrays: Mutex::default(),
-        handles: Mutex::default(),
-        measured: Mutex::default(),
-        contexts: Mutex::default(),
+        arrays: Mutex::new(Rank::Arrays, arrays::Arrays::default()),
+        handles: Mutex::new(Rank::Handles, handles::Handles::default()),
+        measured: Mutex::new(Rank::Measured, measured::Measured::default()),
+        contexts: Mutex::new(Rank::Overhead, contexts::Contexts::default()),
     });
     CAPS.store(Box::into_raw(caps), Ordering::Release);
     Ok(())
@@ -220,7 +221,8 @@ pub(crate) fn current_device() -> Option<i32> {
     done(unsafe { real::cuCtxGetDevice(&raw mut device) }).ok().map(|()| device)
 }
 
-/// Takes a lock that may have been left by a thread that ended in it.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes a lock.
+#[track_caller]
+fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
+    mutex.lock()
 }

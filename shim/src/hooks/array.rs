@@ -53,7 +53,11 @@ unsafe fn make<F: Copy>(
 ) -> CUresult {
     // SAFETY: only asked after success, when the handle is there.
     let made = || unsafe { *array } as u64;
-    let run = || arrays::create(bound, flags, || served::with_room(&forward), made, arrays::size_of_array, undo);
+    let run = || {
+        served::with_room_for(|asked| {
+            arrays::create(bound, flags, || asked.ask(&forward), made, arrays::size_of_array, undo)
+        })
+    };
     recorded(call, (bound, flags), run, made, arrays::size_of_array)
 }
 
@@ -138,19 +142,21 @@ pub(crate) unsafe fn create_mipmap(
     // SAFETY: null or the caller's own description.
     let (bound, flags) = unsafe { wanted.as_ref() }.map_or((0, 0), |d| (arrays::bound(d, levels), d.Flags));
     let run = || {
-        arrays::create(
-            bound,
-            flags,
-            // SAFETY: the caller's own arguments.
-            || served::with_room(|| call.forward(|real| unsafe { real(array, wanted, levels) })),
-            // SAFETY: after success the handle is there.
-            || unsafe { *array } as u64,
-            arrays::size_of_mipmap,
-            |handle| {
-                // SAFETY: made a moment ago, and nobody else knows it.
-                unsafe { real::cuMipmappedArrayDestroy(handle as CUmipmappedArray) };
-            },
-        )
+        served::with_room_for(|asked| {
+            arrays::create(
+                bound,
+                flags,
+                // SAFETY: the caller's own arguments.
+                || asked.ask(|| call.forward(|real| unsafe { real(array, wanted, levels) })),
+                // SAFETY: after success the handle is there.
+                || unsafe { *array } as u64,
+                arrays::size_of_mipmap,
+                |handle| {
+                    // SAFETY: made a moment ago, and nobody else knows it.
+                    unsafe { real::cuMipmappedArrayDestroy(handle as CUmipmappedArray) };
+                },
+            )
+        })
     };
     // SAFETY: after success the handle is there.
     recorded(call, (bound, flags), run, || unsafe { *array } as u64, arrays::size_of_mipmap)

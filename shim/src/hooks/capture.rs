@@ -36,14 +36,14 @@ fn beginning(
     begin: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let lane = if served::watching() { stream::lane(stream, per_thread(variant, stream)) } else { None };
-    let _queueing = work::enter();
-    let calm = capture::beginning();
-    let result = begin();
-    if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
-        capture::began(lane, mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
-    }
-    drop(calm);
-    result
+    let Some(_queueing) = work::enter() else { return work::REFUSED };
+    capture::beginning(|| {
+        let result = begin();
+        if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
+            capture::began(lane, mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        }
+        result
+    })
 }
 
 fn ending(variant: Variant, stream: CUstream, end: impl FnOnce() -> CUresult) -> CUresult {

@@ -105,8 +105,9 @@ pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -
 /// `cuGraphLaunch`: queues work, and takes what the graph allocates.
 pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
     let appetite = measured::appetite_of(exec as u64);
+    work::saw_stream(stream);
     let launch = || {
-        let _queueing = work::enter();
+        let Some(_queueing) = work::enter() else { return work::REFUSED };
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(exec, stream) })
     };

@@ -206,16 +206,20 @@ unsafe fn left_to_driver<F: Copy>(
     stream: CUstream,
     pool: Option<u64>,
     place: *const CUdeviceptr,
-    forward: impl FnOnce() -> CUresult,
+    forward: impl Fn() -> CUresult,
 ) -> CUresult {
     let recorder = recorder::on();
     if (caps::on().is_none() && recorder.is_none()) || graph_memory::captured(stream, call.variant) {
-        return forward();
+        return served::with_room(forward);
     }
     let own = per_thread(call.variant, stream);
     let ordinal = stream::lane(stream, own).map(|(lane, _)| lane.ordinal).or_else(caps::current_device);
-    // SAFETY: the caller's own place.
-    let run = || unsafe { measured::allocate(bytes as u64, pool, ordinal, place, forward) };
+    let run = || {
+        // SAFETY: the caller's own place.
+        served::with_room_for(|asked| unsafe {
+            measured::allocate(bytes as u64, pool, ordinal, place, || asked.ask(&forward))
+        })
+    };
     let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
     let wanted = Wanted { class: Class::Device, asked: bytes as u64, stream, ordinal, owned: false };
     // SAFETY: after success the address is there.
@@ -245,7 +249,7 @@ pub(crate) unsafe fn alloc_async(
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
         None => unsafe {
-            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, stream)));
+            let forward = || call.forward(|real| real(dptr, bytes, stream));
             roomy(|| left_to_driver(call, bytes, stream, None, dptr, forward))
         },
     }
@@ -274,7 +278,7 @@ pub(crate) unsafe fn alloc_from_pool(
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
         None => unsafe {
-            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, pool, stream)));
+            let forward = || call.forward(|real| real(dptr, bytes, pool, stream));
             roomy(|| left_to_driver(call, bytes, stream, Some(pool as u64), dptr, forward))
         },
     }

@@ -7,8 +7,8 @@ use crate::served::proofs::Proofs;
 use crate::served::{self, contexts, quiet, real, spill};
 use core::ffi::{c_int, c_uint};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
+use weir_pool::ranks::{Mutex, Rank};
 
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
 pub(crate) type CreateAffine =
@@ -160,8 +160,8 @@ pub(crate) unsafe fn destroy(call: &Call<OfContext, CUresult>, ctx: CUcontext) -
 
 /// How often each context was attached to besides its making, where it was.
 fn attached<R>(with: impl FnOnce(&mut HashMap<u64, u32>) -> R) -> R {
-    static EXTRA: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
-    with(EXTRA.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+    static EXTRA: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(Rank::Attached, None);
+    with(EXTRA.lock().get_or_insert_default())
 }
 
 /// `cuCtxAttach`: one user more.

@@ -3,7 +3,7 @@
 use super::memory::per_thread;
 use crate::guard::Call;
 use crate::served::proofs::Proofs;
-use crate::served::{self, capture, quiet, spill, stream};
+use crate::served::{self, capture, quiet, spill, stream, wait};
 use crate::{caps, recorder};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
@@ -17,7 +17,7 @@ pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, 
 /// Notes a created stream, so that weir can ask all of them whether the device is idle.
 unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {
     let result = create();
-    if result == CUresult::CUDA_SUCCESS && served::on() && !place.is_null() {
+    if result == CUresult::CUDA_SUCCESS && served::watching() && !place.is_null() {
         // SAFETY: after success the place holds the stream.
         stream::created(unsafe { *place }, quiet::current());
     }
@@ -109,8 +109,11 @@ pub(crate) unsafe fn wait_event(
 pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
     let handle = stream as u64;
     // All of it before the driver can give the handle to a new stream in another thread.
-    if served::any() {
+    if served::watching() {
+        wait::stream_goes(handle);
         stream::forget(handle);
+    }
+    if served::any() {
         for served in served::pools() {
             served.pool.stream_destroyed(&served.driver, handle);
         }

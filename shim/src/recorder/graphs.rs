@@ -5,8 +5,8 @@ use super::{Recorder, device, open};
 use crate::caps::measured;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 use weir_journal::{Class, Granted, Kind, STREAM_UNKNOWN};
+use weir_pool::ranks::Locked;
 
 /// Whether any graph that allocates was ever seen.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -21,8 +21,8 @@ pub(crate) struct Graphs {
 }
 
 impl Recorder {
-    fn graphs(&self) -> MutexGuard<'_, Graphs> {
-        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn graphs(&self) -> Locked<'_, Graphs> {
+        self.graphs.lock()
     }
 }
 

@@ -7,9 +7,9 @@ use super::{Recorder, device, on, open};
 use crate::caps;
 use crate::guard::Call;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{MutexGuard, PoisonError};
 use weir_cuda::CUresult;
 use weir_journal::{Class, FreeTicket, Granted, Kind, STREAM_UNKNOWN};
+use weir_pool::ranks::Locked;
 
 struct Known {
     /// `None`: imported and not mapped yet.
@@ -35,8 +35,8 @@ impl Handles {
 }
 
 impl Recorder {
-    fn handles(&self) -> MutexGuard<'_, Handles> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handles(&self) -> Locked<'_, Handles> {
+        self.handles.lock()
     }
 }
 

@@ -30,14 +30,17 @@ use crate::{caps, job, surroundings};
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use weir_cuda::CUuuid;
 use weir_journal::layout::HOST_DEVICE;
 #[cfg(feature = "faults")]
 use weir_journal::sabotage::Guard;
 use weir_journal::{Class, Event, FLAG_INTERNAL, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
+use weir_pool::ranks::{self, Mutex, Rank};
 use weir_pool::shared;
 
+/// How long a thread waits for another one that makes the journal; then its call is not recorded.
+const MAKING_TAKES: Duration = Duration::from_secs(10);
 /// Host memory is sampled at most this often.
 pub(crate) const SAMPLE_MS: u64 = 100;
 
@@ -92,9 +95,11 @@ fn first() -> Option<&'static Recorder> {
     done(unsafe { real::cuDeviceGetCount(&raw mut devices) }).ok()?;
     let _kept = surroundings::Errno::keep();
     let own = std::process::id();
-    loop {
-        if shared::claim(&MAKER, own) {
-            break;
+    ranks::waiting("the making of the journal");
+    let until = Instant::now() + MAKING_TAKES;
+    while !shared::claim(&MAKER, own) {
+        if Instant::now() > until {
+            return None;
         }
         std::thread::sleep(core::time::Duration::from_micros(100));
     }
@@ -138,10 +143,10 @@ fn make(devices: i32) -> Option<()> {
     let recorder = Box::new(Recorder {
         journal,
         streams: streams::Streams::new(),
-        passed: Mutex::default(),
-        handles: Mutex::default(),
-        graphs: Mutex::default(),
-        physical: Mutex::default(),
+        passed: Mutex::new(Rank::Passed, passed::Passed::default()),
+        handles: Mutex::new(Rank::RecordedHandles, handles::Handles::default()),
+        graphs: Mutex::new(Rank::RecordedGraphs, graphs::Graphs::default()),
+        physical: Mutex::new(Rank::RecordedMappings, physical::Mappings::default()),
         syncs: AtomicU64::new(0),
         oom_text: settings.oom_text,
     });
@@ -321,6 +326,7 @@ impl Sync {
 
 /// A request waits for room under the cap while `wait` lasts; `given`: whether it got it.
 pub(crate) fn waiting<R>(ordinal: i32, bytes: u64, wait: impl FnOnce() -> R, given: impl FnOnce(&R) -> bool) -> R {
+    ranks::waiting("room under the cap");
     let Some(recorder) = open() else { return wait() };
     let ticket = recorder.begin(Kind::Wait, Class::Other, device(ordinal), STREAM_UNKNOWN, bytes, 0);
     let answer = wait();

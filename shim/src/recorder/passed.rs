@@ -5,10 +5,10 @@ use super::{Recorder, device, on, open, shortage};
 use crate::guard::Call;
 use crate::{caps, served};
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Event, Granted, Kind, STREAM_UNKNOWN};
+use weir_pool::ranks::Locked;
 
 /// Who owns what, and the contexts that live.
 #[derive(Default)]
@@ -48,8 +48,8 @@ fn is_host(class: Class) -> bool {
 }
 
 impl Recorder {
-    pub(super) fn passed(&self) -> MutexGuard<'_, Passed> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn passed(&self) -> Locked<'_, Passed> {
+        self.passed.lock()
     }
 }
 

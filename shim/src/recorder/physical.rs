@@ -3,7 +3,6 @@
 
 use super::{Recorder, device, on, open};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::PoisonError;
 use weir_journal::{Class, Event, FLAG_INTERNAL, Granted, Kind, STREAM_UNKNOWN, Ticket};
 use weir_pool::BackingError;
 
@@ -44,6 +43,7 @@ fn code(error: BackingError) -> u16 {
     match error {
         BackingError::OutOfMemory | BackingError::OverCap => 2,
         BackingError::Driver(code) => code as u16,
+        BackingError::Busy => 600,
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn give(
         Err(error) => ticket.failed(code(error)),
     }
     if result.is_ok() && class == Class::Handle {
-        recorder.physical.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&address);
+        recorder.physical.lock().last.remove(&address);
     }
     result
 }
@@ -118,7 +118,7 @@ pub(crate) fn map(
         ticket.ended(Kind::Failed, 0, code(error));
         return result;
     }
-    let (kind, old) = recorder.physical.lock().unwrap_or_else(PoisonError::into_inner).mapped(addr, handle);
+    let (kind, old) = recorder.physical.lock().mapped(addr, handle);
     if old != 0 {
         ticket.set_asked(old);
     }
@@ -137,7 +137,7 @@ pub(crate) fn unmap(
     let result = run();
     match result {
         Ok(()) => {
-            recorder.physical.lock().unwrap_or_else(PoisonError::into_inner).unmapped(addr, bytes);
+            recorder.physical.lock().unmapped(addr, bytes);
             ticket.ended(Kind::Unmap, bytes, 0);
         }
         Err(error) => _ = ticket.ended(Kind::Failed, 0, code(error)),

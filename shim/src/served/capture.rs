@@ -1,17 +1,16 @@
 //! The captures that are under way, and the streams that are part of one.
 
 use super::stream::Lane;
-use super::{contexts, pools_reached_by, real};
-use core::sync::atomic::AtomicUsize;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use super::{contexts, pools_reached_by, real, wait};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
-use weir_pool::shared::{Counted, Counts, Guarded};
+use weir_pool::ranks::{self, Rank};
+use weir_pool::shared::{Counted, Counts, Guarded, Uses};
 
-/// Held for reading while weir uses streams of the job's, for writing while a capture begins: so no
-/// call of weir's ever becomes part of one.
-static CALM: RwLock<()> = RwLock::new(());
+/// Short uses of the job's streams by weir, barred while a capture begins: so no call of weir's ever becomes part of one.
+static CALM: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
 static LIST: Counted<Guarded<Captures>, AtomicUsize, 2> =
-    Counted::new(Guarded::new(Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
+    Counted::new(Guarded::new(Rank::Captures, Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
 
 /// Captured streams, each with whether the driver refuses calls that allocate meanwhile.
 struct Captures(Vec<(Lane, bool)>);
@@ -36,15 +35,35 @@ pub(crate) fn forbids() -> bool {
     LIST.has(STRICT)
 }
 
-/// While it is held no capture is under way and none begins; `None` if one is.
-pub(crate) fn calm() -> Option<RwLockReadGuard<'static, ()>> {
-    let calm = CALM.read().unwrap_or_else(PoisonError::into_inner);
+/// While it lives no capture is under way and none begins.
+pub(crate) struct Calm {
+    _held: ranks::Held,
+}
+
+impl Drop for Calm {
+    fn drop(&mut self) {
+        CALM.leave();
+    }
+}
+
+/// Tries to use streams of the job's, for a moment in which nobody waits; `None` if a capture is under way or begins.
+#[track_caller]
+pub(crate) fn calm() -> Option<Calm> {
+    if !CALM.enter() {
+        return None;
+    }
+    let calm = Calm { _held: ranks::take(Rank::UseBesideCaptures) };
     if under_way() { None } else { Some(calm) }
 }
 
-/// Held around the call that begins a capture.
-pub(crate) fn beginning() -> RwLockWriteGuard<'static, ()> {
-    CALM.write().unwrap_or_else(PoisonError::into_inner)
+/// Runs the call that begins a capture, and what makes it known.
+pub(crate) fn beginning<R>(begin: impl FnOnce() -> R) -> R {
+    CALM.bar(wait::for_uses("a use of streams before a capture"), begin)
+}
+
+/// In a forked child: whoever was in a use is not here.
+pub(super) fn forked() {
+    CALM.clear();
 }
 
 /// Whether `stream` is part of a capture; costs a driver call only while there is one.

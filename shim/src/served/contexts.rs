@@ -3,12 +3,15 @@
 //! Read without a lock on every allocation; written under one when a context comes or goes (`weir_pool::shared::Roster`
 //! tells the rules). A context that the table has no room for is simply not served.
 
-use super::{Served, stream};
+use super::{Served, stream, wait};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use weir_pool::shared::{Coming, Guarded, Roster, Seat, Seated};
+use core::time::Duration;
+use weir_pool::ranks::{self, Rank};
+use weir_pool::shared::{Coming, Guarded, Roster, Seat, Seated, Uses};
 
 const ROOM: usize = 256;
+/// How long a thread waits for another one that makes a context of the same handle go.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A place for one context.
 pub(crate) struct Slot {
@@ -27,7 +30,7 @@ impl Seated for Slot {
 }
 
 static ROSTER: Roster<Guarded<Coming>, Slot, AtomicUsize, ROOM> = Roster::new(
-    Guarded::new(Coming::new()),
+    Guarded::new(Rank::Roster, Coming::new()),
     [const {
         Slot {
             seat: Seat::new(AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)),
@@ -38,8 +41,10 @@ static ROSTER: Roster<Guarded<Coming>, Slot, AtomicUsize, ROOM> = Roster::new(
     AtomicUsize::new(0),
 );
 
-/// Held for reading while weir uses contexts other than the caller's, for writing while one begins to go.
-static ALIVE: RwLock<()> = RwLock::new(());
+/// Short uses of contexts by weir, barred while one begins to go.
+static ALIVE: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
+/// Set for good when a context could not be added: its work is nobody's to wait for.
+static UNSEEN: AtomicBool = AtomicBool::new(false);
 
 /// A living context.
 #[derive(Clone, Copy)]
@@ -110,13 +115,18 @@ pub(crate) fn find(ctx: u64) -> Option<&'static Slot> {
 }
 
 /// Adds a context, unless it is there; `tell` makes it known to the pools before anybody sees it. Waits for the end of
-/// a context that had the same handle. `None` if there is no room, or if it is this thread that ends it.
+/// a context that had the same handle. `None` if it is this thread that ends it, if that took too long, or if there is no
+/// room: then the context is not served, and from now on no wait of weir's proves anything.
 pub(crate) fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
     let fresh = |slot: &Slot| {
         slot.served.store(core::ptr::null_mut(), Ordering::Release);
         slot.refused.store(false, Ordering::Relaxed);
     };
-    ROSTER.add(ctx, ordinal as u64, stream::thread_number(), fresh, tell)
+    let added = ROSTER.add(ctx, ordinal as u64, stream::thread_number(), PATIENCE, fresh, tell);
+    added.unwrap_or_else(|_| {
+        UNSEEN.store(true, Ordering::Release);
+        None
+    })
 }
 
 /// Nobody comes or goes while `meet` lasts: it gets all contexts whose work may run, and makes something known to them, or
@@ -125,21 +135,44 @@ pub(crate) fn announce<R>(meet: impl FnOnce(&[Living]) -> R) -> R {
     ROSTER.announce(|known| meet(&known.iter().copied().map(living).collect::<Vec<_>>()))
 }
 
-/// While it is held, every context whose work may run is in the table and stays.
-pub(crate) fn alive() -> RwLockReadGuard<'static, ()> {
-    let me = stream::thread_number();
-    loop {
-        ROSTER.until_certain(me);
-        let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-        if ROSTER.certain(me) {
-            return alive;
-        }
+/// While it lives, every context whose work may run is in the table and stays.
+pub(crate) struct Alive {
+    _held: ranks::Held,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        ALIVE.leave();
     }
 }
 
-/// Waits until everybody was told of the end of a context that another thread makes go, or it stays.
-pub(crate) fn settled(ctx: u64) {
-    ROSTER.settled(ctx, stream::thread_number());
+/// Tries to use contexts other than the caller's, for a moment in which nobody waits. `None`: one begins to go, may be
+/// about to, or is not known.
+#[track_caller]
+pub(crate) fn alive() -> Option<Alive> {
+    using().filter(|_| certain() && !some_unseen())
+}
+
+/// Whether a context is not known, so that no wait proves anything.
+pub(crate) fn some_unseen() -> bool {
+    UNSEEN.load(Ordering::Acquire)
+}
+
+/// Tries to use one context, which is to be found afterwards.
+#[track_caller]
+pub(crate) fn using() -> Option<Alive> {
+    ALIVE.enter().then(|| Alive { _held: ranks::take(Rank::UseOfContexts) })
+}
+
+/// In a forked child: whoever was in a use is not here.
+pub(super) fn forked() {
+    ALIVE.clear();
+}
+
+/// Waits until everybody was told of the end of a context that another thread makes go, or it stays. False: that took
+/// too long.
+pub(crate) fn settled(ctx: u64) -> bool {
+    ROSTER.settled(ctx, stream::thread_number(), PATIENCE)
 }
 
 /// Whether it is certain of every context whether it goes.
@@ -154,16 +187,17 @@ pub(crate) struct Leaving {
     stays: bool,
 }
 
-/// Nobody finds a context any more. Waits for those that use it.
+/// Nobody finds a context any more. Waits for those that use it. `None`: it is not known, or another thread makes it go
+/// and has not come to an end.
 pub(crate) fn leave(ctx: u64) -> Option<Leaving> {
     let me = stream::thread_number();
-    loop {
-        ROSTER.settled(ctx, me);
-        let _alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(left) = ROSTER.leave(ctx, me) {
+    while settled(ctx) {
+        let left = ALIVE.bar(wait::for_uses("a use of contexts before one goes"), || ROSTER.leave(ctx, me));
+        if let Some(left) = left {
             return left.map(|ordinal| Leaving { of: living((ctx, ordinal)), stays: false });
         }
     }
+    None
 }
 
 impl Leaving {

@@ -4,13 +4,15 @@
 use super::contexts;
 use super::quiet::{Relaxed, Within, current};
 use super::real::{self, done};
-use super::{capture, device_attribute, reaches, spill, stream, work};
+use super::wait::{self, CAPTURING, Whose};
+use super::{capture, device_attribute, spill, stream, work};
 use crate::caps;
-use crate::recorder::{self, physical};
+use crate::recorder::physical;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_journal::Class;
+use weir_pool::ranks::{Mutex, Rank};
 use weir_pool::{Backing, BackingError, Fence, Grant, Handle};
 
 /// The driver as one pool sees it.
@@ -24,8 +26,19 @@ pub(crate) struct Driver {
     spilled: Option<Spilled>,
     /// Plain segments, by address.
     segments: Mutex<Vec<(u64, u64)>>,
-    /// Fences that exist, with the context of each.
-    fences: Mutex<Option<HashMap<Fence, u64>>>,
+    /// Fences that exist.
+    fences: Mutex<Option<HashMap<Fence, Of>>>,
+    /// Whether some of them may be surplus.
+    any_surplus: AtomicBool,
+}
+
+/// What is known of a fence.
+#[derive(Clone, Copy)]
+struct Of {
+    /// Its context.
+    ctx: u64,
+    /// Nobody needs it, but it could not be destroyed yet.
+    surplus: bool,
 }
 
 /// What the driver of a spill knows besides.
@@ -42,7 +55,7 @@ unsafe impl Send for Driver {}
 unsafe impl Sync for Driver {}
 
 /// What the driver said, in the pool's words.
-fn refused(code: CUresult) -> BackingError {
+pub(super) fn refused(code: CUresult) -> BackingError {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => BackingError::OutOfMemory,
         code => BackingError::Driver(code.0 as i32),
@@ -50,8 +63,6 @@ fn refused(code: CUresult) -> BackingError {
 }
 
 const GONE: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_INVALID_HANDLE.0 as i32);
-
-const CAPTURING: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0 as i32);
 
 impl Driver {
     /// The driver for a device. `owner` is a context where the device has only plain memory.
@@ -71,7 +82,8 @@ impl Driver {
             properties.allocFlags.gpuDirectRDMACapable = 1;
         }
         let spilled = None;
-        Self { ordinal, owner, properties, spilled, segments: Mutex::new(Vec::new()), fences: Mutex::new(None) }
+        let (segments, fences) = (Mutex::new(Rank::Segments, Vec::new()), Mutex::new(Rank::Fences, None));
+        Self { ordinal, owner, properties, spilled, segments, fences, any_surplus: AtomicBool::new(false) }
     }
 
     /// The driver for the spill of a device: memory of the host's node that is nearest to it, or managed memory of
@@ -82,13 +94,13 @@ impl Driver {
         let node = device_attribute(ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
         driver.properties.location = CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
         driver.properties.allocFlags.gpuDirectRDMACapable = 0;
-        driver.spilled = Some(Spilled { device, near: Mutex::default() });
+        driver.spilled = Some(Spilled { device, near: Mutex::new(Rank::Near, HashSet::new()) });
         driver
     }
 
     /// A spill's handles of device memory.
     pub(crate) fn near(&self) -> HashSet<Handle> {
-        let near = self.spilled.as_ref().map(|spilled| spilled.near.lock().unwrap_or_else(PoisonError::into_inner));
+        let near = self.spilled.as_ref().map(|spilled| spilled.near.lock());
         near.map(|near| near.clone()).unwrap_or_default()
     }
 
@@ -156,45 +168,53 @@ impl Driver {
 
     /// Whether `addr` lies in a plain segment.
     pub(crate) fn has_segment(&self, addr: u64) -> bool {
-        let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.lock();
         segments.iter().any(|(start, bytes)| (*start..start + bytes).contains(&addr))
     }
 
     /// The context that owned the plain segments is gone, and they went with it.
     pub(crate) fn forget_segments(&self) {
-        let gone = core::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
+        let gone = core::mem::take(&mut *self.segments.lock());
         for (addr, bytes) in gone {
             physical::segment_gone(addr);
             self.gave_back(bytes, self.spilled.is_some());
         }
     }
 
-    /// A context is about to go: its fences are given up while they can be.
+    /// A context is about to go, and nobody uses it: its fences are given up while they can be.
     pub(crate) fn give_up_fences_of(&self, ctx: u64) {
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(fences) = fences.as_mut() else { return };
+        self.destroy_fences(|of| of.ctx == ctx);
+    }
+
+    /// Takes fences off the list and destroys them, without the lock.
+    fn destroy_fences(&self, which: impl Fn(&Of) -> bool) {
+        let mut gone = Vec::new();
+        if let Some(fences) = self.fences.lock().as_mut() {
+            fences.retain(|fence, of| {
+                let goes = which(of);
+                gone.extend(goes.then_some(*fence));
+                !goes
+            });
+        }
         let _relaxed = Relaxed::enter();
-        fences.retain(|fence, of| {
-            if *of == ctx {
-                // SAFETY: an event of weir's own, still in the list, so not destroyed.
-                unsafe { real::cuEventDestroy_v2(*fence as CUevent) };
-            }
-            *of != ctx
-        });
+        for fence in gone {
+            // SAFETY: an event of weir's own; who takes it off the list destroys it.
+            unsafe { real::cuEventDestroy_v2(fence as CUevent) };
+        }
+    }
+
+    /// The context of a fence, which stays while `Alive` lives. `None`: it may be about to go.
+    fn context_of(&self, fence: Fence) -> Result<Option<(u64, contexts::Alive)>, BackingError> {
+        let Some(alive) = contexts::using() else { return Ok(None) };
+        let ctx = self.fences.lock().as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?.ctx;
+        Ok(contexts::find(ctx).map(|_| (ctx, alive)))
     }
 
     /// Waits for all work of every context that can reach this memory.
     pub(crate) fn wait_for_all(&self) -> Result<(), BackingError> {
-        let _alive = contexts::alive();
-        let _calm = capture::calm().ok_or(CAPTURING)?;
-        let sync = recorder::synchronising(self.ordinal, true);
-        for context in contexts::all().filter(|context| reaches(context.ordinal, self.ordinal)) {
-            let Ok(_within) = Within::context(context.ctx) else { continue };
-            // SAFETY: waits for the current context's work.
-            done(unsafe { real::cuCtxSynchronize() }).map_err(refused)?;
-        }
-        sync.ended();
-        Ok(())
+        #[cfg(feature = "faults")]
+        let _held = crate::faults::is_set("hold").then(|| self.segments.lock());
+        wait::for_work(Whose::Reaching(self.ordinal), wait::PATIENCE)
     }
 }
 
@@ -249,7 +269,7 @@ impl Backing for Driver {
             // SAFETY: the pool's own handle.
             done(unsafe { real::cuMemRelease(handle) }).map_err(refused)
         })?;
-        let near = |spilled: &Spilled| spilled.near.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let near = |spilled: &Spilled| spilled.near.lock().remove(&handle);
         let from_host = self.spilled.as_ref().is_some_and(|spilled| !near(spilled));
         if self.spilled.is_some() {
             spill::held(bytes, false);
@@ -314,7 +334,7 @@ impl Backing for Driver {
                 done(result).map(|()| addr).map_err(refused)
             })?
         };
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner).push((addr, bytes));
+        self.segments.lock().push((addr, bytes));
         Ok(addr)
     }
 
@@ -325,37 +345,32 @@ impl Backing for Driver {
             // SAFETY: the pool's own segment, wholly free.
             done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)
         })?;
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(start, _)| *start != addr);
+        self.segments.lock().retain(|(start, _)| *start != addr);
         self.gave_back(bytes, self.spilled.is_some());
         Ok(())
     }
 
     fn fence_record(&self, stream: u64) -> Result<Fence, BackingError> {
         let _calm = capture::calm().ok_or(CAPTURING)?;
+        let _alive = contexts::using().ok_or(BackingError::Busy)?;
+        if self.any_surplus.swap(false, Ordering::AcqRel) {
+            self.destroy_fences(|of| of.surplus && contexts::find(of.ctx).is_some());
+        }
         let recorded = stream::with(stream, |ctx, handle| {
+            contexts::find(ctx).ok_or(GONE)?;
             let _within = Within::context(ctx).map_err(refused)?;
-            let mut event: CUevent = core::ptr::null_mut();
-            let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-            // SAFETY: the place is a live local, and the stream's context is current.
-            done(unsafe { real::cuEventCreate(&raw mut event, flags) }).map_err(refused)?;
-            // SAFETY: the event was made above; the stream is alive while `with` holds it.
-            if let Err(code) = done(unsafe { real::cuEventRecord(event, handle) }) {
-                // SAFETY: as above.
-                unsafe { real::cuEventDestroy_v2(event) };
-                return Err(refused(code));
-            }
-            let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-            fences.get_or_insert_default().insert(event as u64, ctx);
-            Ok(event as u64)
+            // SAFETY: the event is made in the stream's context; the stream is alive while `with` holds it.
+            let event = wait::record(|event| unsafe { real::cuEventRecord(event, handle) })?;
+            self.fences.lock().get_or_insert_default().insert(event, Of { ctx, surplus: false });
+            Ok(event)
         });
         recorded.unwrap_or(Err(GONE))
     }
 
     fn fence_query(&self, fence: Fence) -> Result<bool, BackingError> {
-        let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        let ctx = *fences.as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?;
+        let Some((ctx, _alive)) = self.context_of(fence)? else { return Ok(false) };
         let _within = Within::context(ctx).map_err(refused)?;
-        // SAFETY: the event is in the list, so it exists, and the lock keeps it there.
+        // SAFETY: the event is in the list, its context stays, and only who has the fence drops it.
         match unsafe { real::cuEventQuery(fence as CUevent) } {
             CUresult::CUDA_SUCCESS => Ok(true),
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -365,23 +380,32 @@ impl Backing for Driver {
 
     fn fence_wait(&self, stream: u64, fence: Fence) -> Result<(), BackingError> {
         let _calm = capture::calm().ok_or(CAPTURING)?;
+        let (_, _alive) = self.context_of(fence)?.ok_or(BackingError::Busy)?;
         let waited = stream::with(stream, |ctx, handle| {
-            let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-            fences.as_ref().and_then(|fences| fences.get(&fence)).ok_or(GONE)?;
+            contexts::find(ctx).ok_or(GONE)?;
             let _within = Within::context(ctx).map_err(refused)?;
-            // SAFETY: the event is in the list; the stream is alive while `with` holds it.
+            // SAFETY: the event is in the list and its context stays; the stream is alive while `with` holds it.
             done(unsafe { real::cuStreamWaitEvent(handle, fence as CUevent, 0) }).map_err(refused)
         });
         waited.unwrap_or(Err(GONE))
     }
 
     fn fence_drop(&self, fence: Fence) {
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        if fences.as_mut().and_then(|fences| fences.remove(&fence)).is_some() {
-            let _relaxed = Relaxed::enter();
-            // SAFETY: it was in the list, so it exists, and nobody else finds it any more.
-            unsafe { real::cuEventDestroy_v2(fence as CUevent) };
+        let alive = contexts::using();
+        let mut list = self.fences.lock();
+        let Some(fences) = list.as_mut() else { return };
+        let Some(of) = fences.get_mut(&fence) else { return };
+        if alive.is_none() || contexts::find(of.ctx).is_none() {
+            // A context that goes takes its fences with it; should it stay, they are destroyed the next time.
+            of.surplus = true;
+            self.any_surplus.store(true, Ordering::Release);
+            return;
         }
+        fences.remove(&fence);
+        drop(list);
+        let _relaxed = Relaxed::enter();
+        // SAFETY: an event of weir's own in a context that stays; who takes it off the list destroys it.
+        unsafe { real::cuEventDestroy_v2(fence as CUevent) };
     }
 
     fn synchronise(&self) -> Result<(), BackingError> {
@@ -399,7 +423,7 @@ impl Backing for Driver {
     fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
         let _relaxed = Relaxed::enter();
         let Some(spilled) = &self.spilled else { return Ok(None) };
-        if spilled.near.lock().unwrap_or_else(PoisonError::into_inner).contains(&handle) {
+        if spilled.near.lock().contains(&handle) {
             return Ok(None);
         }
         let new = physical::take(Class::Handle, self.ordinal, bytes, || {
@@ -408,7 +432,7 @@ impl Backing for Driver {
             caps::pool::settle(cost, made.is_ok());
             made
         })?;
-        spilled.near.lock().unwrap_or_else(PoisonError::into_inner).insert(new);
+        spilled.near.lock().insert(new);
         spill::held(bytes, true);
         Ok(Some(new))
     }

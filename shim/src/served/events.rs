@@ -3,6 +3,7 @@
 
 use core::sync::atomic::AtomicUsize;
 use std::collections::HashSet;
+use weir_pool::ranks::Rank;
 use weir_pool::shared::{Counted, Counts, Guarded};
 
 struct Events(Option<HashSet<u64>>);
@@ -13,7 +14,8 @@ impl Counts<1> for Events {
     }
 }
 
-static LIST: Counted<Guarded<Events>, AtomicUsize, 1> = Counted::new(Guarded::new(Events(None)), [AtomicUsize::new(0)]);
+static LIST: Counted<Guarded<Events>, AtomicUsize, 1> =
+    Counted::new(Guarded::new(Rank::Events, Events(None)), [AtomicUsize::new(0)]);
 
 /// From now on nothing is concluded from this event.
 pub(crate) fn distrust(event: u64) {

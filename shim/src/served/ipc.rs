@@ -6,13 +6,14 @@
 
 use super::quiet::{Relaxed, current};
 use super::real::{self, done};
+use super::wait::{self, Whose};
 use super::{Served, pins};
 use crate::served::transport::{self, Part};
 use core::sync::atomic::AtomicUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 use weir_cuda::*;
 use weir_pool::BlockInfo;
+use weir_pool::ranks::{self, Mutex, Rank};
 use weir_pool::shared::{Counted, Counts, Guarded};
 
 /// What an opaque handle begins with.
@@ -59,10 +60,10 @@ impl Counts<1> for Imports {
     }
 }
 
-static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
+static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Rank::Exports, Vec::new());
 static OPENED: Counted<Guarded<Imports>, AtomicUsize, 1> =
-    Counted::new(Guarded::new(Imports(Vec::new())), [AtomicUsize::new(0)]);
-static SOCKET: Mutex<Option<u64>> = Mutex::new(None);
+    Counted::new(Guarded::new(Rank::Imports, Imports(Vec::new())), [AtomicUsize::new(0)]);
+static SOCKET: Mutex<Option<u64>> = Mutex::new(Rank::Socket, None);
 
 impl Ticket {
     fn write(&self) -> CUipcMemHandle {
@@ -93,12 +94,16 @@ pub(crate) fn is_own(handle: &CUipcMemHandle) -> bool {
 /// The opaque handle of a block: the same as often as it is asked for.
 pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
     const FAILED: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = exported.iter().find(|known| known.addr == block.addr && known.buffer == block.buffer) {
-        return Ok(known.ticket.write());
+    let known = |exported: &[Exported]| {
+        let known = exported.iter().find(|known| known.addr == block.addr && known.buffer == block.buffer);
+        known.map(|known| known.ticket.write())
+    };
+    if let Some(handle) = known(&EXPORTED.lock()) {
+        return Ok(handle);
     }
     let socket = serve().ok_or(FAILED)?;
     let secret = transport::secret().ok_or(FAILED)?;
+    // A growth may be under way: nothing is held while it is waited for.
     if !pins::pin(served, block.addr) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -107,6 +112,13 @@ pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipc
         return Err(FAILED);
     };
     let ticket = Ticket { pid: std::process::id(), socket, secret };
+    let mut exported = EXPORTED.lock();
+    if let Some(handle) = known(&exported) {
+        // Another thread has exported it meanwhile.
+        drop(exported);
+        pins::unpin(served, block.addr);
+        return Ok(handle);
+    }
     // What was exported and freed since is forgotten here, where it is cheap to look.
     exported.retain(|known| known.served.pool.lookup(known.addr).is_some_and(|block| block.buffer == known.buffer));
     exported.push(Exported { served, addr: block.addr, bytes: block.bytes, buffer: block.buffer, extents, ticket });
@@ -115,7 +127,7 @@ pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipc
 
 /// Starts the thread that answers importers, once.
 fn serve() -> Option<u64> {
-    let mut socket = SOCKET.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut socket = SOCKET.lock();
     if socket.is_none() {
         let name = u64::from_le_bytes(*transport::secret()?.first_chunk()?);
         let listener = transport::listen(std::process::id(), name)?;
@@ -136,7 +148,7 @@ struct Offered {
 
 /// The block whose secret the importer knows.
 fn offer(secret: &[u8; 16]) -> Option<Offered> {
-    let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let exported = EXPORTED.lock();
     let known = exported.iter().find(|known| known.ticket.secret == *secret)?;
     let Exported { served, addr, bytes, buffer, .. } = *known;
     Some(Offered { served, addr, bytes, buffer, extents: known.extents.clone() })
@@ -199,6 +211,7 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
         return Ok(ptr);
     }
     // Nothing is held while the other process is waited for.
+    ranks::waiting("another process");
     let exporter = transport::connect(ticket.pid, ticket.socket, &ticket.secret).ok_or(invalid)?;
     let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
     let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
@@ -285,19 +298,17 @@ pub(crate) fn close(ptr: CUdeviceptr) -> Option<CUresult> {
         let known = opened.0.get_mut(at)?;
         if known.users > 1 {
             known.users -= 1;
-            return Some(Ok(None));
+            return Some(None);
         }
-        // Unmapping is no fence: work that was queued on the memory must have finished.
-        // SAFETY: waits for the current context's work.
-        Some(done(unsafe { real::cuCtxSynchronize() }).map(|()| Some(opened.0.swap_remove(at))))
+        Some(Some(opened.0.swap_remove(at)))
     })?;
-    match gone {
-        Ok(Some(gone)) => {
-            let _relaxed = Relaxed::enter();
-            unmap(&gone);
-        }
-        Ok(None) => {}
-        Err(code) => return Some(code),
+    // Unmapping is no fence: work that was queued on the memory must have finished. Where that can't be seen it stays
+    // mapped, and the address is never used again.
+    if let Some(gone) = gone
+        && wait::for_work(Whose::Context(current()), wait::PATIENCE).is_ok()
+    {
+        let _relaxed = Relaxed::enter();
+        unmap(&gone);
     }
     Some(CUresult::CUDA_SUCCESS)
 }

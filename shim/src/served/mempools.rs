@@ -7,6 +7,7 @@ use super::{DEVICES, Served, pools};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 use weir_cuda::*;
+use weir_pool::ranks::Rank;
 use weir_pool::shared::{self, Guarded, List, Lock};
 use weir_pool::{Mempool, Reuse};
 
@@ -23,7 +24,7 @@ static LIST: List<AtomicPtr<Pooled>, AtomicUsize, ROOM> =
     List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; ROOM], AtomicUsize::new(0));
 /// Held while a mempool comes, goes, gets its name in the pool, or is set: what the driver has and what the pool has are
 /// then the same, and no handle is taken for the mempool that had it before.
-static TURN: Guarded<()> = Guarded::new(());
+static TURN: Guarded<()> = Guarded::new(Rank::Mempools, ());
 /// The mempool that a device's stream-ordered allocations come from, 0 for its default one.
 static CURRENT: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// The default mempool of each device, 0 before it is known.

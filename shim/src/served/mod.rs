@@ -23,12 +23,14 @@ pub(crate) mod spill;
 pub(crate) mod stream;
 pub(crate) mod switches;
 mod transport;
+pub(crate) mod wait;
 pub(crate) mod work;
 
 use crate::stack::roomy;
 use crate::{caps, job, recorder};
 use caps::{Caps, Device};
 use contexts::{Living, Slot};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use driver::Driver;
 pub(crate) use going::context_leaves;
@@ -36,11 +38,12 @@ use quiet::{Relaxed, Within, current};
 use reach::bit;
 pub(crate) use reach::{grant, may_reach, pools_reached_by, reaches};
 use real::done;
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use weir_cuda::*;
 use weir_journal::Numbering;
 use weir_ledger::DeviceId;
-use weir_pool::shared::List;
+use weir_pool::ranks::{self, Rank};
+use weir_pool::shared::{self, Guarded, List};
 use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Proof, Request};
 
 /// Devices that can be told apart in one word.
@@ -70,7 +73,10 @@ pub(crate) struct Served {
 
 static LIST: List<AtomicPtr<Served>, AtomicUsize, POOLS> =
     List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; POOLS], AtomicUsize::new(0));
-static MAKING: Mutex<()> = Mutex::new(());
+/// Whether somebody makes a pool.
+static MAKING: Guarded<bool> = Guarded::new(Rank::TurnFlag, false);
+/// How long a request waits for another thread that makes a pool; then the driver serves it.
+const MAKING_TAKES: Duration = Duration::from_secs(10);
 /// Set in a forked child: nothing of the parent's device state is usable there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -79,6 +85,9 @@ extern "C" fn in_child() {
     // A lock of theirs may have been held by a thread that is not here.
     LIST.clear();
     work::forked();
+    capture::forked();
+    contexts::forked();
+    stream::forked();
 }
 
 /// Whether the pool has an effect on this process.
@@ -138,11 +147,7 @@ impl Served {
     #[cold]
     fn has_segment(&self, addr: u64) -> bool {
         let has = || self.driver.has_segment(addr);
-        has()
-            && (contexts::find(self.driver.owner).is_some() || {
-                contexts::settled(self.driver.owner);
-                has()
-            })
+        has() && (contexts::find(self.driver.owner).is_some() || (contexts::settled(self.driver.owner) && has()))
     }
 
     /// What physical memory for a request of so many bytes comes in.
@@ -199,7 +204,7 @@ impl Served {
             Err(AllocError::OverCap) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, true),
             Err(AllocError::TooLarge | AllocError::OutOfMemory) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, false),
             // Something of weir's own went wrong. The job goes on as if weir were not there.
-            Err(AllocError::Driver(_)) => return None,
+            Err(AllocError::Driver(_) | AllocError::Busy) => return None,
         };
         growth.refused(self.ordinal, request, capped, code);
         Some(Err(code))
@@ -233,7 +238,7 @@ impl Served {
     /// What the end of a wait that begins now would prove.
     fn proofs(&self) -> Vec<Proof> {
         // A context that goes meanwhile would be one that the pool takes for new.
-        let _alive = contexts::alive();
+        let Some(_alive) = contexts::alive() else { return Vec::new() };
         let reaching = contexts::all().filter(|context| reaches(context.ordinal, self.ordinal));
         reaching.map(|context| self.pool.sync_began(context.ctx)).collect()
     }
@@ -281,6 +286,10 @@ fn context_seen(ctx: u64) -> Option<&'static Slot> {
     if !(0..DEVICES as i32).contains(&device) {
         return None;
     }
+    #[cfg(feature = "faults")]
+    if crate::faults::is_set("inversion") {
+        contexts::announce(|_| peers::context_left(0));
+    }
     contexts::add(ctx, device, || pools_reached_by(device).for_each(|served| served.pool.context_created(ctx)))
 }
 
@@ -300,12 +309,27 @@ pub(crate) fn serving(slot: &'static Slot) -> Option<&'static Served> {
     slot.served().or_else(|| roomy(|| make(slot)))
 }
 
+/// The turn of whoever makes a pool.
+struct Making {
+    _held: ranks::Held,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        shared::give_turn(&MAKING);
+    }
+}
+
+fn making() -> Option<Making> {
+    shared::take_turn(&MAKING, MAKING_TAKES).then(|| Making { _held: ranks::take(Rank::Making) })
+}
+
 #[cold]
 fn make(slot: &'static Slot) -> Option<&'static Served> {
     if slot.refused() {
         return None;
     }
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _making = making()?;
     if let Some(served) = slot.served() {
         return Some(served);
     }
@@ -374,7 +398,7 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
     let mut granted = 0;
     while let Err(devices) = appear(served, granted) {
         for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {
-            served.pool.grant(&served.driver, Grant { device, write: true }).ok()?;
+            served.pool.grant_at_once(&served.driver, Grant { device, write: true }).ok()?;
         }
         granted |= devices;
     }
@@ -427,16 +451,36 @@ fn mutate() {
 /// A call of the driver's that takes device memory, made again after the pools gave back what they
 /// could, should it have failed for want of it.
 pub(crate) fn with_room(call: impl Fn() -> CUresult) -> CUresult {
-    let result = call();
-    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || !any() {
+    with_room_for(|asked| asked.ask(&call))
+}
+
+/// What the driver has answered.
+#[derive(Default)]
+pub(crate) struct Asked(Cell<bool>);
+
+impl Asked {
+    /// Asks the driver.
+    pub(crate) fn ask(&self, call: impl FnOnce() -> CUresult) -> CUresult {
+        let result = call();
+        self.0.set(result == CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        result
+    }
+}
+
+/// The same for a call with an account around it, which may hold locks while it asks the driver: room is made without
+/// them, and the whole is done again.
+pub(crate) fn with_room_for(call: impl Fn(&Asked) -> CUresult) -> CUresult {
+    let asked = Asked::default();
+    let result = call(&asked);
+    if !asked.0.take() || !any() {
         return result;
     }
     let given: u64 = pools().map(Served::give_back).sum();
-    let result = if given > 0 { call() } else { result };
-    if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY || capture::under_way() {
+    let result = if given > 0 { call(&asked) } else { result };
+    if (given > 0 && !asked.0.take()) || capture::under_way() {
         return result;
     }
     // What was freed and is not yet proven idle: the last thing that can be done.
     let given: u64 = pools().filter(|served| served.settle()).map(Served::give_back).sum();
-    if given > 0 { call() } else { result }
+    if given > 0 { call(&asked) } else { result }
 }

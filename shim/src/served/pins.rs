@@ -3,6 +3,7 @@
 
 use super::Served;
 use core::sync::atomic::AtomicUsize;
+use weir_pool::ranks::Rank;
 use weir_pool::shared::{Counted, Counts, Guarded};
 
 /// Address and pool of every pinned block.
@@ -15,7 +16,7 @@ impl Counts<1> for Pins {
 }
 
 static PINNED: Counted<Guarded<Pins>, AtomicUsize, 1> =
-    Counted::new(Guarded::new(Pins(Vec::new())), [AtomicUsize::new(0)]);
+    Counted::new(Guarded::new(Rank::Pins, Pins(Vec::new())), [AtomicUsize::new(0)]);
 
 fn key(served: &Served) -> usize {
     core::ptr::from_ref(served) as usize
@@ -23,11 +24,17 @@ fn key(served: &Served) -> usize {
 
 /// Pins a block, once however often it is shared. False: it is no block.
 pub(crate) fn pin(served: &'static Served, addr: u64) -> bool {
-    PINNED.with(|pins: &mut Pins| {
-        let pinned = served.pool.pin(addr).is_ok();
-        pins.0.extend(pinned.then(|| (addr, key(served))));
-        pinned
-    })
+    // A growth may be under way: no lock is held while it is waited for.
+    if served.pool.pin(addr).is_err() {
+        return false;
+    }
+    PINNED.with(|pins: &mut Pins| pins.0.push((addr, key(served))));
+    // Freed before it was in the list: nobody else gets the block while it is pinned, so it is this one's.
+    let live = served.pool.lookup(addr).is_some_and(|block| block.addr == addr);
+    if !live {
+        release(served, addr);
+    }
+    live
 }
 
 /// Undoes one [`pin`].

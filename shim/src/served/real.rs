@@ -7,6 +7,19 @@ use crate::calls::Uncancelled;
 use crate::export::{DRIVER, Id};
 use core::mem::transmute;
 use weir_cuda::*;
+use weir_pool::ranks;
+
+/// Whether a call waits for the device by its purpose.
+const fn waits(id: Id) -> bool {
+    matches!(
+        id,
+        Id::cuCtxSynchronize
+            | Id::cuCtxSynchronize_v2
+            | Id::cuStreamSynchronize
+            | Id::cuEventSynchronize
+            | Id::cuMemcpy
+    )
+}
 
 macro_rules! real {
     ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {$(
@@ -20,6 +33,9 @@ macro_rules! real {
                     // What every request of a job asks, and what waits for nothing.
                     let quick = const { matches!(Id::$symbol, Id::cuCtxGetCurrent) };
                     let _uncancelled = (!quick).then(Uncancelled::enter);
+                    if const { waits(Id::$symbol) } {
+                        ranks::blocking(stringify!($symbol));
+                    }
                     // SAFETY: the address is that of the real function of this name, which the public
                     // headers declare with these types; the caller answers for the arguments.
                     unsafe { transmute::<usize, Real>(real)($($arg),*) }

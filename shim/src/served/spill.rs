@@ -11,14 +11,14 @@
 use super::driver::Driver;
 use super::quiet::Relaxed;
 use super::returns::{MARGIN, Outcome, Returns, WORTH};
-use super::{DEVICES, Served, device_attribute, install, pools, work};
+use super::{DEVICES, Served, device_attribute, install, making, pools, work};
 use crate::caps::{pool::full, spill, wake};
 use crate::job;
 use crate::recorder::physical;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_cuda::CUdevice_attribute;
+use weir_pool::ranks::{Locked, Mutex, Rank};
 use weir_pool::{AllocError, Allocation, Request, Stats};
 
 /// Host memory that nobody has needed for so long goes back.
@@ -31,10 +31,9 @@ static WAITS: AtomicU64 = AtomicU64::new(0);
 /// The first of them at which a look may be due.
 static DUE: AtomicU64 = AtomicU64::new(0);
 /// When the memory of each device comes back. Never held while the driver is asked.
-static RETURNS: [Mutex<Returns>; DEVICES] = [const { Mutex::new(Returns::new()) }; DEVICES];
+static RETURNS: [Mutex<Returns>; DEVICES] = [const { Mutex::new(Rank::Returns, Returns::new()) }; DEVICES];
 /// When something was spilled last.
-static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-static MAKING: Mutex<()> = Mutex::new(());
+static LAST: Mutex<Option<Instant>> = Mutex::new(Rank::Spilled, None);
 
 /// A handle of a spill came or went.
 pub(super) fn held(bytes: u64, more: bool) {
@@ -45,9 +44,9 @@ pub(super) fn held(bytes: u64, more: bool) {
     };
 }
 
-fn returns(ordinal: i32) -> Option<MutexGuard<'static, Returns>> {
+fn returns(ordinal: i32) -> Option<Locked<'static, Returns>> {
     let returns = RETURNS.get(usize::try_from(ordinal).ok()?)?;
-    Some(returns.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(returns.lock())
 }
 
 /// The spill beside the pool of a device, if there is one.
@@ -136,7 +135,7 @@ pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
 }
 
 fn spilled(served: &Served, block: &Allocation) {
-    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    *LAST.lock() = Some(Instant::now());
     physical::spilled(served.ordinal, block.addr, block.bytes, block.given);
     // The device is full now; from here on it is watched how much of it the job needs.
     served.pool.take_recent_peak();
@@ -149,7 +148,7 @@ fn spilled(served: &Served, block: &Allocation) {
 #[cold]
 fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
     type A = CUdevice_attribute;
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _making = making()?;
     if let Some(known) = beside(served, ctx) {
         return Some(known);
     }
@@ -202,7 +201,7 @@ fn look(whole: bool, now: u64) {
     for spill in pools().filter(|served| served.host && served.mapped()) {
         give_way(spill);
         if spill.pool.stats().given_bytes == 0 {
-            let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *LAST.lock();
             if last.is_none_or(|last| last.elapsed() > KEPT) {
                 spill.pool.trim_to(&spill.driver, 0);
             }

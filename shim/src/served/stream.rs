@@ -8,17 +8,18 @@
 use super::contexts::{self, Slot};
 use super::quiet::{Relaxed, current};
 use super::real::{self, done};
+use super::wait;
 use crate::stack::roomy;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use weir_cuda::{CUcontext, CUstream};
-use weir_pool::shared;
+use weir_pool::ranks::{self, Mutex, Rank};
+use weir_pool::shared::{self, Uses};
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
-const PER_THREAD: u64 = 2;
+pub(super) const PER_THREAD: u64 = 2;
 /// Marks the identity of a thread's own stream.
 const THREAD_BIT: u64 = 1 << 63;
 
@@ -33,8 +34,10 @@ pub(crate) struct Lane {
     pub(crate) ordinal: i32,
 }
 
-/// Contexts of created streams. Held for reading while weir itself uses such a stream.
-static CREATED: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
+/// Contexts of created streams.
+static CREATED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(Rank::Streams, None);
+/// Short uses of created streams by weir, barred while one is about to be destroyed.
+static USES: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
 /// Counts every stream that goes, so that no thread remembers one for too long.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 static THREADS: AtomicU64 = AtomicU64::new(0);
@@ -98,7 +101,7 @@ fn another(stream: CUstream) -> Option<(Lane, &'static Slot)> {
 
 /// The context of a created stream: known, or asked of the driver once.
 fn context_of(stream: CUstream) -> Option<u64> {
-    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
+    let known = CREATED.lock();
     if let Some(ctx) = known.as_ref().and_then(|known| known.get(&(stream as u64))) {
         return Some(*ctx);
     }
@@ -110,7 +113,7 @@ fn context_of(stream: CUstream) -> Option<u64> {
         done(unsafe { real::cuStreamGetCtx(stream, &raw mut ctx) }).ok()?;
     }
     super::context(ctx as u64)?;
-    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = CREATED.lock();
     known.get_or_insert_default().insert(stream as u64, ctx as u64);
     Some(ctx as u64)
 }
@@ -118,22 +121,34 @@ fn context_of(stream: CUstream) -> Option<u64> {
 /// A stream was created in a context.
 pub(crate) fn created(stream: CUstream, ctx: u64) {
     if super::context(ctx).is_some() {
-        let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = CREATED.lock();
         known.get_or_insert_default().insert(stream as u64, ctx);
     }
 }
 
 /// The identities of the created streams of some contexts.
 pub(crate) fn created_in(contexts: &[u64]) -> Vec<u64> {
-    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
+    let known = CREATED.lock();
     let all = known.iter().flatten();
     all.filter(|(_, ctx)| contexts.contains(ctx)).map(|(stream, _)| *stream).collect()
 }
 
 /// A stream is about to be destroyed: nobody uses it for weir's purposes from now on.
 pub(crate) fn forget(handle: u64) -> Option<u64> {
-    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
-    shared::forget(&GENERATION, || known.as_mut()?.remove(&handle))
+    USES.bar(wait::for_uses("a use of streams before one is destroyed"), || {
+        let mut known = CREATED.lock();
+        shared::forget(&GENERATION, || known.as_mut()?.remove(&handle))
+    })
+}
+
+/// In a forked child: whoever was in a use is not here.
+pub(super) fn forked() {
+    USES.clear();
+}
+
+/// The identity of a context's legacy stream.
+pub(crate) fn legacy_of(ctx: u64) -> u64 {
+    ctx | 1
 }
 
 /// The streams of a context, as of the generation in which they went with it.
@@ -141,28 +156,41 @@ pub(crate) type Forgotten = (u64, Vec<u64>);
 
 /// The streams of a context go with it.
 pub(crate) fn forget_all_of(ctx: u64) -> Forgotten {
-    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
-    let gone = shared::forget(&GENERATION, || {
-        let mut gone = Vec::new();
-        if let Some(known) = known.as_mut() {
-            gone.extend(known.iter().filter(|(_, of)| **of == ctx).map(|(stream, _)| *stream));
-            known.retain(|_, of| *of != ctx);
-        }
-        gone
-    });
-    (shared::generation(&GENERATION), gone)
+    USES.bar(wait::for_uses("a use of streams before their context goes"), || {
+        let mut known = CREATED.lock();
+        let gone = shared::forget(&GENERATION, || {
+            let mut gone = Vec::new();
+            if let Some(known) = known.as_mut() {
+                gone.extend(known.iter().filter(|(_, of)| **of == ctx).map(|(stream, _)| *stream));
+                known.retain(|_, of| *of != ctx);
+            }
+            gone
+        });
+        (shared::generation(&GENERATION), gone)
+    })
 }
 
 /// The context stays, and its streams with it, unless one of them may be gone: then they are known again when they are used.
 pub(crate) fn remember((generation, streams): &Forgotten, ctx: u64) {
-    let mut known = CREATED.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = CREATED.lock();
     if shared::generation(&GENERATION) == *generation {
         known.get_or_insert_default().extend(streams.iter().map(|stream| (*stream, ctx)));
     }
 }
 
-/// Runs `work` with the context and the handle of the stream `id`, which stays alive meanwhile;
-/// `None` if weir can't reach it from this thread.
+/// A use of streams, while it lasts.
+struct Using {
+    _held: ranks::Held,
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        USES.leave();
+    }
+}
+
+/// Runs `work`, which waits for nobody, with the context and the handle of the stream `id`, which stays alive meanwhile;
+/// `None` if weir can't reach it from this thread, or if a stream is about to go.
 pub(crate) fn with<R>(id: u64, work: impl FnOnce(u64, CUstream) -> R) -> Option<R> {
     if id & THREAD_BIT != 0 {
         let ctx = current();
@@ -173,7 +201,10 @@ pub(crate) fn with<R>(id: u64, work: impl FnOnce(u64, CUstream) -> R) -> Option<
         contexts::find(id & !1)?;
         return Some(work(id & !1, LEGACY as CUstream));
     }
-    let known = CREATED.read().unwrap_or_else(PoisonError::into_inner);
-    let ctx = *known.as_ref()?.get(&id)?;
+    if !USES.enter() {
+        return None;
+    }
+    let _using = Using { _held: ranks::take(Rank::UseOfStreams) };
+    let ctx = *CREATED.lock().as_ref()?.get(&id)?;
     Some(work(ctx, id as CUstream))
 }

@@ -15,6 +15,8 @@ pub enum BackingError {
     OutOfMemory,
     /// Anything else, with the driver's own code.
     Driver(i32),
+    /// It was not to be had in time, and nothing was done.
+    Busy,
 }
 
 /// A device that may reach the pool's memory.
@@ -61,7 +63,8 @@ pub trait Backing {
     fn fence_wait(&self, stream: u64, fence: Fence) -> Result<(), BackingError>;
     /// The fence is no longer needed.
     fn fence_drop(&self, fence: Fence);
-    /// Wait until all work of every context of the device has finished.
+    /// Wait until all work that was queued when it began, in every context that reaches the memory, has finished. An
+    /// error: that could not be seen, or not in time, and nothing is proven.
     fn synchronise(&self) -> Result<(), BackingError>;
     /// Stop new work from being queued and wait for what is queued. `false`: not possible, nothing was stopped.
     fn quiesce(&self) -> Result<bool, BackingError>;

@@ -489,6 +489,8 @@ impl Core {
                 self.settle();
                 Ok(())
             }
+            // Nothing is proven. What can be done without is still tried.
+            Err(BackingError::Busy) => Ok(()),
             Err(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
             Err(_) => Err(AllocError::OutOfMemory),
         }

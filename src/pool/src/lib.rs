@@ -37,6 +37,7 @@ mod order;
 mod owners;
 mod plan;
 mod pool;
+pub mod ranks;
 mod rehouse;
 mod search;
 pub mod shared;
@@ -133,6 +134,8 @@ pub enum AllocError {
     OutOfMemory,
     /// The driver failed with this code.
     Driver(i32),
+    /// Another growth did not end in time, and nothing was tried.
+    Busy,
 }
 
 /// Why a block could not be taken back.
@@ -140,6 +143,8 @@ pub enum AllocError {
 pub enum FreeError {
     /// No live block starts there: the caller's pointer belongs to somebody else.
     Unknown,
+    /// A growth of the pool did not end in time.
+    Busy,
 }
 
 impl std::fmt::Display for AllocError {
@@ -150,6 +155,7 @@ impl std::fmt::Display for AllocError {
             Self::OverCap => write!(to, "the cap is reached and nothing could be compacted"),
             Self::OutOfMemory => write!(to, "the device is full and nothing could be compacted"),
             Self::Driver(code) => write!(to, "the driver failed with code {code}"),
+            Self::Busy => write!(to, "another growth of the pool did not end in time"),
         }
     }
 }
@@ -158,7 +164,10 @@ impl std::error::Error for AllocError {}
 
 impl std::fmt::Display for FreeError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "no live block starts at this address")
+        match self {
+            Self::Unknown => write!(to, "no live block starts at this address"),
+            Self::Busy => write!(to, "a growth of the pool did not end in time"),
+        }
     }
 }
 

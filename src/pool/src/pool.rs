@@ -9,29 +9,57 @@ use crate::mesh::{Leave, Moved};
 use crate::mutation::on;
 use crate::order::Proof;
 use crate::owners::{Mempool, MempoolBytes, Reuse};
+use crate::ranks::{self, Locked, Mutex, Rank};
 use crate::rehouse::{Exchange, Exchanged};
+use crate::shared::{Guarded, give_turn, take_turn};
 use crate::stats::{DriverCalls, Hole, Stats};
 use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Address space per byte of device memory, for the small and the large arena.
 const SMALL_SPACE: u64 = 2;
 const LARGE_SPACE: u64 = 4;
 
+/// How long a thread waits for its turn. Nobody waits for the device while it has the turn, so this is long for the
+/// driver calls of all who come before; who has waited for so long does without.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The memory of one device. All methods may be called from any thread.
 pub struct Pool {
     core: Mutex<Core>,
-    turn: Condvar,
+    /// Whether somebody has the turn.
+    turn: Guarded<bool>,
     arenas: [(u64, u64); 2],
 }
 
-/// The right to grow; given back when dropped, also if a backing panics.
-struct Turn<'a>(&'a Pool);
+/// The right to grow; given back when dropped, also if a backing panics. Whoever waits for it holds nothing.
+struct Turn<'a> {
+    pool: &'a Pool,
+    _held: ranks::Held,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.lock().turn = false;
-        self.0.turn.notify_all();
+        self.pool.lock().turn = false;
+        give_turn(&self.pool.turn);
+    }
+}
+
+/// A device that is stopped; goes on when dropped, also if a backing panics.
+struct Stopped<'a, B: Backing> {
+    backing: &'a B,
+    _held: ranks::Held,
+}
+
+impl<'a, B: Backing> Stopped<'a, B> {
+    fn by(backing: &'a B) -> Self {
+        Self { backing, _held: ranks::take(Rank::Stopped) }
+    }
+}
+
+impl<B: Backing> Drop for Stopped<'_, B> {
+    fn drop(&mut self) {
+        self.backing.resume();
     }
 }
 
@@ -60,7 +88,7 @@ impl Pool {
             arenas = [(0, 1 << 40), (0, 1 << 40)];
         }
         let core = Core::new(config, arenas[0].0, arenas[0].1, arenas[1].0, arenas[1].1);
-        Ok(Self { core: Mutex::new(core), turn: Condvar::new(), arenas })
+        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), arenas })
     }
 
     /// The address ranges the pool hands out from; empty without virtual memory management.
@@ -69,17 +97,28 @@ impl Pool {
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        crate::lock::lock(&self.core)
+    #[track_caller]
+    fn lock(&self) -> Locked<'_, Core> {
+        self.core.lock_by(crate::lock::lock)
     }
 
-    /// Wait until no other growth is under way.
-    fn take_turn<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> (Turn<'a>, MutexGuard<'a, Core>) {
-        while core.turn {
-            core = self.turn.wait(core).unwrap_or_else(PoisonError::into_inner);
+    /// Wait until no other growth is under way. `None`: one did not end in time.
+    #[track_caller]
+    fn turn(&self) -> Option<Turn<'_>> {
+        self.turn_within(PATIENCE)
+    }
+
+    #[track_caller]
+    fn turn_within(&self, patience: Duration) -> Option<Turn<'_>> {
+        if !patience.is_zero() {
+            ranks::waiting(Rank::Turn.name());
         }
-        core.turn = true;
-        (Turn(self), core)
+        if !take_turn(&self.turn, patience) {
+            return None;
+        }
+        let held = ranks::take(Rank::Turn);
+        self.lock().turn = true;
+        Some(Turn { pool: self, _held: held })
     }
 
     /// Serve a request.
@@ -90,7 +129,8 @@ impl Pool {
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
-        self.grow(backing, core, &want, Ladder::default())
+        drop(core);
+        self.grow(backing, &want, Ladder::default())
     }
 
     /// Serve a request without waiting for the device: no synchronisation, no mesh.
@@ -100,7 +140,8 @@ impl Pool {
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
-        self.grow(backing, core, &want, Ladder::at_once())
+        drop(core);
+        self.grow(backing, &want, Ladder::at_once())
     }
 
     /// Serve a request that was refused before and waits: the device may be waited for, but is not stopped for a mesh.
@@ -110,7 +151,8 @@ impl Pool {
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
-        self.grow(backing, core, &want, Ladder::without_mesh())
+        drop(core);
+        self.grow(backing, &want, Ladder::without_mesh())
     }
 
     /// Serve a request from what is there, or not at all.
@@ -122,14 +164,9 @@ impl Pool {
     }
 
     #[cold]
-    fn grow(
-        &self,
-        backing: &impl Backing,
-        core: MutexGuard<'_, Core>,
-        want: &Want,
-        mut ladder: Ladder,
-    ) -> Result<Allocation, AllocError> {
-        let (_turn, mut core) = self.take_turn(core);
+    fn grow(&self, backing: &impl Backing, want: &Want, mut ladder: Ladder) -> Result<Allocation, AllocError> {
+        let mut turn = self.turn().ok_or(AllocError::Busy)?;
+        let mut core = self.lock();
         loop {
             let step = core.step(want, &mut ladder);
             drop(core);
@@ -174,13 +211,18 @@ impl Pool {
                     core.finish_release(&plan, &report);
                 }
                 Step::Sync(time) => {
+                    // Others grow while this thread waits.
+                    drop(turn);
                     let result = backing.synchronise();
+                    self.lock().finish_sync(time, result)?;
+                    turn = self.turn().ok_or(AllocError::Busy)?;
                     core = self.lock();
-                    core.finish_sync(time, result)?;
                 }
                 Step::Unmesh(leaves) => core = self.unmesh(backing, &leaves),
                 Step::Mesh(need) => {
+                    drop(turn);
                     self.mesh(backing, need)?;
+                    turn = self.turn().ok_or(AllocError::Busy)?;
                     core = self.lock();
                     ladder.retry();
                 }
@@ -189,7 +231,7 @@ impl Pool {
     }
 
     /// Granules without live bytes leave the handles they share.
-    fn unmesh(&self, backing: &impl Backing, leaves: &[Leave]) -> MutexGuard<'_, Core> {
+    fn unmesh(&self, backing: &impl Backing, leaves: &[Leave]) -> Locked<'_, Core> {
         for leave in leaves {
             let result = leave.run(backing);
             self.lock().finish_leave(leave, result);
@@ -206,10 +248,11 @@ impl Pool {
         if !stopped {
             return Ok(());
         }
+        let _stopped = Stopped::by(backing);
+        // Nobody is kept waiting by a device that stands still for want of a turn.
+        let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(()) };
         let mut core = self.lock();
         if core.order.captures > 0 {
-            drop(core);
-            backing.resume();
             return Ok(());
         }
         core.counters.calls.sync += 1;
@@ -232,7 +275,6 @@ impl Pool {
         core.counters.calls.add(&calls);
         core.finish_mesh();
         drop(core);
-        backing.resume();
         match lost {
             None => Ok(()),
             Some(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
@@ -244,24 +286,25 @@ impl Pool {
     /// bytes of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
     /// stay, and what is exported stays where it is. Returns the bytes that were exchanged.
     pub fn rehouse(&self, backing: &impl Backing, limit: u64) -> Result<u64, BackingError> {
-        let (_turn, mut core) = self.take_turn(self.lock());
+        let core = self.lock();
         if !core.config.vmm || core.order.captures > 0 {
             return Ok(0);
         }
-        let (began, mut window) = (core.order.now, core.window);
+        let began = core.order.now;
         let portion = core.config.large_handle.max(core.config.small_handle);
         drop(core);
+        if !on(Mutation::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
+            return Ok(0);
+        }
+        let _stopped = Stopped::by(backing);
+        let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
+        let mut window = self.lock().window;
         if window == 0 {
             window = backing.reserve(portion, portion)?;
             self.lock().window = window;
         }
-        if !on(Mutation::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
-            return Ok(0);
-        }
-        core = self.lock();
+        let mut core = self.lock();
         if core.order.captures > 0 {
-            drop(core);
-            backing.resume();
             return Ok(0);
         }
         core.counters.calls.sync += 1;
@@ -271,9 +314,7 @@ impl Pool {
         }
         let plans = core.plan_exchanges();
         drop(core);
-        let answer = self.exchange(backing, &plans, window, limit);
-        backing.resume();
-        answer
+        self.exchange(backing, &plans, window, limit)
     }
 
     /// Most bytes handed out at the same time since the last call of this function.
@@ -406,8 +447,8 @@ impl Pool {
     /// until it is unpinned as often as it was pinned.
     pub fn pin(&self, addr: u64) -> Result<(), FreeError> {
         // Nothing moves while it is being pinned.
-        let (_turn, mut core) = self.take_turn(self.lock());
-        core.pin(addr, true)
+        let _turn = self.turn().ok_or(FreeError::Busy)?;
+        self.lock().pin(addr, true)
     }
 
     /// Undo one `pin`.
@@ -528,7 +569,17 @@ impl Pool {
 
     /// Another device may reach this memory from now on: what is mapped and what will be.
     pub fn grant(&self, backing: &impl Backing, grant: Grant) -> Result<(), BackingError> {
-        let (_turn, mut core) = self.take_turn(self.lock());
+        self.grant_within(backing, grant, PATIENCE)
+    }
+
+    /// The same on a pool that nobody grows: an error if somebody does.
+    pub fn grant_at_once(&self, backing: &impl Backing, grant: Grant) -> Result<(), BackingError> {
+        self.grant_within(backing, grant, Duration::ZERO)
+    }
+
+    fn grant_within(&self, backing: &impl Backing, grant: Grant, patience: Duration) -> Result<(), BackingError> {
+        let _turn = self.turn_within(patience).ok_or(BackingError::Busy)?;
+        let mut core = self.lock();
         core.grants.retain(|known| known.device != grant.device);
         core.grants.push(grant);
         let (runs, grants) = (core.mapped_runs(), core.grants.clone());
@@ -544,8 +595,12 @@ impl Pool {
     /// Another device may no longer reach this memory: what will be mapped, and where `idle`, which says that no
     /// work of that device is under way, what is mapped too.
     pub fn revoke(&self, backing: &impl Backing, device: i32, idle: bool) -> Result<(), BackingError> {
-        let (_turn, mut core) = self.take_turn(self.lock());
+        let turn = self.turn();
+        let mut core = self.lock();
         core.grants.retain(|known| known.device != device);
+        if turn.is_none() {
+            return Err(BackingError::Busy);
+        }
         let runs = if idle { core.mapped_runs() } else { Vec::new() };
         drop(core);
         for (addr, bytes) in runs {
@@ -631,7 +686,8 @@ impl Pool {
 
     /// Give proven free memory back to the driver until at most `keep` bytes are held. Returns the bytes given back.
     pub fn trim_to(&self, backing: &impl Backing, keep: u64) -> u64 {
-        let (_turn, mut core) = self.take_turn(self.lock());
+        let Some(_turn) = self.turn() else { return 0 };
+        let mut core = self.lock();
         let mut given_back = 0;
         if let Some(leaves) = core.plan_unmesh() {
             drop(core);
@@ -657,7 +713,8 @@ impl Pool {
 
     /// Give proven free memory back to the driver, but only handles that are `wanted`. Returns the bytes given back.
     pub fn trim_handles(&self, backing: &impl Backing, wanted: impl Fn(Handle) -> bool) -> u64 {
-        let (_turn, mut core) = self.take_turn(self.lock());
+        let Some(_turn) = self.turn() else { return 0 };
+        let mut core = self.lock();
         let mut given_back = 0;
         for class in [1, 0].into_iter().filter(|_| core.config.vmm).collect::<Vec<usize>>() {
             let plan = core.plan_release_of(class, &wanted);

@@ -2,6 +2,7 @@
 
 use super::{Lock, Word};
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 /// A call that queues work comes in: it is counted in `inside`, unless the device is `stopped`.
 ///
@@ -33,9 +34,9 @@ pub fn nobody(inside: &impl Word) -> bool {
     inside.load(SeqCst) == 0
 }
 
-/// Wait until the gate is open.
-pub fn wait(turn: &impl Lock<()>, stopped: &impl Word) {
-    turn.when(|()| (stopped.load(SeqCst) == 0).then_some(()));
+/// Wait until the gate is open. False: it was not in time.
+pub fn wait(turn: &impl Lock<()>, stopped: &impl Word, patience: Duration) -> bool {
+    turn.when_within(patience, |()| (stopped.load(SeqCst) == 0).then_some(())).is_some()
 }
 
 /// Open the gate. Under the lock: nobody falls asleep between having seen it closed and the bell.

@@ -9,15 +9,21 @@ mod gate;
 mod list;
 mod once;
 mod roster;
+mod turn;
+mod uses;
 
 pub use counted::{Counted, Counts};
 pub use gate::{enter, go_on, leave, nobody, stop, wait};
 pub use list::{List, Value};
 pub use once::{claim, end, give_up, keep_first, named, ready, show, take_within};
-pub use roster::{Coming, Roster, Seat, Seated};
+pub use roster::{Coming, Roster, Seat, Seated, Unseen};
+pub use turn::{give_turn, take_turn};
+pub use uses::Uses;
 
+use crate::ranks::{self, Rank};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A value that threads share without a lock.
 pub trait Atomic<T> {
@@ -86,36 +92,53 @@ impl Word for AtomicU64 {
 pub trait Lock<T> {
     /// Work under the lock; then whoever waits looks again.
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R;
-    /// Wait until `look`, under the lock, finds something.
-    fn when<R>(&self, look: impl FnMut(&mut T) -> Option<R>) -> R;
+    /// Wait until `look`, under the lock, finds something. `None`: it did not in time.
+    fn when_within<R>(&self, patience: Duration, look: impl FnMut(&mut T) -> Option<R>) -> Option<R>;
 }
 
 /// The lock as a job has it. A panic of a holder locks nobody out.
 pub struct Guarded<T> {
+    rank: Rank,
     value: Mutex<T>,
     changed: Condvar,
 }
 
 impl<T> Guarded<T> {
-    /// A lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), changed: Condvar::new() }
+    /// A lock around `value`, with its place in the order of locks.
+    pub const fn new(rank: Rank, value: T) -> Self {
+        Self { rank, value: Mutex::new(value), changed: Condvar::new() }
     }
 }
 
 impl<T> Lock<T> for Guarded<T> {
+    #[track_caller]
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let _held = ranks::take(self.rank);
         let result = work(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
         result
     }
-    fn when<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+    #[track_caller]
+    fn when_within<R>(&self, patience: Duration, mut look: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
+        if !patience.is_zero() {
+            ranks::waiting(self.rank.name());
+        }
+        let _held = ranks::take(self.rank);
         let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        // Most find it at once: then nobody asks what time it is.
+        if let Some(found) = look(&mut value) {
+            return Some(found);
+        }
+        let until = Instant::now() + patience;
         loop {
-            if let Some(found) = look(&mut value) {
-                return found;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
             }
-            value = self.changed.wait(value).unwrap_or_else(PoisonError::into_inner);
+            value = self.changed.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(found) = look(&mut value) {
+                return Some(found);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use super::{Atomic, Lock};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 /// A seat: empty, or somebody's by a key that is not 0, with one value.
 pub struct Seat<W> {
@@ -73,6 +74,10 @@ pub trait Seated {
     fn seat(&self) -> &Seat<Self::Word>;
 }
 
+/// Somebody is there whom nobody sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unseen;
+
 /// Somebody on its way out.
 struct Going {
     key: u64,
@@ -136,20 +141,29 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
     }
 
     /// Somebody is there, and may not have been before: `fresh` prepares its seat and `tell` makes it known. The thread
-    /// `me` waits for the end of whoever had the key before. `None`: there is no room, or it is `me` who makes it go.
-    pub fn add(&self, key: u64, value: u64, me: u64, fresh: impl FnOnce(&S), tell: impl FnOnce()) -> Option<&S> {
+    /// `me` waits for the end of whoever had the key before, but only for so long. An error: that was not long enough, or
+    /// there is no room: somebody is there whom nobody sees. `None`: it is `me` who makes it go.
+    pub fn add(
+        &self,
+        key: u64,
+        value: u64,
+        me: u64,
+        patience: Duration,
+        fresh: impl FnOnce(&S),
+        tell: impl FnOnce(),
+    ) -> Result<Option<&S>, Unseen> {
         let mut first = Some((fresh, tell));
-        self.coming.when(|coming| {
+        let added = self.coming.when_within(patience, |coming| {
             if let Some(known) = self.find(key) {
-                return Some(Some(known));
+                return Some(Ok(Some(known)));
             }
             if let Some(before) = coming.going.iter().find(|going| going.key == key) {
-                return (before.by == me).then_some(None);
+                return (before.by == me).then_some(Ok(None));
             }
             let kept = |place: usize| coming.going.iter().any(|going| going.place == place);
             let free = |(place, at): &(usize, &S)| at.seat().key.load(Relaxed) == 0 && !kept(*place);
             let Some((place, at)) = self.seats.iter().enumerate().find(free).filter(|_| key != 0) else {
-                return Some(None);
+                return Some(Err(Unseen));
             };
             let (fresh, tell) = first.take()?;
             fresh(at);
@@ -157,13 +171,14 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
             coming.serials += 1;
             at.seat().take(key, coming.serials, value);
             self.used.store((place + 1).max(self.used.load(Relaxed)), Release);
-            Some(Some(at))
-        })
+            Some(Ok(Some(at)))
+        });
+        added.unwrap_or(Err(Unseen))
     }
 
-    /// Wait until no other thread than `me` makes somebody go.
-    pub fn settled(&self, key: u64, me: u64) {
-        self.coming.when(|coming| (!coming.goes(key, me)).then_some(()));
+    /// Wait until no other thread than `me` makes somebody go. False: one still does.
+    pub fn settled(&self, key: u64, me: u64, patience: Duration) -> bool {
+        self.coming.when_within(patience, |coming| (!coming.goes(key, me)).then_some(())).is_some()
     }
 
     /// Somebody is about to go: from now on nobody finds it. Tells its value; nothing if it is not there, and `None` if
@@ -209,11 +224,6 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
     /// Whether it is certain of everybody who begins to go that it does. Not of those whom the thread `me` makes go.
     pub fn certain(&self, me: u64) -> bool {
         self.coming.with(|coming| coming.certain(me))
-    }
-
-    /// Wait until it is.
-    pub fn until_certain(&self, me: u64) {
-        self.coming.when(|coming| coming.certain(me).then_some(()));
     }
 
     /// Something else comes that has to know of all who are there, or that all have to know: `meet` gets them, with

@@ -1,9 +1,9 @@
 //! Contexts come and go while pools come, and each pool knows those whose work may reach its memory.
 
-use crate::{Arc, AtomicU64, AtomicUsize, Guarded, beside, holds, holds_within, thread};
-use loom::sync::{Mutex, RwLock};
+use crate::{Arc, AtomicU64, AtomicUsize, Guarded, LONG, beside, holds, holds_within, thread};
+use loom::sync::Mutex;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use weir_pool::shared::{Atomic, Coming, List, Roster, Seat, Seated};
+use weir_pool::shared::{Atomic, Coming, List, Roster, Seat, Seated, Uses};
 
 struct Slot(Seat<AtomicU64>);
 
@@ -57,7 +57,8 @@ impl<const N: usize> Job<N> {
                 self.tell(key);
             }
         };
-        self.contexts.find(key).is_some() || self.contexts.add(key, device, me, |_| (), tell).is_some()
+        self.contexts.find(key).is_some()
+            || matches!(self.contexts.add(key, device, me, LONG, |_| (), tell), Ok(Some(_)))
     }
     /// The pool is made.
     fn pool(&self) {
@@ -84,7 +85,7 @@ impl<const N: usize> Job<N> {
     }
     /// A context goes; `ended` does what the driver does.
     fn destroy(&self, key: u64, me: u64, ended: impl FnOnce() -> bool) {
-        self.contexts.settled(key, me);
+        self.contexts.settled(key, me, LONG);
         let Some(Some(_)) = self.contexts.leave(key, me) else { return };
         if ended() {
             self.contexts.ended(key);
@@ -172,7 +173,7 @@ fn a_context_is_known_before_it_is_seen() {
 #[test]
 fn a_context_that_is_told_of_afterwards_is_caught() {
     assert!(!holds(known_before_it_is_seen(|job| {
-        assert!(job.contexts.add(40, 0, 1, |_| (), || ()).is_some());
+        assert!(matches!(job.contexts.add(40, 0, 1, LONG, |_| (), || ()), Ok(Some(_))));
         job.tell(40);
     })));
 }
@@ -303,25 +304,27 @@ fn an_end_that_is_told_before_it_is_certain_to_newcomers_is_caught() {
 /// All work is waited for while a context is about to go, and then stays: it is among those whose work that is.
 fn work_of_one_that_stays_is_waited_for(certain: fn(&Job<1>) -> bool) -> impl Fn() {
     move || {
-        let shared = Arc::new((job::<1>(), RwLock::new(())));
+        let shared = Arc::new((job::<1>(), Uses::new(AtomicU64::new(0), AtomicU64::new(0))));
         assert!(shared.0.context(40, 0, 1));
         let theirs = shared.clone();
         let release = move || {
             let (job, alive) = &*theirs;
-            let using = alive.write().expect("no thread panics");
-            assert_eq!(job.contexts.leave(40, 1), Some(Some(0)));
-            drop(using);
+            let pause = || {
+                thread::yield_now();
+                true
+            };
+            alive.bar(pause, || assert_eq!(job.contexts.leave(40, 1), Some(Some(0))));
             job.contexts.stay(40);
         };
         beside(release, || {
             let (job, alive) = &*shared;
-            loop {
-                job.contexts.until_certain(2);
-                let _using = alive.read().expect("no thread panics");
+            // Tried once: who does not get in tries again later, which is the same from the beginning.
+            if alive.enter() {
                 if certain(job) {
                     let there: Vec<u64> = job.contexts.all().map(|(key, _)| key).collect();
-                    break assert_eq!(there, [40], "its work is not waited for");
+                    assert_eq!(there, [40], "its work is not waited for");
                 }
+                alive.leave();
             }
         });
     }

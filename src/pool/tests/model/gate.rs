@@ -1,6 +1,6 @@
 //! Work comes in, a stop keeps it out.
 
-use crate::{Arc, AtomicU64, Guarded, beside, holds};
+use crate::{Arc, AtomicU64, Guarded, LONG, beside, holds};
 use std::sync::atomic::Ordering::SeqCst;
 use weir_pool::shared::{Atomic, Lock, Word, enter, go_on, leave, nobody, stop, wait};
 
@@ -27,7 +27,7 @@ fn nothing_runs_in_a_stopped_device(
         let work = move || {
             let gate = theirs;
             while !come_in(&gate.inside, &gate.stopped) {
-                wait(&gate.turn, &gate.stopped);
+                wait(&gate.turn, &gate.stopped, LONG);
             }
             assert_eq!(gate.moving.load(SeqCst), 0, "work is queued while bytes move");
             leave(&gate.inside);

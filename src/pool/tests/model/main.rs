@@ -11,10 +11,12 @@ mod gate;
 mod list;
 mod once;
 mod streams;
+mod waiting;
 
 use loom::sync::atomic::{self, Ordering};
 use loom::sync::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use weir_pool::shared::{Atomic, Lock, Word};
 
 pub(crate) use loom::cell::UnsafeCell;
@@ -73,6 +75,9 @@ impl Word for AtomicU64 {
     }
 }
 
+/// A bound that nothing here comes to.
+pub(crate) const LONG: Duration = Duration::MAX;
+
 /// The lock of the job, made of the checker's.
 pub(crate) struct Guarded<T> {
     value: Mutex<T>,
@@ -91,11 +96,12 @@ impl<T> Lock<T> for Guarded<T> {
         self.changed.notify_all();
         result
     }
-    fn when<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+    /// Nobody gives up here: what ends without the bounds ends with them.
+    fn when_within<R>(&self, _: Duration, mut look: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
         let mut value = self.value.lock().expect("no thread panics");
         loop {
             if let Some(found) = look(&mut value) {
-                return found;
+                return Some(found);
             }
             value = self.changed.wait(value).expect("no thread panics");
         }
