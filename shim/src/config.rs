@@ -1,42 +1,21 @@
-//! What the environment asks for: every variable that begins with WEIR_, checked once.
+//! What the environment asks for, read once by weir-settings, in the shape that each part of the library wants.
 //!
-//! A value that cannot be honoured is one line on standard error that names the variable, and the
-//! job then runs without weir's effect; with `WEIR_STRICT=1` its cuInit fails instead. That holds for
-//! a misspelt variable, too: a cap that is silently not there would be worse than a failure.
+//! A bad setting costs only itself: one line, and its default holds. A bad *limit* is not replaced by anything: cuInit
+//! fails, unless `WEIR_STRICT=0`.
 
 use crate::caps::terms::Terms;
+use crate::environment;
 use crate::recorder::settings::Settings;
-use crate::served::switches::{GRAMMAR, Switches};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use weir_ledger::Place;
-use weir_ledger::settings::OnCap;
-
-/// Where a setting's value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A variable of the environment.
-    Environment,
-    /// Nothing set it.
-    Default,
-}
-
-/// A setting with its value in effect.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Setting {
-    /// The variable.
-    pub(crate) name: &'static str,
-    /// The value in effect.
-    pub(crate) value: String,
-    /// Where it comes from.
-    pub(crate) origin: Origin,
-}
+use weir_settings::pool::Switches;
+use weir_settings::{Kind, Problem, Reading, Shown};
 
 /// What a job is to have.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// Fail at cuInit rather than run without effect.
+    /// Fail at cuInit rather than run without a limit.
     pub(crate) strict: bool,
     /// What the pool is to do.
     pub(crate) pool: Switches,
@@ -48,211 +27,128 @@ pub(crate) struct Config {
     pub(crate) keep_tensorflow: bool,
     /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
-    /// Every known setting, for `weir doctor`.
-    pub(crate) settings: Vec<Setting>,
-    /// What cannot be honoured, one line each.
-    pub(crate) problems: Vec<String>,
+    /// Where `weir run` looks for the processes of its job.
+    pub(crate) runs: Vec<PathBuf>,
+    /// Every setting with its value in effect.
+    pub(crate) shown: Vec<Shown>,
+    /// What is wrong, each to be said in one line.
+    pub(crate) problems: Vec<Problem>,
+    text: String,
 }
 
-/// What a variable may say.
-enum Values {
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// An absolute path.
-    Path,
-    /// The switches of the pool.
-    Pool,
-    /// A term of the cap, read by this function.
-    Cap(fn(&mut Terms, &str) -> Result<(), String>),
-    /// A setting of the journal, read by this function.
-    Journal(fn(&mut Settings, &str) -> Result<(), String>),
-    /// Anything; only a build with faults or mutations reads it.
-    #[cfg(any(feature = "faults", feature = "pool-mutations"))]
-    Any,
-}
-
-struct Known {
-    name: &'static str,
-    default: &'static str,
-    values: Values,
-}
-
-/// Every variable of the library.
-static KNOWN: &[Known] = &[
-    Known { name: "WEIR_STRICT", default: "0", values: Values::Words(&["0", "1"]) },
-    Known { name: "WEIR_DIR", default: "", values: Values::Path },
-    Known { name: "WEIR_POOL", default: "on", values: Values::Pool },
-    Known { name: "WEIR_CAP", default: "", values: Values::Cap(Terms::read_cap) },
-    Known { name: "WEIR_GROUP", default: "", values: Values::Cap(Terms::read_group) },
-    Known { name: "WEIR_ON_CAP", default: "fail", values: Values::Cap(Terms::read_on_cap) },
-    Known { name: "WEIR_SPILL", default: "", values: Values::Cap(Terms::read_spill) },
-    Known { name: "WEIR_WARN", default: "", values: Values::Cap(Terms::read_warn) },
-    Known { name: "WEIR_JOURNAL", default: "on", values: Values::Journal(Settings::read_journal) },
-    Known { name: "WEIR_KEEP", default: "20,4GiB", values: Values::Journal(Settings::read_keep) },
-    Known { name: "WEIR_RING", default: "1M,150000", values: Values::Journal(Settings::read_ring) },
-    Known { name: "WEIR_STACKS", default: "sampled", values: Values::Journal(Settings::read_stacks) },
-    Known { name: "WEIR_OOM_TEXT", default: "on", values: Values::Journal(Settings::read_oom_text) },
-    Known { name: "WEIR_TF_ALLOCATOR", default: "pool", values: Values::Words(&["pool", "keep"]) },
+/// Variables that only a build for tests reads.
+const TESTS: &[&str] = &[
     #[cfg(feature = "pool-mutations")]
-    Known { name: "WEIR_POOL_MUTATION", default: "", values: Values::Any },
+    "WEIR_POOL_MUTATION",
     #[cfg(feature = "faults")]
-    Known { name: "WEIR_FAULT", default: "", values: Values::Any },
+    "WEIR_FAULT",
 ];
 
-/// Variables of the project's tools that mean nothing to the library.
-const NOT_OURS: [&str; 1] = ["WEIR_CACHE"];
-
 impl Config {
-    /// Reads the process's environment.
+    /// Reads the environment with which the process was started.
     pub(crate) fn from_environment() -> Self {
-        Self::read(std::env::vars_os())
+        match environment::variables() {
+            Ok(variables) => Self::read(variables.into_iter()),
+            Err(why) => {
+                let lost = Problem {
+                    variable: "WEIR_CAP".into(),
+                    value: String::new(),
+                    why: why.into(),
+                    kind: Some(Kind::Limit),
+                };
+                Self { problems: vec![lost], ..Self::read(std::iter::empty()) }
+            }
+        }
     }
 
-    /// Reads an environment given as pairs. An empty value is as good as none.
-    fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
-        let (mut given, mut state, mut home, mut runtime) = (Vec::new(), None, None, None);
-        for (name, value) in variables.filter(|(_, value)| !value.is_empty()) {
-            match name.as_bytes() {
-                b"XDG_STATE_HOME" => state = Some(PathBuf::from(value)),
-                b"XDG_RUNTIME_DIR" => runtime = value.into_string().ok(),
-                b"HOME" => home = Some(PathBuf::from(value).join(".local/state")),
-                n if n.starts_with(b"WEIR_") => given.push((name, value)),
-                _ => {}
-            }
-        }
-        let mut config =
-            Self { dir: state.filter(|d| d.is_absolute()).or(home).map(|d| d.join("weir")), ..Self::default() };
-        for known in KNOWN {
-            let value = given.iter().find(|(name, _)| name == known.name);
-            config.take(known, value.map(|(_, value)| value.as_os_str()));
-        }
-        let own = given.iter().find(|(name, _)| name == "WEIR_DIR").and_then(|(_, value)| value.to_str());
-        if config.caps.any() {
-            config.caps.place = Place::from_variables(own, runtime.as_deref());
-        }
-        if config.caps.on_cap == OnCap::Spill && !config.pool.on {
-            config.refuse("WEIR_ON_CAP", OsStr::new("spill"), "needs the pool, and WEIR_POOL=off");
-        }
-        for (name, value) in &given {
-            let name = name.to_string_lossy();
-            if !KNOWN.iter().any(|k| k.name == name) && !NOT_OURS.contains(&&*name) {
-                config.refuse(&name, value, "there is no such variable");
-            }
-        }
-        config
-    }
-
-    fn take(&mut self, known: &Known, given: Option<&OsStr>) {
-        if let Some(value) = given {
-            let text = value.to_string_lossy();
-            match known.values {
-                Values::Words(words) if !words.contains(&&*text) => {
-                    self.refuse(known.name, value, &format!("must be {}", words.join(" or ")));
-                }
-                Values::Path if !value.as_bytes().starts_with(b"/") => {
-                    self.refuse(known.name, value, "must be an absolute path");
-                }
-                Values::Pool => match Switches::parse(&text) {
-                    Some(switches) => self.pool = switches,
-                    None => self.refuse(known.name, value, GRAMMAR),
-                },
-                Values::Cap(read) => {
-                    if let Err(why) = read(&mut self.caps, &text) {
-                        self.refuse(known.name, value, &why);
-                    }
-                }
-                Values::Journal(read) => {
-                    if let Err(why) = read(&mut self.journal, &text) {
-                        self.refuse(known.name, value, &why);
-                    }
-                }
-                _ => match known.name {
-                    "WEIR_STRICT" => self.strict = text == "1",
-                    "WEIR_TF_ALLOCATOR" => self.keep_tensorflow = text == "keep",
-                    "WEIR_DIR" => self.dir = Some(PathBuf::from(value)),
-                    _ => {}
-                },
-            }
-        }
-        let default = if known.name == "WEIR_DIR" {
-            self.dir.as_deref().map(|d| d.display().to_string())
-        } else {
-            Some(known.default.to_owned())
+    /// Where the settings could not be read at all: a limit that was to hold is lost.
+    pub(crate) fn unread(why: &str) -> Self {
+        let limits = environment::variables().unwrap_or_default().into_iter();
+        let limits = limits.filter(|(name, value)| (name == "WEIR_CAP" || name == "WEIR_GROUP") && !value.is_empty());
+        let problem = |(name, value): (OsString, OsString)| Problem {
+            variable: name.to_string_lossy().into_owned(),
+            value: value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect(),
+            why: why.to_owned(),
+            kind: Some(Kind::Limit),
         };
-        self.settings.push(Setting {
-            name: known.name,
-            value: given.map_or(default.unwrap_or_default(), |v| v.to_string_lossy().into_owned()),
-            origin: if given.is_some() { Origin::Environment } else { Origin::Default },
-        });
+        Self { strict: true, problems: limits.map(problem).collect(), ..Self::default() }
+    }
+
+    /// Reads an environment given as pairs.
+    fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let reading = Reading::of(variables, TESTS);
+        let text = reading.text();
+        let Reading { settings, shown, problems, own_dir, runtime_dir } = reading;
+        let mut caps = Terms::new(&settings);
+        if caps.any() {
+            let own = settings.dir.as_deref().filter(|_| own_dir).and_then(|dir| dir.to_str());
+            caps.place = Place::from_variables(own, runtime_dir.as_deref());
+        }
+        Self {
+            strict: settings.strict,
+            caps,
+            journal: Settings::new(&settings),
+            keep_tensorflow: settings.keep_tensorflow,
+            pool: settings.pool,
+            dir: settings.dir,
+            runs: settings.runs,
+            shown,
+            problems,
+            text,
+        }
     }
 
     /// Every setting in effect, one `NAME=value` a line: what the journal keeps.
     pub(crate) fn text(&self) -> String {
-        self.settings.iter().map(|s| format!("{}={}", s.name, s.value)).collect::<Vec<_>>().join("\n")
+        self.text.clone()
     }
 
-    fn refuse(&mut self, name: &str, value: &OsStr, why: &str) {
-        // One line, however long and strange the value is.
-        let shown: String = value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect();
-        self.problems.push(format!("{name}={shown}: {why}; the job runs without weir's effect"));
+    /// What is wrong, one line each.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|problem| problem.line(self.strict))
+    }
+
+    /// The limits that the job was to have and has not.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let lost: Vec<_> = self.problems.iter().filter(|problem| problem.is_limit()).map(Problem::text).collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_settings::SETTINGS;
 
     fn read(pairs: &[(&str, &str)]) -> Config {
         Config::read(pairs.iter().map(|(n, v)| (n.into(), v.into())))
     }
 
     #[test]
-    fn an_empty_environment_asks_for_nothing() {
-        let config = read(&[("PATH", "/bin"), ("WEIR_CAP", ""), ("WEIR_CACHE", "/c")]);
-        assert!(config.problems.is_empty());
-        assert!(!config.strict && config.dir.is_none());
-        assert!(config.settings.iter().all(|s| s.origin == Origin::Default));
-    }
-
-    #[test]
-    fn the_directory_follows_the_variable_then_the_user() {
-        let dir = |pairs: &[_]| read(pairs).dir.map(|d| d.display().to_string());
-        let home = ("HOME", "/h");
-        assert_eq!(dir(&[home]).as_deref(), Some("/h/.local/state/weir"));
-        let state = ("XDG_STATE_HOME", "/s");
-        assert_eq!(dir(&[home, state]).as_deref(), Some("/s/weir"));
-        let own = ("WEIR_DIR", "/w");
-        assert_eq!(dir(&[own, home, state]).as_deref(), Some("/w"));
-    }
-
-    #[test]
-    fn bad_values_and_misspelt_names_are_named_in_one_line() {
-        for (name, value, why) in [
-            ("WEIR_STRICT", "yes", "must be 0 or 1"),
-            ("WEIR_DIR", "here", "absolute path"),
-            ("WEIR_POOL", "yes", "must be on, off"),
-            ("WEIR_CPA", "8GiB", "no such variable"),
-            ("WEIR_CAP", "8XiB", "the unit \"XiB\" is not known; expected 8GiB"),
-            ("WEIR_CAP", "0", "a cap of 0"),
-            ("WEIR_GROUP", "a/b", "a character that"),
-            ("WEIR_ON_CAP", "wait", "how long"),
-            ("WEIR_WARN", "200%", "more than 100%"),
-            ("WEIR_TF_ALLOCATOR", "bfc", "must be pool or keep"),
-            ("WEIR_SPILL", "lots", "expected"),
-            ("WEIR_STRICT", "1\n2", "must be 0 or 1"),
-            ("WEIR_JOURNAL", "yes", "must be on or off"),
-            ("WEIR_KEEP", "many", "not a number of journals"),
-            ("WEIR_RING", "63", "must be events"),
-            ("WEIR_STACKS", "some", "must be off, sampled or all"),
-            ("WEIR_OOM_TEXT", "1", "must be on or off"),
-        ] {
-            let problems = read(&[(name, value)]).problems.join("\n");
-            assert!(problems.contains(name) && problems.contains(why), "{problems}");
-            assert!(!problems.contains('\n'), "{problems}");
+    fn a_bad_value_of_any_setting_leaves_all_others_alone() {
+        for setting in SETTINGS {
+            let other = if setting.variable == "WEIR_CAP" { ("WEIR_ON_CAP", "spill") } else { ("WEIR_CAP", "1GiB") };
+            let config = read(&[other, (setting.variable, "\u{1}")]);
+            assert_eq!(config.lines().count(), 1, "{}", setting.variable);
+            assert_eq!(config.lost().is_some(), setting.kind == Kind::Limit, "{}", setting.variable);
+            assert!(config.strict, "{}", setting.variable);
+            assert_eq!(config.caps.any(), setting.variable != "WEIR_CAP", "{}", setting.variable);
         }
-        assert!(read(&[("WEIR_STRICT", "1"), ("WEIR_CAP", "1")]).strict);
-        let spill = ("WEIR_ON_CAP", "spill");
-        assert!(read(&[spill, ("WEIR_SPILL", "50%")]).problems.is_empty());
-        assert!(read(&[spill, ("WEIR_POOL", "off")]).problems.join("\n").contains("needs the pool"));
+    }
+
+    #[test]
+    fn an_unknown_variable_turns_nothing_off() {
+        let config = read(&[("WEIR_CPA", "1"), ("WEIR_METRICS_SERVICE_HOST", "10.0.0.1"), ("WEIR_CAP", "1GiB")]);
+        assert!(config.lost().is_none() && config.caps.any());
+        let lines: Vec<_> = config.lines().collect();
+        assert!(lines.len() == 1 && lines.iter().all(|line| line.contains("did you mean WEIR_CAP?")), "{lines:?}");
+        assert!(!read(&[("WEIR_STRICT", "0"), ("WEIR_CAP", "5x")]).strict);
+    }
+
+    #[test]
+    fn the_shown_default_of_the_ring_is_the_real_one() {
+        let (shown, real) =
+            (Settings::new(&weir_settings::Settings::default()).geometry, weir_journal::Geometry::default());
+        assert_eq!(shown, real);
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::served::work;
-use crate::{note, recorder, reserve, surroundings};
+use crate::{note, presence, recorder, reserve, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use weir_pool::shared;
 
@@ -18,6 +18,8 @@ pub(crate) struct Job {
 static JOB: AtomicPtr<Job> = AtomicPtr::new(core::ptr::null_mut());
 /// Why weir has no effect; null while it has.
 static OFF: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
+/// Why cuInit fails: a limit that the job was to have cannot be kept. Null while it need not.
+static REFUSED: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
 /// Something went wrong that does not turn weir off.
 static REMEMBERED: AtomicPtr<&'static str> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -35,7 +37,7 @@ pub(crate) fn get() -> Option<&'static Job> {
 
 /// The job while weir has an effect on it.
 pub(crate) fn active() -> Option<&'static Job> {
-    get().filter(|job| job.config.problems.is_empty() && OFF.load(Ordering::Acquire).is_null())
+    get().filter(|_| OFF.load(Ordering::Acquire).is_null())
 }
 
 /// Makes the job out of the environment. Threads that come at the same moment each read it, one
@@ -53,38 +55,66 @@ pub(crate) fn start() {
         crate::faults::strike("start");
         Config::from_environment()
     })
-    .unwrap_or_default();
-    work::begin(config.pool.on && config.problems.is_empty());
+    .unwrap_or_else(|| Config::unread(off().unwrap_or_default()));
+    work::begin(config.pool.on);
     if let Err(mine) = shared::keep_first(&JOB, Box::into_raw(Box::new(Job { config }))) {
         // SAFETY: made above, and nobody else has seen it.
         drop(unsafe { Box::from_raw(mine) });
         return;
     }
-    let problems = get().map_or(&[][..], |job| &job.config.problems);
-    for problem in problems {
-        surroundings::say(problem);
+    let Some(job) = get() else { return };
+    for line in job.config.lines() {
+        surroundings::say(&line);
     }
-    if !problems.is_empty() {
-        turn_off(problems.join("; "));
+    if let Some(lost) = job.config.lost().filter(|_| job.config.strict) {
+        refuse(lost);
     }
 }
 
-/// From now on weir passes everything through. The first reason is kept and noted.
-pub(crate) fn turn_off(reason: String) {
-    if let Err(mine) = shared::keep_first(&OFF, Box::into_raw(Box::new(reason))) {
+/// From now on cuInit fails, because a limit cannot be kept. The first reason is kept and noted; it was said already.
+pub(crate) fn refuse(reason: String) {
+    if keep(&REFUSED, reason)
+        && let Some(text) = refused()
+    {
+        note::leave(text);
+    }
+}
+
+/// Why cuInit fails, where it does.
+pub(crate) fn refused() -> Option<&'static str> {
+    // SAFETY: a non-null pointer comes from `keep`, which leaks what it points to.
+    unsafe { REFUSED.load(Ordering::Acquire).as_ref() }.map(String::as_str)
+}
+
+/// Keeps a reason for ever, if it is the first.
+fn keep(place: &AtomicPtr<String>, reason: String) -> bool {
+    let first = shared::keep_first(place, Box::into_raw(Box::new(reason)));
+    if let Err(mine) = first {
         // SAFETY: made above, and nobody else has seen it.
         drop(unsafe { Box::from_raw(mine) });
+    }
+    first.is_ok()
+}
+
+/// From now on weir passes everything through, which also lifts a cap: then it is said aloud. The first reason is kept and
+/// noted.
+pub(crate) fn turn_off(reason: String) {
+    if !keep(&OFF, reason) {
         return;
     }
     if let Some(text) = off() {
+        if get().is_some_and(|job| job.config.caps.any()) {
+            surroundings::say(&format!("{text}; weir is disabled for this process, and so is its cap"));
+        }
         recorder::turned_off(text);
         note::leave(text);
+        presence::report();
     }
 }
 
 /// Why weir has no effect, where it has none.
 pub(crate) fn off() -> Option<&'static str> {
-    // SAFETY: a non-null pointer comes from `turn_off`, which leaks what it points to.
+    // SAFETY: a non-null pointer comes from `keep`, which leaks what it points to.
     unsafe { OFF.load(Ordering::Acquire).as_ref() }.map(String::as_str)
 }
 

@@ -26,6 +26,7 @@ mod config;
 mod coverage;
 mod elf;
 mod entry;
+mod environment;
 mod export;
 #[cfg(feature = "faults")]
 mod faults;
@@ -37,6 +38,7 @@ mod library;
 mod linker;
 mod lookup;
 mod note;
+mod presence;
 mod recorder;
 mod reserve;
 mod served;

@@ -26,14 +26,16 @@ pub(crate) fn leave(reason: &str) {
     write(dir, &name, format!("{text}\n").as_bytes());
 }
 
-/// Writes a new file, readable by its owner alone, without following a link; all of it or nothing.
 fn write(dir: &Path, name: &str, text: &[u8]) {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    if std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).is_ok() {
+        place(dir, name, text);
+    }
+}
+
+/// Writes a new file, readable by its owner alone, without following a link; all of it or nothing.
+pub(crate) fn place(dir: &Path, name: &str, text: &[u8]) {
     let mut path = dir.join(name).as_os_str().as_bytes().to_vec();
     path.push(0);
-    if made.is_err() {
-        return;
-    }
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: the path ends with a NUL, and the descriptor is closed here and used nowhere else.
     unsafe {

@@ -1,6 +1,6 @@
 //! What weir says of itself: `weir_status`, for `weir doctor` and for tests.
 
-use crate::config::{Config, Origin};
+use crate::config::Config;
 use crate::entry::Entry;
 use crate::export::{DRIVER, NVML, driver_version};
 use crate::hooks::proc_address;
@@ -9,6 +9,7 @@ use crate::table::{TOPICS, UNHOOKED};
 use crate::{elf, guard, job};
 use core::ffi::c_char;
 use serde_json::{Value, json};
+use weir_settings::Origin;
 
 /// Writes the state of weir in this process as JSON, cut to `size` bytes with the final NUL, and
 /// answers how long it is without the NUL. It loads nothing and changes nothing.
@@ -43,6 +44,7 @@ fn status() -> Value {
         "faults": cfg!(feature = "faults"),
         "started": job::started(),
         "off": job::off(),
+        "refused": job::refused(),
         "remembered": job::remembered(),
         "driver": library(&DRIVER, driver_version()),
         "nvml": library(&NVML, None),
@@ -50,7 +52,7 @@ fn status() -> Value {
         "caps": crate::caps::view::status(),
         "journal": crate::recorder::status(),
         "settings": settings(config),
-        "problems": config.problems,
+        "problems": config.lines().collect::<Vec<_>>(),
         "unhooked": UNHOOKED
             .iter()
             .map(|u| json!({"reason": u.reason, "names": u.names}))
@@ -60,14 +62,14 @@ fn status() -> Value {
 
 fn settings(config: &Config) -> Vec<Value> {
     config
-        .settings
+        .shown
         .iter()
         .map(|s| {
             let origin = match s.origin {
                 Origin::Environment => "environment",
                 Origin::Default => "default",
             };
-            json!({"name": s.name, "value": s.value, "origin": origin})
+            json!({"name": s.variable, "value": s.value, "origin": origin})
         })
         .collect()
 }

@@ -93,7 +93,8 @@ def every_command_answers_in_json(scene):
     assert done.stdout == "out\n" and json.loads(done.stderr)["runs"] == [], done
     assert json.loads(scene.weir("run", "--json", "--", "sh", "-c", "exit 7", code=7).stderr)["code"] == 7
     done = scene.weir("run", "--json", "--", "no-such-command", code=127)
-    assert json.loads(done.stderr.splitlines()[-1]) == {"pid": None, "code": 127, "runs": []}
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert {key: told[key] for key in ("pid", "code", "runs", "processes")} == {"pid": None, "code": 127, "runs": [], "processes": []}, told
     assert "--print-env --json" in scene.weir("run", "--print-env=docker", "--json", code=125).stderr
     done = scene.job("oom", weir=["--cap", "256MiB", "--json"], code=1)
     ended = json.loads(done.stderr.splitlines()[-1])

@@ -401,10 +401,10 @@ def test_devices_and_host_memory_are_kept_apart(stage):
     page = stage.open(stage.training())
     page.select_option("#device", "1")
     settle(page)
-    assert page.inner_text("#tile-end b") == "0.50 GiB" and page.inner_text("#tile-total b") == "24.00 GiB"
+    assert page.inner_text("#tile-end b") == "512.0 MiB" and page.inner_text("#tile-total b") == "24.00 GiB"
     page.select_option("#device", "63")
     settle(page)
-    assert page.inner_text("#tile-end b") == "0.25 GiB"
+    assert page.inner_text("#tile-end b") == "256.0 MiB"
     page.select_option("#device", "0")
     settle(page)
     same_size(page.inner_text("#tile-end b"), stage.training().truth()["end"], "the first device")

@@ -136,11 +136,12 @@ pub(crate) fn peers_beside_captures(api: &'static Api) {
         scope.spawn(move || grows(api, other, there, 1));
         scope.spawn(move || {
             rounds(api, mine, |_| {
-                let other = other;
+                // The whole value, which may be sent; not only the pointer in it.
+                let Sent(peer) = { other };
                 // SAFETY: a context of ours.
                 unsafe {
-                    ok((api.cuCtxEnablePeerAccess)(other.0, 0));
-                    ok((api.cuCtxDisablePeerAccess)(other.0));
+                    ok((api.cuCtxEnablePeerAccess)(peer, 0));
+                    ok((api.cuCtxDisablePeerAccess)(peer));
                 }
             });
         });

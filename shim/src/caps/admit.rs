@@ -6,9 +6,9 @@ use crate::served::{self, Served, contexts};
 use crate::{recorder, surroundings};
 use weir_cuda::CUresult;
 use weir_ledger::ledger::TINY;
-use weir_ledger::settings::{OnCap, uuid_text};
-use weir_ledger::size::Human;
 use weir_ledger::{Category, Crossing, DeviceId, Grant, Refusal, Reservation, Urgency};
+use weir_settings::limit::{OnCap, uuid_text};
+use weir_settings::size::Human;
 
 /// How badly a request of so many bytes is needed.
 pub(crate) fn urgency(bytes: u64) -> Urgency {

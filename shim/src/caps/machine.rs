@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_uint};
 use std::sync::OnceLock;
 use weir_cuda::CUuuid;
 use weir_cuda::nvml::*;
-use weir_ledger::settings::{CapSetting, DeviceFacts};
+use weir_settings::limit::{CapSetting, DeviceFacts};
 
 /// The devices that the job sees, in CUDA's order; their physical index is not known.
 pub(crate) fn visible() -> Vec<DeviceFacts> {

@@ -43,15 +43,19 @@ use crate::{job, recorder, surroundings};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
 use terms::Terms;
-use weir_cuda::CUresult;
-use weir_ledger::settings::uuid_text;
-use weir_ledger::{DeviceId, DeviceTerms, Ledger};
+use weir_ledger::{DeviceId, DeviceTerms, Ledger, LedgerError};
 use weir_pool::ranks::{Locked, Mutex, Rank};
+use weir_settings::limit::{DeviceFacts, uuid_text};
+use weir_settings::read::{FAILS, WITHOUT};
+use weir_settings::size::Human;
 
 /// Physical memory comes in portions of this size; plain allocations share them.
 pub(crate) const PAGE: u64 = 2 << 20;
 /// Each device's account sets a little aside for tiny requests, unless the cap is smaller than this.
 const ASIDE_FROM: u64 = 16 * PAGE;
+
+/// What is said where a device's account cannot be opened.
+const CLOSED: &str = "every request for its memory is refused (WEIR_STRICT=0 would run the job without this limit)";
 
 /// A device that the job sees.
 pub(crate) struct Device {
@@ -70,7 +74,12 @@ pub(crate) struct Caps {
     /// Where it is kept.
     pub(crate) ledger: Ledger,
     terms: &'static Terms,
+    strict: bool,
     devices: Vec<Device>,
+    /// Why it could not be opened.
+    lost: Option<String>,
+    /// Entries of WEIR_CAP that name no device which the process sees.
+    unseen: Vec<String>,
     linear: linear::Books,
     arrays: Mutex<arrays::Arrays>,
     handles: Mutex<handles::Handles>,
@@ -92,48 +101,73 @@ pub(crate) fn on() -> Option<&'static Caps> {
 /// A fork has no part in its parent's account: it opens its own.
 #[cold]
 fn in_child() -> Option<&'static Caps> {
-    let config = &job::active()?.config;
-    open(config).ok()?;
+    start(&job::active()?.config);
+    crate::presence::first();
     // SAFETY: as above.
     unsafe { CAPS.load(Ordering::Acquire).as_ref() }.filter(|caps| caps.ledger.is_here())
 }
 
-/// What cuInit does after the driver's own: opens the account. An answer is what cuInit shall say instead.
-pub(crate) fn begin(config: &'static Config) -> Option<CUresult> {
-    if !config.caps.any() || job::active().is_none() || on().is_some() {
-        return None;
+/// What cuInit does after the driver's own: opens the account. Where that cannot be done, cuInit fails and every request
+/// is refused; or, with WEIR_STRICT=0, there is no account.
+pub(crate) fn begin(config: &'static Config) {
+    if config.caps.any() && job::active().is_some() && on().is_none() {
+        start(config);
     }
-    let _kept = surroundings::Errno::keep();
-    let problem = open(config).err()?;
-    surroundings::say(&format!("{problem}; the job runs without weir's effect"));
-    job::turn_off(problem);
-    config.strict.then_some(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-fn open(config: &'static Config) -> Result<(), String> {
+fn start(config: &'static Config) {
+    let _kept = surroundings::Errno::keep();
     let _opening = OPENING.lock();
     // SAFETY: as in `on`.
     if unsafe { CAPS.load(Ordering::Acquire).as_ref() }.is_some_and(|caps| caps.ledger.is_here()) {
-        return Ok(());
+        return;
     }
-    let terms = &config.caps;
     let seen = machine::visible();
-    let facts = machine::facts(&seen, terms.cap.as_ref());
-    let caps = match &terms.cap {
-        Some(setting) => setting.resolve(&facts).map_err(|bad| format!("WEIR_CAP={bad}"))?,
-        None => vec![None; facts.len()],
-    };
-    let cap_of = |uuid: [u8; 16]| facts.iter().zip(&caps).find(|(fact, _)| fact.uuid == uuid).and_then(|(_, cap)| *cap);
-    let devices = (0..)
-        .zip(&seen)
+    let caps = open(config, &seen).or_else(|lost| {
+        let then = if config.strict { FAILS } else { WITHOUT };
+        surroundings::say(&format!("{lost}; {then}"));
+        if config.strict {
+            job::refuse(lost.clone());
+        }
+        unopened(config, &seen, lost)
+    });
+    if let Ok(caps) = caps {
+        CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
+    }
+}
+
+/// An account that was not opened: each device is closed or, with WEIR_STRICT=0, has none.
+fn unopened(config: &'static Config, seen: &[DeviceFacts], lost: String) -> Result<Caps, LedgerError> {
+    let account = config.strict.then_some(DeviceId::CLOSED);
+    let devices = devices(seen, |_| None, || OnceLock::from(account));
+    Ok(Caps { lost: Some(lost), ..Caps::new(Ledger::private()?, &config.caps, config.strict, devices) })
+}
+
+fn devices(
+    seen: &[DeviceFacts],
+    cap_of: impl Fn([u8; 16]) -> Option<u64>,
+    opened: impl Fn() -> OnceLock<Option<DeviceId>>,
+) -> Vec<Device> {
+    (0..)
+        .zip(seen)
         .map(|(ordinal, fact)| Device {
             ordinal,
             uuid: fact.uuid,
             physical: fact.physical,
             cap: cap_of(fact.uuid),
-            opened: OnceLock::new(),
+            opened: opened(),
         })
-        .collect();
+        .collect()
+}
+
+fn open(config: &'static Config, seen: &[DeviceFacts]) -> Result<Caps, String> {
+    let terms = &config.caps;
+    let facts = machine::facts(seen, terms.cap.as_ref());
+    let caps = match &terms.cap {
+        Some(setting) => setting.resolve(&facts).map_err(|bad| format!("WEIR_CAP={bad}"))?,
+        None => vec![None; facts.len()],
+    };
+    let cap_of = |uuid: [u8; 16]| facts.iter().zip(&caps).find(|(fact, _)| fact.uuid == uuid).and_then(|(_, cap)| *cap);
     let ledger = match &terms.group {
         Some(group) => Ledger::join_group(&terms.place, group).map_err(|e| format!("WEIR_GROUP={group}: {e}"))?,
         None => Ledger::for_process(&terms.place)
@@ -143,21 +177,50 @@ fn open(config: &'static Config) -> Result<(), String> {
             })
             .map_err(|e| format!("WEIR_CAP: {e}"))?,
     };
-    let caps = Box::new(Caps {
-        ledger,
-        terms,
-        devices,
-        linear: linear::Books::new(),
-        arrays: Mutex::new(Rank::Arrays, arrays::Arrays::default()),
-        handles: Mutex::new(Rank::Handles, handles::Handles::default()),
-        measured: Mutex::new(Rank::Measured, measured::Measured::default()),
-        contexts: Mutex::new(Rank::Overhead, contexts::Contexts::default()),
-    });
-    CAPS.store(Box::into_raw(caps), Ordering::Release);
-    Ok(())
+    let unseen = terms.cap.as_ref().map(|cap| cap.unseen(&in_order(seen, &facts))).unwrap_or_default();
+    let above = terms.cap.as_ref().map(|cap| cap.above(&in_order(seen, &facts))).unwrap_or_default();
+    if !above.is_empty() {
+        let devices: Vec<_> =
+            above.iter().map(|(uuid, bytes)| format!("{} has {}", uuid_text(*uuid), Human(*bytes))).collect();
+        surroundings::say(&format!("WEIR_CAP is above the device, which is the cap then: {}", devices.join(", ")));
+    }
+    let devices = devices(seen, cap_of, OnceLock::new);
+    Ok(Caps { unseen, ..Caps::new(ledger, terms, config.strict, devices) })
+}
+
+/// The devices that the job sees, with all that is known of them.
+fn in_order(seen: &[DeviceFacts], facts: &[DeviceFacts]) -> Vec<DeviceFacts> {
+    seen.iter().filter_map(|device| facts.iter().find(|fact| fact.uuid == device.uuid)).copied().collect()
+}
+
+/// Why there is no account although there should be one.
+pub(crate) fn lost() -> Option<String> {
+    // SAFETY: as in `on`.
+    unsafe { CAPS.load(Ordering::Acquire).as_ref() }.and_then(|caps| caps.lost.clone())
+}
+
+/// The entries of WEIR_CAP that name no device which this process sees.
+pub(crate) fn unseen() -> Vec<String> {
+    on().map(|caps| caps.unseen.clone()).unwrap_or_default()
 }
 
 impl Caps {
+    fn new(ledger: Ledger, terms: &'static Terms, strict: bool, devices: Vec<Device>) -> Self {
+        Self {
+            ledger,
+            terms,
+            strict,
+            devices,
+            lost: None,
+            unseen: Vec::new(),
+            linear: linear::Books::new(),
+            arrays: Mutex::new(Rank::Arrays, arrays::Arrays::default()),
+            handles: Mutex::new(Rank::Handles, handles::Handles::default()),
+            measured: Mutex::new(Rank::Measured, measured::Measured::default()),
+            contexts: Mutex::new(Rank::Overhead, contexts::Contexts::default()),
+        }
+    }
+
     /// The devices that the job sees.
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
@@ -168,7 +231,8 @@ impl Caps {
         self.devices.get(usize::try_from(ordinal).ok()?)
     }
 
-    /// The account of a device; `None` where it has neither a cap nor a group.
+    /// The account of a device; `None` where it has neither a cap nor a group. One that cannot be opened is closed: every
+    /// request is refused, because the device must not be used without its cap.
     pub(crate) fn account(&self, device: &Device) -> Option<DeviceId> {
         *device.opened.get_or_init(|| {
             if device.cap.is_none() && self.terms.group.is_none() {
@@ -181,15 +245,18 @@ impl Caps {
                 warn: self.terms.warn,
                 set_aside: device.cap.map(|cap| if cap >= ASIDE_FROM { linear::aside() } else { 0 }),
             };
-            let opened = self.ledger.open_device(&terms);
-            if let Err(problem) = &opened {
-                surroundings::say(&format!("{}: {problem}; it has no cap", uuid_text(device.uuid)));
+            match self.ledger.open_device(&terms) {
+                Ok(account) => {
+                    let cap = self.ledger.view(account).and_then(|view| view.cap);
+                    recorder::cap_changed(device.ordinal, cap);
+                    Some(account)
+                }
+                Err(problem) => {
+                    let then = if self.strict { CLOSED } else { WITHOUT };
+                    surroundings::say(&format!("{}: {problem}; {then}", uuid_text(device.uuid)));
+                    self.strict.then_some(DeviceId::CLOSED)
+                }
             }
-            if let Ok(account) = &opened {
-                let cap = self.ledger.view(*account).and_then(|view| view.cap);
-                recorder::cap_changed(device.ordinal, cap);
-            }
-            opened.ok()
         })
     }
 

@@ -8,9 +8,9 @@ use crate::recorder;
 use crate::served::{Served, capture, spill};
 use core::cell::Cell;
 use std::time::Instant;
-use weir_ledger::settings::OnCap;
 use weir_ledger::{Category, DeviceId, Refusal, Reservation, Urgency};
 use weir_pool::{AllocError, Allocation, Request};
+use weir_settings::limit::OnCap;
 
 // What the handles that this thread creates are for. Plain numbers: nothing happens when the thread ends.
 thread_local! {

@@ -6,10 +6,10 @@ use super::host::Host;
 use super::{Caps, PAGE, on};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
-use weir_ledger::settings::OnCap;
-use weir_ledger::size::Amount;
 use weir_ledger::{Category, Urgency};
 use weir_pool::shared::take_within;
+use weir_settings::limit::OnCap;
+use weir_settings::size::Amount;
 
 /// Bytes of host memory that this process has taken for all its devices.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -23,7 +23,7 @@ pub(crate) fn wanted(ordinal: i32, bytes: u64) -> bool {
     let spills = on().is_some_and(|caps| caps.terms.on_cap == OnCap::Spill);
     let nothing_fits = || {
         let view = account(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account));
-        view.is_some_and(|view| view.total() < PAGE)
+        view.is_some_and(|view| (1..PAGE).contains(&view.total()))
     };
     spills || (urgency(bytes) == Urgency::Tiny && nothing_fits())
 }
@@ -80,7 +80,7 @@ pub(crate) fn room(ordinal: i32) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_ledger::size::parse_amount;
+    use weir_settings::size::parse_amount;
 
     #[test]
     fn the_limit_never_passes_the_host() {

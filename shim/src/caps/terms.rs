@@ -1,8 +1,9 @@
-//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN ask for. The grammar is the ledger's; nothing is touched here.
+//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN ask for, and where the ledger is. Nothing is touched here.
 
 use weir_ledger::Place;
-use weir_ledger::settings::{CapSetting, OnCap, parse_group, parse_warn};
-use weir_ledger::size::{Amount, BadValue, parse_amount};
+use weir_settings::Settings;
+use weir_settings::limit::{CapSetting, OnCap};
+use weir_settings::size::Amount;
 
 /// What a job may take.
 #[derive(Clone, Debug)]
@@ -23,49 +24,25 @@ pub(crate) struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { cap: None, group: None, on_cap: OnCap::Fail, spill: None, warn: None, place: Place::at("/nonexistent") }
+        Self::new(&Settings::default())
     }
-}
-
-/// What is wrong and what would be right; the value itself is shown by the caller.
-#[allow(clippy::needless_pass_by_value, reason = "used as a function for map_err")]
-fn why(bad: BadValue) -> String {
-    format!("{}; expected {}", bad.problem, bad.expected)
 }
 
 impl Terms {
+    /// The terms that the settings say, without a place.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            cap: settings.cap.clone(),
+            group: settings.group.clone(),
+            on_cap: settings.on_cap,
+            spill: settings.spill,
+            warn: settings.warn,
+            place: Place::at("/nonexistent"),
+        }
+    }
+
     /// Whether there is anything to keep account of.
     pub(crate) fn any(&self) -> bool {
         self.cap.is_some() || self.group.is_some()
-    }
-
-    /// Reads WEIR_CAP.
-    pub(crate) fn read_cap(&mut self, text: &str) -> Result<(), String> {
-        self.cap = Some(CapSetting::parse(text).map_err(why)?);
-        Ok(())
-    }
-
-    /// Reads WEIR_GROUP.
-    pub(crate) fn read_group(&mut self, text: &str) -> Result<(), String> {
-        self.group = Some(parse_group(text).map_err(why)?);
-        Ok(())
-    }
-
-    /// Reads WEIR_ON_CAP.
-    pub(crate) fn read_on_cap(&mut self, text: &str) -> Result<(), String> {
-        self.on_cap = OnCap::parse(text).map_err(why)?;
-        Ok(())
-    }
-
-    /// Reads WEIR_SPILL.
-    pub(crate) fn read_spill(&mut self, text: &str) -> Result<(), String> {
-        self.spill = Some(parse_amount(text).map_err(why)?);
-        Ok(())
-    }
-
-    /// Reads WEIR_WARN.
-    pub(crate) fn read_warn(&mut self, text: &str) -> Result<(), String> {
-        self.warn = Some(parse_warn(text).map_err(why)?);
-        Ok(())
     }
 }

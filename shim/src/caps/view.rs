@@ -4,8 +4,8 @@
 use super::{Caps, Device, PAGE, measured, on};
 use crate::served::{self, Served};
 use serde_json::{Value, json};
-use weir_ledger::settings::uuid_text;
 use weir_ledger::{Category, DeviceId, View};
+use weir_settings::limit::uuid_text;
 
 /// What the job is told of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +58,22 @@ pub(crate) fn of_nvml(handle: weir_cuda::nvml::NvmlDevice, driver_free: u64) -> 
     caps.told(device, caps.account(device)?, driver_free)
 }
 
+/// The devices that the job sees, each with the cap that it has.
+pub(crate) fn terms() -> Vec<Value> {
+    let devices = on().map(Caps::devices).unwrap_or_default();
+    let cap = |device: &Device| on().and_then(|caps| caps.known_cap(device.ordinal));
+    devices
+        .iter()
+        .map(|device| {
+            json!({"device": device.ordinal, "uuid": uuid_text(device.uuid), "physical": device.physical, "cap": cap(device)})
+        })
+        .collect()
+}
+
 /// The account, for `weir doctor` and the tests.
 pub(crate) fn status() -> Option<Value> {
     const NAMES: [&str; 8] = ["pool", "device", "managed", "array", "vmm", "imported", "context", "spilled"];
-    let caps = on()?;
+    let caps = on().filter(|caps| caps.lost.is_none() || caps.strict)?;
     let devices: Vec<Value> = caps
         .devices()
         .iter()

@@ -3,7 +3,7 @@
 
 use super::{Caps, Device, on};
 use weir_ledger::DeviceId;
-use weir_ledger::settings::OnCap;
+use weir_settings::limit::OnCap;
 
 /// The account of a device for whose memory somebody waits.
 #[inline]

@@ -2,22 +2,30 @@
 
 use crate::export::signature;
 use crate::guard::Call;
-use crate::{caps, job, tensorflow};
+use crate::{caps, job, presence, tensorflow};
 use core::ffi::c_uint;
 use weir_cuda::CUresult;
 
-/// `cuInit`: fails when the configuration cannot be honoured and `WEIR_STRICT=1` says that it must.
+/// What cuInit answers where a limit cannot be kept. It is one of the codes that the documentation names for cuInit, and
+/// frameworks report it, whereas "no device" would count as a machine without a GPU.
+pub(crate) const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// `cuInit`: fails where the job must not run because a limit cannot be kept.
 pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uint) -> CUresult {
     #[cfg(feature = "faults")]
     crate::faults::strike("body:cuInit");
-    if job::get().is_some_and(|job| job.config.strict && !job.config.problems.is_empty()) {
-        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    if job::refused().is_some() {
+        presence::first();
+        return REFUSED;
     }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(flags) });
     if result == CUresult::CUDA_SUCCESS {
         tensorflow::begin();
     }
-    let config = job::get().map(|job| &job.config).filter(|_| result == CUresult::CUDA_SUCCESS);
-    config.and_then(caps::begin).unwrap_or(result)
+    if let Some(job) = job::get().filter(|_| result == CUresult::CUDA_SUCCESS) {
+        caps::begin(&job.config);
+    }
+    presence::first();
+    if job::refused().is_some() { REFUSED } else { result }
 }

@@ -21,7 +21,6 @@ pub(crate) mod real;
 mod returns;
 pub(crate) mod spill;
 pub(crate) mod stream;
-pub(crate) mod switches;
 mod transport;
 pub(crate) mod wait;
 pub(crate) mod work;
@@ -362,7 +361,7 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
         && device_attribute(ordinal, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == Some(1);
     let driver = Driver::new(ordinal, if vmm { 0 } else { ctx });
     let cap = caps::on().and_then(|caps| caps.known_cap(ordinal)).unwrap_or(u64::MAX);
-    let mut config = switches.config(total as u64, cap.min(total as u64));
+    let mut config = Config::switched(switches, total as u64, cap.min(total as u64));
     config.vmm = vmm;
     if vmm {
         let least = driver.granularity()?;

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_cuda::CUdevice_attribute;
 use weir_pool::ranks::{Locked, Mutex, Rank};
-use weir_pool::{AllocError, Allocation, Request, Stats};
+use weir_pool::{AllocError, Allocation, Config, Request, Stats};
 
 /// Host memory that nobody has needed for so long goes back.
 const KEPT: Duration = Duration::from_secs(10);
@@ -154,7 +154,7 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
     }
     let _relaxed = Relaxed::enter();
     let has = |attribute| device_attribute(served.ordinal, attribute) == Some(1);
-    let mut config = job::active()?.config.pool.config(spill::limit(), spill::limit());
+    let mut config = Config::switched(&job::active()?.config.pool, spill::limit(), spill::limit());
     // Memory is exchanged handle by handle.
     [config.small_handle, config.large_handle] = served.handles;
     // Nothing is gained by stopping the device for host memory.

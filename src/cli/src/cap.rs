@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use weir_ledger::Category;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
 use weir_ledger::place::Place;
-use weir_ledger::settings::{Selector, uuid_text};
-use weir_ledger::size::{Amount, Human, parse_amount};
+use weir_settings::limit::{Selector, uuid_text};
+use weir_settings::size::{Amount, Human, parse_amount};
 
 /// Arguments of `weir cap`.
 #[derive(Args)]

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use weir_settings::size::human;
 
 /// How long a driver may take to initialise before the child is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,11 +95,7 @@ fn text(findings: &Findings, seen: &Value) -> String {
         let (name, origin) = (text_of(&setting["name"]), text_of(&setting["origin"]));
         let _ = writeln!(out, "      {name:<18} {value}  ({origin})");
     }
-    out.push_str(if findings.well() {
-        "\nAll is well.\n"
-    } else {
-        "\nNot all is well: see the lines marked FAIL. A job still runs, without weir's effect.\n"
-    });
+    out.push_str(if findings.well() { "\nAll is well.\n" } else { "\nNot all is well: see the lines marked FAIL.\n" });
     out
 }
 
@@ -150,8 +147,11 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
     for problem in list(&status["problems"]) {
         findings.check("settings", false, text_of(problem));
     }
-    if let (Some(off), true) = (status["off"].as_str(), list(&status["problems"]).is_empty()) {
-        findings.check("effect", false, format!("weir has turned itself off: {off}"));
+    if let Some(refused) = status["refused"].as_str() {
+        findings.check("limit", false, format!("cuInit fails, a limit cannot be kept: {refused}"));
+    }
+    if let Some(off) = status["off"].as_str() {
+        findings.check("effect", false, format!("weir is disabled for this process: {off}"));
     }
     if let Some(what) = status["remembered"].as_str() {
         findings.check("effect", false, what);
@@ -184,8 +184,7 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
     match seen["init"].as_i64() {
         Some(0) => {
             let devices = list(&seen["devices"]);
-            let sizes: Vec<_> =
-                devices.iter().map(|d| format!("{} MiB", d["bytes"].as_u64().unwrap_or(0) >> 20)).collect();
+            let sizes: Vec<_> = devices.iter().map(|d| human(d["bytes"].as_u64().unwrap_or(0))).collect();
             findings.check("devices", !devices.is_empty(), format!("{} ({})", devices.len(), sizes.join(", ")));
         }
         Some(code) => findings.check("devices", false, format!("cuInit answers {code}")),

@@ -14,7 +14,8 @@ use serde_json::json;
 Examples:
   weir man | man -l -
   weir man --out ~/.local/share/man/man1
-  weir man --markdown > docs/COMMANDS.md")]
+  weir man --markdown > docs/COMMANDS.md
+  weir man --environment > docs/reference/environment.md")]
 pub(crate) struct Arguments {
     /// Write one page a command into this folder (weir.1, weir-run.1, …) instead of printing weir(1)
     #[arg(long, value_name = "FOLDER", conflicts_with = "markdown")]
@@ -22,6 +23,9 @@ pub(crate) struct Arguments {
     /// Print all commands as one Markdown page
     #[arg(long)]
     markdown: bool,
+    /// Print all settings as one Markdown page
+    #[arg(long, conflicts_with_all = ["out", "markdown"])]
+    environment: bool,
     /// Print JSON: the name and the text of the page, or the files that were written
     #[arg(long)]
     json: bool,
@@ -48,8 +52,11 @@ fn answer(arguments: &Arguments) -> io::Result<()> {
         }
         return Ok(());
     }
-    let (name, text) =
-        if arguments.markdown { ("COMMANDS.md", markdown(&command).into_bytes()) } else { ("weir.1", page(&command)?) };
+    let (name, text) = match (arguments.markdown, arguments.environment) {
+        (true, _) => ("COMMANDS.md", markdown(&command).into_bytes()),
+        (_, true) => ("environment.md", weir_settings::reference::markdown().into_bytes()),
+        _ => ("weir.1", page(&command)?),
+    };
     if arguments.json {
         putln!("{:#}", json!({"name": name, "text": String::from_utf8_lossy(&text)}));
         return Ok(());
@@ -80,7 +87,23 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(name).date("").render(&mut text)?;
+    if command.get_name() == "run" {
+        text.extend(environment().into_bytes());
+    }
     Ok(text)
+}
+
+/// The section about the variables, from the table that the library reads.
+fn environment() -> String {
+    let mut text = String::from(".SH ENVIRONMENT\n");
+    for setting in weir_settings::SETTINGS {
+        let default = if setting.default.is_empty() { setting.default_note } else { setting.default };
+        let plain = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
+        let (help, values, default) = (plain(setting.help), plain(setting.values), plain(default));
+        let bad = if setting.kind == weir_settings::Kind::Limit { "; a bad value makes cuInit fail" } else { "" };
+        let _ = writeln!(text, ".TP\n\\fB{}\\fR\n{help}: {values}. Default: {default}{bad}.", setting.variable);
+    }
+    text
 }
 
 /// Writes a page a command; the names of the files.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use weir_ledger::size::{parse_duration, parse_size};
+use weir_settings::size::{parse_duration, parse_size};
 
 use crate::{output, screen};
 use fit::Line;

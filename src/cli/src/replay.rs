@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 use weir_forensics::replay::{self, Outcome, Policy, Requests, Settings};
 use weir_journal::text::plain;
-use weir_ledger::size::{Amount, Human, parse_amount, parse_size};
+use weir_settings::pool::Switches;
+use weir_settings::size::{Amount, Human, parse_amount};
 
 use crate::progress::Progress;
 use crate::screen::{self, Which};
@@ -32,9 +33,10 @@ pub(crate) struct Arguments {
     /// The cap to try: a size like 6GiB or a share of the device like 50%
     #[arg(long, value_name = "SIZE")]
     cap: Option<String>,
-    /// Switches of weir's pool, as in WEIR_POOL: nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE
-    #[arg(long, value_name = "LIST", default_value = "on")]
-    pool: String,
+    /// Switches of weir's pool, as in WEIR_POOL: nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE; without it, those
+    /// that the job had
+    #[arg(long, value_name = "LIST")]
+    pool: Option<String>,
     /// Size of the physical handles behind large blocks
     #[arg(long, value_name = "SIZE")]
     handle: Option<String>,
@@ -66,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
-    let requests = read(arguments)?;
+    let (requests, recorded) = read(arguments)?;
     if requests.is_empty() {
         return Err(format!("{}: no allocation is recorded", requests.name));
     }
@@ -80,7 +82,7 @@ fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
         },
         None => None,
     };
-    let pool = pool_settings(arguments)?;
+    let pool = pool_settings(arguments, recorded)?;
     let mut rows = Vec::new();
     for policy in &arguments.policy {
         let settings = Settings { pool: pool.clone(), ..Settings::new(*policy, cap.unwrap_or(0)) };
@@ -94,45 +96,33 @@ fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
     Ok((text, fits))
 }
 
-fn read(arguments: &Arguments) -> Result<Requests, String> {
+/// What the job requested, and the pool that it had.
+fn read(arguments: &Arguments) -> Result<(Requests, Switches), String> {
     if let Some(name) = &arguments.which.run
         && [".trace", ".trace.gz", ".txt", ".txt.gz"]
             .iter()
             .any(|end| name.to_string_lossy().to_lowercase().ends_with(end))
     {
-        return Requests::from_trace(Path::new(name));
+        return Requests::from_trace(Path::new(name)).map(|requests| (requests, Switches::default()));
     }
     let run = arguments.which.open().map_err(|error| error.to_string())?;
     let name = run.path().display().to_string();
-    Requests::from_journal(&name, run.reader(), arguments.device).map_err(|error| format!("{name} {error}"))
+    let requests = Requests::from_journal(&name, run.reader(), arguments.device);
+    requests.map(|requests| (requests, run.settings().pool)).map_err(|error| format!("{name} {error}"))
 }
 
-fn pool_settings(arguments: &Arguments) -> Result<weir_pool::Config, String> {
-    let mut config = weir_pool::Config::new(0);
-    let size = |text: &str| {
-        let bytes = parse_size(text).map_err(|error| error.to_string())?;
-        let sound = bytes.is_power_of_two() && (2 << 20..=1 << 30).contains(&bytes);
-        if sound { Ok(bytes) } else { Err(format!("{text} is no power of two from 2MiB to 1GiB")) }
+/// The pool to replay with: that of the flags, else the one that the job had.
+fn pool_settings(arguments: &Arguments, recorded: Switches) -> Result<weir_pool::Config, String> {
+    let mut switches = match &arguments.pool {
+        Some(text) => Switches::parse(text).map_err(|bad| format!("--pool {bad}"))?,
+        None => recorded,
     };
-    for word in arguments.pool.split(',').filter(|word| *word != "on") {
-        match word.split_once('=') {
-            None if word == "nosteal" => config.steal = false,
-            None if word == "nomesh" => config.mesh = false,
-            None if word == "nolazy" => config.lazy = false,
-            None if word == "novmm" => config.vmm = false,
-            Some(("handle", text)) => config.large_handle = size(text)?,
-            Some(("small", text)) => config.small_handle = size(text)?,
-            _ => {
-                return Err(format!(
-                    "--pool {word}: must be on or a list of nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE"
-                ));
-            }
-        }
-    }
     if let Some(text) = &arguments.handle {
-        config.large_handle = size(text).map_err(|error| format!("--handle {error}"))?;
+        let handle =
+            Switches::parse(&format!("handle={text}")).map_err(|bad| format!("--handle {text}: {}", bad.problem))?;
+        switches.large_handle = handle.large_handle;
     }
-    Ok(config)
+    Ok(weir_pool::Config::switched(&switches, 0, 0))
 }
 
 fn as_json(requests: &Requests, rows: &[Row]) -> String {

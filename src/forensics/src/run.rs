@@ -157,15 +157,14 @@ impl Run {
         self.devices.iter().find(|device| device.number == number)
     }
 
-    /// The settings that were in force: lines of `name = value`.
+    /// The settings that were in force, one `NAME=value` a line.
     pub fn config(&self) -> &str {
         &self.config
     }
 
-    /// One setting that was in force.
-    pub fn setting(&self, name: &str) -> Option<&str> {
-        let mut pairs = self.config.lines().filter_map(|line| line.split_once('='));
-        pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+    /// The settings that were in force, read by the code that wrote them.
+    pub fn settings(&self) -> weir_settings::Settings {
+        weir_settings::Settings::from_text(&self.config)
     }
 
     /// The out-of-memory dumps that the journal holds, oldest first.

@@ -50,13 +50,25 @@ pub struct Job {
 impl Job {
     /// A job with one 40 GiB device, a journal in `dir` with room for this many events.
     pub fn new(dir: &Path, events: u64) -> std::io::Result<Self> {
-        Self::sized(dir, Geometry { events, live: 60_000.min(events.max(512)), ..Geometry::default() })
+        Self::set(dir, events, &[])
+    }
+
+    /// The same with settings other than the defaults: a job's variables and their values.
+    pub fn set(dir: &Path, events: u64, settings: &[(&str, &str)]) -> std::io::Result<Self> {
+        let geometry = Geometry { events, live: 60_000.min(events.max(512)), ..Geometry::default() };
+        Self::made(dir, geometry, settings)
     }
 
     /// The same with a journal of this size.
     pub fn sized(dir: &Path, geometry: Geometry) -> std::io::Result<Self> {
+        Self::made(dir, geometry, &[])
+    }
+
+    fn made(dir: &Path, geometry: Geometry, settings: &[(&str, &str)]) -> std::io::Result<Self> {
         advance(1);
-        let options = Options { config: "cap = none\n".into(), ..Options::in_dir(dir).sized(geometry) };
+        let given = settings.iter().map(|(name, value)| (name.into(), value.into()));
+        let config = weir_settings::Reading::of(given, &[]).text();
+        let options = Options { config, ..Options::in_dir(dir).sized(geometry) };
         let journal = Journal::create(&options)?;
         let path = journal
             .path()

@@ -1,18 +1,6 @@
-//! Numbers in words, alike in every output: sizes in GiB, durations, times of day.
+//! Numbers in words, alike in every output: sizes, durations, times of day.
 
-/// Bytes in GiB with two digits: `31.20 GiB`. What would be lost in them is given in a smaller unit: `22.0 MiB`.
-pub fn size(bytes: u64) -> String {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    const GIB: u64 = 1 << 30;
-    match bytes {
-        0 => "0".into(),
-        1..KIB => format!("{bytes} B"),
-        KIB..MIB => format!("{:.1} KiB", bytes as f64 / KIB as f64),
-        MIB..104_857_600 => format!("{:.1} MiB", bytes as f64 / MIB as f64),
-        _ => format!("{:.2} GiB", bytes as f64 / GIB as f64),
-    }
-}
+pub use weir_settings::size::human as size;
 
 /// A difference of bytes with its sign: `+4.00 GiB`.
 pub fn change(bytes: i64) -> String {
@@ -74,14 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_in_gib_unless_that_would_hide_them() {
-        assert_eq!(size(31_u64 << 30), "31.00 GiB");
-        assert_eq!(size(512 << 20), "0.50 GiB");
-        assert_eq!(size(22 << 20), "22.0 MiB");
-        assert_eq!(size(700), "700 B");
-        assert_eq!(size(4096), "4.0 KiB");
-        assert_eq!(size(0), "0");
-        assert_eq!(change(-(22 << 20)), "-22.0 MiB");
+    fn changes_have_a_sign() {
+        assert_eq!(
+            (change(-(22 << 20)), change(1 << 30), change(0)),
+            ("-22.0 MiB".into(), "+1.00 GiB".into(), "0".into())
+        );
     }
 
     #[test]

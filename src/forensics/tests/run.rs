@@ -29,7 +29,7 @@ fn a_run_tells_what_the_job_did() {
     assert_eq!((run.fate(), run.oom_count()), (Fate::Killed, 1));
     assert_eq!(run.command(), "train.py");
     assert_eq!(run.devices().map(|device| (device.total, device.cap)).collect::<Vec<_>>(), [(40 * GIB, 8 * GIB)]);
-    assert_eq!(run.setting("cap"), Some("none"));
+    assert_eq!(run.settings(), weir_settings::Settings::default());
     let live = run.live().unwrap();
     assert_eq!((live.len(), live[0].address, live[0].given), (1, kept, 3 * MIB));
     let who = run.who(live[0].by);
@@ -45,6 +45,16 @@ fn a_run_tells_what_the_job_did() {
         .filter_map(|slot| if let Slot::Event(event) = slot.unwrap() { Some(run.seconds(event.time)) } else { None })
         .collect();
     assert!(times[1] < 30.0 && (60.0..90.0).contains(&times[2]), "{times:?}");
+}
+
+#[test]
+fn the_settings_of_a_job_are_read_back() {
+    let scratch = Scratch::new("settings");
+    let job = Job::set(&scratch.0, 64, &[("WEIR_POOL", "nosteal,handle=4MiB"), ("WEIR_CAP", "8GiB")]).unwrap();
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let pool = run.settings().pool;
+    assert!(!pool.steal && pool.mesh && pool.large_handle == Some(4 * MIB), "{}", run.config());
+    assert!(run.settings().cap.is_some() && run.config().contains("WEIR_POOL=nosteal,handle=4MiB\n"));
 }
 
 #[test]

@@ -415,7 +415,7 @@ fn chunks_that_tensorflow_does_not_split() {
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 300 * MIB, &device(38 * GIB));
     let report = report(job, End::Failure);
     assert_eq!(causes(&report)[..2], [Cause::Hoarding, Cause::OwnLimit]);
-    assert!(report.findings[0].evidence.contains("0.47 GiB of 0.97 GiB"), "{:?}", report.findings);
+    assert!(report.findings[0].evidence.contains("480.0 MiB of 992.0 MiB"), "{:?}", report.findings);
     let view = report.tensors.unwrap();
     assert_eq!((view.used, view.slack, view.idle), (8 * 124 * MIB, 8 * 60 * MIB, 32 * MIB));
     let scratch = Scratch::new("split");

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
+use weir_settings::size::human;
 
 use crate::event::{Attribution, Class, Event, Kind};
 use crate::layout::{CAUSE_WORDS, OOM_KEPT, OOM_SLOT_BYTES, word};
@@ -465,15 +466,6 @@ fn shortened(text: &str, most: usize) -> String {
     format!("…{tail}")
 }
 
-/// Bytes for people.
-pub(crate) fn human(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let step = (64 - bytes.leading_zeros()).saturating_sub(1) as usize / 10;
-    let step = step.min(UNITS.len() - 1);
-    let unit = UNITS.get(step).copied().unwrap_or("B");
-    if step == 0 { format!("{bytes} B") } else { format!("{:.2} {unit}", bytes as f64 / (1_u64 << (10 * step)) as f64) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -489,15 +481,6 @@ mod tests {
         let device = Situation { device_total: 8 << 30, device_free: 1 << 20, ..Situation::default() };
         assert_eq!(device.cause(2 << 30), Cause::Device);
         assert_eq!(Situation::default().cause(1), Cause::Unknown);
-    }
-
-    #[test]
-    fn bytes_are_readable() {
-        assert_eq!(human(0), "0 B");
-        assert_eq!(human(1023), "1023 B");
-        assert_eq!(human(1024), "1.00 KiB");
-        assert_eq!(human(2 << 30), "2.00 GiB");
-        assert!(human(u64::MAX).ends_with("TiB"));
     }
 
     #[test]

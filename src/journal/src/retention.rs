@@ -10,55 +10,7 @@ use crate::create::{Identity, boot_id, pid_namespace, stat_fields};
 use crate::reader::{Header, Reader};
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
-
-/// What is kept. Both limits hold; the newest journals stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// Journals of dead processes at most.
-    pub count: Option<u64>,
-    /// Bytes on disk at most, of dead processes.
-    pub bytes: Option<u64>,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self { count: Some(20), bytes: Some(4 << 30) }
-    }
-}
-
-impl Keep {
-    /// Reads `20`, `4GiB`, `20,4GiB` or `all`. A number alone counts journals, a number with a unit is bytes.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if text.trim() == "all" {
-            return Ok(Self { count: None, bytes: None });
-        }
-        let mut keep = Self { count: None, bytes: None };
-        for part in text.split(',').map(str::trim) {
-            let place =
-                if part.ends_with(|last: char| last.is_ascii_digit()) { &mut keep.count } else { &mut keep.bytes };
-            let value = parse_amount(part)
-                .ok_or_else(|| format!("'{part}' is not a number of journals (20) or a size (4GiB)"))?;
-            if place.replace(value).is_some() {
-                return Err(format!("'{text}' names the same limit twice"));
-            }
-        }
-        Ok(keep)
-    }
-}
-
-fn parse_amount(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
+pub use weir_settings::record::Keep;
 
 /// Whether the writer of a journal lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,17 +130,6 @@ fn may_go(life: Life, meta: &std::fs::Metadata, readable: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_grammar_of_keep() {
-        assert_eq!(Keep::parse("20"), Ok(Keep { count: Some(20), bytes: None }));
-        assert_eq!(Keep::parse("4GiB"), Ok(Keep { count: None, bytes: Some(4 << 30) }));
-        assert_eq!(Keep::parse(" 3 , 512m "), Ok(Keep { count: Some(3), bytes: Some(512 << 20) }));
-        assert_eq!(Keep::parse("all"), Ok(Keep { count: None, bytes: None }));
-        for wrong in ["", "x", "-1", "1.5G", "3,4", "1G,2G", "99999999999999999999", "20,", "18446744073709551615T"] {
-            assert!(Keep::parse(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn names_of_journals() {

@@ -5,13 +5,13 @@
 use std::fs;
 
 use crate::admission;
-use crate::file::{Book, LedgerError, group_path, process_in_name};
+use crate::file::{Book, LedgerError, group_path, process_in_name, remove_empty};
 use crate::map;
 use crate::members::{Census, Identity};
 use crate::place::Place;
-use crate::size::Amount;
 use crate::table::{CATEGORIES, GROUP_MEMBERS, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word};
+use weir_settings::size::Amount;
 
 /// Whose ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +118,11 @@ pub fn find(place: &Place, target: &Target) -> Result<Visit, LedgerError> {
             .find(|v| v.target == *target || v.living().iter().any(|(_, p)| p == pid))
             .ok_or_else(|| LedgerError::NotFound { wanted: target.to_string() }),
     }
+}
+
+/// Removes the ledger of a group in which nobody lives; true if it is gone.
+pub fn remove_group(place: &Place, name: &str) -> bool {
+    remove_empty(&group_path(place, name))
 }
 
 impl Visit {

@@ -362,6 +362,17 @@ fn deleted_but_used(path: &Path) -> Option<u32> {
     })
 }
 
+/// Removes the file of a group in which nobody lives; true if it is gone. Who joins meanwhile makes a new one.
+pub(crate) fn remove_empty(path: &Path) -> bool {
+    let Ok(file) = open(path) else { return !path.exists() };
+    // With every row locked nobody can join it while it is removed.
+    if !map::try_lock(&file, 0, MAX_MEMBERS as u64).unwrap_or(false) {
+        return false;
+    }
+    let same = fs::symlink_metadata(path).is_ok_and(|m| identity(&file).is_ok_and(|i| i == (m.dev(), m.ino())));
+    same && fs::remove_file(path).is_ok()
+}
+
 /// Lets another newcomer finish what it is about.
 fn breathe() {
     std::thread::sleep(std::time::Duration::from_millis(1));

@@ -19,9 +19,9 @@ use crate::map;
 use crate::members::{self, Census, Identity};
 use crate::place::Place;
 use crate::queue;
-use crate::size::{Amount, Human};
 use crate::table::{CATEGORIES, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word, units_up};
+use weir_settings::size::{Amount, Human};
 
 /// Each process sets so much aside on each device for tiny requests, at most: one small granule of the pool.
 pub const SET_ASIDE: u64 = 2 << 20;
@@ -79,6 +79,9 @@ pub enum Urgency {
 pub struct DeviceId(usize);
 
 impl DeviceId {
+    /// A device whose account could not be opened: every request is refused, and it has no memory to show.
+    pub const CLOSED: Self = Self(usize::MAX);
+
     /// Its place in the ledger's table.
     pub fn index(self) -> usize {
         self.0
@@ -147,6 +150,8 @@ pub enum Refusal {
     Withdrawn,
     /// This is a fork of the process that joined: join again.
     Forked,
+    /// The account of the device could not be opened: nothing is granted.
+    Closed,
 }
 
 impl std::fmt::Display for Refusal {
@@ -159,6 +164,7 @@ impl std::fmt::Display for Refusal {
             Self::TimedOut { free } => write!(f, "waited in vain, only {} free under the cap", Human(*free)),
             Self::Withdrawn => write!(f, "no longer wanted"),
             Self::Forked => write!(f, "the ledger belongs to the parent process"),
+            Self::Closed => write!(f, "the account of the device could not be opened"),
         }
     }
 }
@@ -330,6 +336,14 @@ impl Ledger {
         &self.book.path
     }
 
+    /// The words, for a device with an account.
+    fn table_of(&self, device: DeviceId) -> Result<Table<'_, SharedWord>, Refusal> {
+        if device == DeviceId::CLOSED {
+            return Err(Refusal::Closed);
+        }
+        self.book.table().ok_or(Refusal::Forked)
+    }
+
     fn local(&self, device: DeviceId) -> MutexGuard<'_, Local> {
         self.local[device.0 % MAX_DEVICES].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -372,7 +386,7 @@ impl Ledger {
         category: Category,
         urgency: Urgency,
     ) -> Result<Grant, Refusal> {
-        let table = self.book.table().ok_or(Refusal::Forked)?;
+        let table = self.table_of(device)?;
         let first = self.try_reserve(table, device, bytes, category, urgency);
         let Err(Refusal::Full { .. }) = first else {
             return first;
@@ -413,7 +427,7 @@ impl Ledger {
         patience: Duration,
         served: &mut dyn FnMut() -> bool,
     ) -> Result<Grant, Refusal> {
-        let table = self.book.table().ok_or(Refusal::Forked)?;
+        let table = self.table_of(device)?;
         let begin = Instant::now();
         if self.local(device).turns.is_empty() && queue::is_empty(table, self.slot, device.0, map::now_ms()) {
             match self.reserve(device, bytes, category, urgency) {
@@ -578,7 +592,7 @@ impl Ledger {
     /// Committed memory went back to the driver. Tells how many bytes were really charged in that category: never more
     /// than there were, so that no account goes below 0.
     pub fn release(&self, device: DeviceId, category: Category, bytes: u64) -> u64 {
-        let Some(table) = self.book.table() else {
+        let Ok(table) = self.table_of(device) else {
             return 0;
         };
         let mut local = self.local(device);
@@ -594,7 +608,7 @@ impl Ledger {
 
     /// Charges memory that is there already, such as the context's own: it is a fact, so the cap is not asked.
     pub fn charge(&self, device: DeviceId, category: Category, bytes: u64) -> Option<Crossing> {
-        let table = self.book.table()?;
+        let table = self.table_of(device).ok()?;
         let mut local = self.local(device);
         let at = category as usize;
         let mut crossed = None;
@@ -650,6 +664,9 @@ impl Ledger {
 
     /// One moment's truth about a device; `None` in a fork.
     pub fn view(&self, device: DeviceId) -> Option<View> {
+        if device == DeviceId::CLOSED {
+            return Some(View { physical: 0, cap: Some(0), used: 0, peak: 0, own: Usage::default() });
+        }
         let table = self.book.table()?;
         let local = self.local(device);
         let shared = table.device(device.0);
@@ -673,7 +690,7 @@ impl Ledger {
 
     /// What has happened since the last call; `None` when nothing has. Two loads: cheap enough for every request.
     pub fn news(&self, device: DeviceId) -> Option<News> {
-        let table = self.book.table()?;
+        let table = self.table_of(device).ok()?;
         let shared = table.device(device.0);
         let cap = word::Amount::unpack(shared.cap.load()).units;
         let trim = shared.trim.load();

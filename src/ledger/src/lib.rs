@@ -2,8 +2,6 @@
 //!
 //! | module | for |
 //! |---|---|
-//! | [`size`] | sizes, shares and durations as people write them; used by the whole project |
-//! | [`settings`] | WEIR_CAP, WEIR_ON_CAP, WEIR_WARN, WEIR_GROUP |
 //! | [`place`] | where ledger files are |
 //! | [`ledger`] | what a job's process uses: reserve, commit, give back, one view for all queries |
 //! | [`control`] | what the command uses: find ledgers, show them, change a live cap |
@@ -36,8 +34,6 @@ mod map;
 mod members;
 pub mod place;
 pub mod queue;
-pub mod settings;
-pub mod size;
 pub mod table;
 pub mod word;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use weir_ledger::control::{self, Target};
-use weir_ledger::size::Amount;
 use weir_ledger::{Category, DeviceId, DeviceTerms, Grant, Ledger, Place, Refusal, Urgency};
+use weir_settings::size::Amount;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,5 +1,7 @@
 //! Sizes, thresholds and switches of the pool, all in one place. Touches nothing.
 
+use weir_settings::pool::Switches;
+
 /// Every block starts at, and is a multiple of, this many bytes.
 ///
 /// The driver promises 256; its own allocators hand out 512, and some kernels lean on that.
@@ -72,6 +74,20 @@ impl Config {
         }
     }
 
+    /// What WEIR_POOL says, for a device of `device_bytes` of which the job may take `budget`.
+    pub fn switched(switches: &Switches, device_bytes: u64, budget: u64) -> Self {
+        let mut config = Self::new(device_bytes);
+        (config.steal, config.mesh, config.lazy) = (switches.steal, switches.mesh, switches.lazy);
+        config.vmm = !switches.plain;
+        config.large_handle = switches.large_handle.unwrap_or(Self::large_handle_for(budget));
+        config.small_handle = switches.small_handle.unwrap_or(config.small_handle);
+        // Large handles are no smaller than small ones: the one that was said counts.
+        if switches.large_handle.is_some() && switches.small_handle.is_none() {
+            config.small_handle = config.small_handle.min(config.large_handle);
+        }
+        config
+    }
+
     /// The size of handles behind large blocks where `bytes` may be taken at all. Driver calls cost by the number of
     /// handles, so they are large where there is much memory; a hole smaller than a handle cannot be moved, so they are
     /// small where each of them counts.
@@ -97,5 +113,23 @@ impl Config {
             self.slack = 0.0;
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_reach_the_pool() {
+        let config =
+            |text: &str, budget| Config::switched(&Switches::parse(text).unwrap_or_default(), 40 << 30, budget);
+        let some = config("nosteal,nomesh,nolazy,novmm,handle=32MiB", 8 << 30);
+        assert!(!some.steal && !some.mesh && !some.lazy && !some.vmm && some.large_handle == 32 << 20);
+        let large = |text: &str, budget| config(text, budget).large_handle;
+        assert_eq!(
+            (large("on", 40 << 30), large("on", 1 << 30), large("handle=32MiB", 1 << 30)),
+            (8 << 20, 2 << 20, 32 << 20)
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 pub(crate) use rules::{CostTable, FailRule, When};
+use weir_settings::size::{parse_bytes, parse_size};
 
 const GIB: u64 = 1 << 30;
 
@@ -279,34 +280,15 @@ impl<L: Fn(&str) -> Option<OsString>> Environment<L> {
     }
 }
 
-/// A size with a unit: `8GiB`, `512MB`, `1.5TiB`, `4096`, `4096B`.
+/// A size where small numbers of bytes make sense: `4096` is 4 KiB.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit: u64 = match unit.trim_start() {
-        "" | "B" => 1,
-        "KiB" | "K" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
-        "TiB" | "T" => 1 << 40,
-        "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => return None,
-    };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit);
-    }
-    // A fraction must come out as whole bytes and stay where a float is exact.
-    let bytes = number.parse::<f64>().ok()? * unit as f64;
-    (bytes.fract() == 0.0 && bytes < (1u64 << 53) as f64).then_some(bytes as u64)
+    parse_bytes(text).ok()
 }
 
 /// Sizes of devices: none may be empty or too large for an address space.
 fn sizes(text: &str) -> Option<Vec<u64>> {
     let sizes: Vec<u64> =
-        text.split(',').map(|t| size(t.trim()).filter(|s| (1..=1 << 45).contains(s))).collect::<Option<_>>()?;
+        text.split(',').map(|t| parse_size(t).ok().filter(|s| (1..=1 << 45).contains(s))).collect::<Option<_>>()?;
     (sizes.len() <= MAX_DEVICES as usize).then_some(sizes)
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use weir_ledger::size::parse_size;
+use weir_settings::size::parse_size;
 
 /// A GPU by its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

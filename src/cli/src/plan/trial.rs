@@ -178,8 +178,9 @@ impl Conditions {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             // What is planned is the named GPU: no cap, group or fault from outside.
-            if name.starts_with("VGPU_") || matches!(&*name, "WEIR_CAP" | "WEIR_GROUP" | "WEIR_ON_CAP" | "WEIR_JOURNAL")
-            {
+            let limit =
+                weir_settings::Setting::of(&name).is_some_and(|setting| setting.kind == weir_settings::Kind::Limit);
+            if name.starts_with("VGPU_") || limit || name == "WEIR_JOURNAL" {
                 command.env_remove(&*name);
             }
         }

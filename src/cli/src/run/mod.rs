@@ -3,79 +3,72 @@
 
 mod child;
 mod environment;
+mod flags;
+mod processes;
 
 use crate::library;
 use environment::{Format, Variables};
+use flags::Flags;
+use processes::{Limit, Processes};
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_forensics::{Run, runs};
-use weir_ledger::settings::{self, CapSetting, OnCap};
-use weir_ledger::size::parse_size;
+use weir_ledger::{Place, control};
+use weir_settings::Reading;
+use weir_settings::size::parse_size;
 
 /// What `weir run` itself ends with when it cannot start the job, as env(1) does.
 pub(crate) const OWN_FAILURE: u8 = 125;
 
 /// Arguments of `weir run`. Every option but those of `weir run` itself stands for a variable of the library.
 #[derive(clap::Args)]
-#[command(after_long_help = "The job's exit code is passed on; 128 + N for signal N, 125 if weir could not start it, \
-126 if the command cannot be executed, 127 if there is none.
+#[command(
+    after_long_help = "The job's exit code is passed on; 128 + N for signal N, 125 if weir could not start it (or, \
+with --strict, could not hold it to its cap), 126 if the command cannot be executed, 127 if there is none.
+
+--cap is the cap of the whole job: all processes that the command starts share it. Every value is checked before \
+anything is started, also those of variables that are set already (docs/reference/environment.md).
 
 Examples:
   weir run --cap 8GiB -- python train.py
+  weir run --cap 8GiB --cap-per-process -- mpirun -n 4 ./job  8 GiB for each process
   weir run --group team-a --cap 50% -- python train.py        share one cap with others of the group
   weir run --vgpu 24GiB -- python train.py                    on the virtual GPU, without a real one
   weir run --cap 8GiB --print-env                             for a shell: eval \"$(weir run --cap 8GiB --print-env)\"
   weir run --cap 8GiB --print-env=k8s                         for a container specification
-  weir run --json -- python train.py 2>log; tail -n 1 log | jq '.runs[].run'")]
+  weir run --json -- python train.py 2>log; tail -n 1 log | jq '.processes[].devices[].cap'"
+)]
 // Each is a switch of its own on the command line.
 #[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Arguments {
-    /// The cap of each device: 8GiB, 80%, 0=8GiB,1=50%, GPU-UUID=8GiB (WEIR_CAP)
-    #[arg(long, value_name = "SIZE")]
-    cap: Option<String>,
-    /// Share one cap with all processes of this name (WEIR_GROUP)
-    #[arg(long, value_name = "NAME")]
-    group: Option<String>,
-    /// What happens at the cap: fail, wait:30s or spill (WEIR_ON_CAP)
-    #[arg(long, value_name = "WHAT")]
-    on_cap: Option<String>,
-    /// Warn when so much is used: 90% or a size (WEIR_WARN)
-    #[arg(long, value_name = "SIZE")]
-    warn: Option<String>,
-    /// The pool: on, off, or its switches (WEIR_POOL)
-    #[arg(long, value_name = "SWITCHES")]
-    pool: Option<String>,
-    /// Who serves TensorFlow's tensors: pool, or keep for TensorFlow's own allocator (WEIR_TF_ALLOCATOR)
-    #[arg(long, value_name = "WHO")]
-    tf_allocator: Option<String>,
-    /// When native stacks are taken: off, sampled or all (WEIR_STACKS)
-    #[arg(long, value_name = "WHEN")]
-    stacks: Option<String>,
-    /// How much the journal holds: events, or events,allocations (WEIR_RING)
-    #[arg(long, value_name = "SIZE")]
-    ring: Option<String>,
-    /// How many journals of ended jobs are kept: 20, 4GiB, 20,4GiB or all (WEIR_KEEP)
-    #[arg(long, value_name = "HOW-MANY")]
-    keep: Option<String>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Give each process of the job the whole cap, instead of one cap for all of them together
+    #[arg(long, conflicts_with = "group")]
+    cap_per_process: bool,
     /// Record nothing (WEIR_JOURNAL=off)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "journal")]
     no_journal: bool,
-    /// Where the journal goes (WEIR_DIR)
+    /// Where journals go, and the ledgers of groups (WEIR_DIR)
     #[arg(short = 'o', long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Fail at the first CUDA call if a setting cannot be honoured (WEIR_STRICT=1)
+    /// End with 125 if the job was to have a cap and no process of it came under the cap (WEIR_STRICT=1)
     #[arg(long)]
     strict: bool,
+    /// Run the job without a limit that cannot be kept, instead of failing its cuInit (WEIR_STRICT=0)
+    #[arg(long, conflicts_with = "strict")]
+    no_strict: bool,
     /// Run on the virtual GPU with so much memory, instead of a real one
     #[arg(long, value_name = "SIZE")]
     vgpu: Option<String>,
     /// The libweir.so to use, instead of the one beside this command
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// Print the environment instead of running: shell, docker, k8s or slurm
+    /// Print the environment instead of running: shell, docker, k8s or slurm. It names no group unless --group does, so that a
+    /// cap is then one of each process
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "shell", require_equals = true)]
     print_env: Option<Format>,
     /// Say nothing at the end
@@ -98,7 +91,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let variables = variables(arguments)?;
+    let mut variables = variables(arguments)?;
+    let reading = checked(&variables)?;
     if let Some(format) = arguments.print_env {
         match (arguments.json, format) {
             (false, format) => put!("{}", variables.printed(format)),
@@ -110,8 +104,23 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let [command, rest @ ..] = &arguments.command[..] else {
         return Err("no command; write it behind the options: weir run --cap 8GiB -- python train.py".into());
     };
+    let limit = Limit::of(&reading);
+    let group = job_group(arguments, &reading, &mut variables)?;
+    // Who has no limit and asks for nothing is not counted.
+    let counted = arguments.json || reading.settings.limits();
+    let processes = counted.then(|| Processes::begin(reading.settings.dir.as_deref(), &reading.settings.runs));
+    if let Some(folders) = processes.as_ref().and_then(Processes::variable) {
+        variables.set("WEIR_RUN", folders);
+    }
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let ended = child::run(command, rest, &variables)?;
+    let ended = child::run(command, rest, &variables);
+    let records = processes.map(Processes::end).unwrap_or_default();
+    if let Some((place, name)) = &group {
+        // Somebody may live in it still: what the job left running keeps its cap.
+        control::remove_group(place, name);
+    }
+    let ended = ended?;
+    let lost = ended.pid.and_then(|_| limit.verdict(&records));
     if arguments.json {
         let runs: Vec<_> = ended.pid.map(|pid| own_runs(arguments, pid, started)).unwrap_or_default();
         let run = |run: &Run| {
@@ -119,38 +128,38 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
                 "state": run.fate().word(), "oom": run.oom_count()})
         };
         let runs: Vec<_> = runs.iter().map(run).collect();
-        eprintln!("{}", json!({"pid": ended.pid, "code": ended.code, "runs": runs}));
+        let limit = limit.json(lost.as_deref());
+        eprintln!(
+            "{}",
+            json!({"pid": ended.pid, "code": ended.code, "runs": runs, "processes": records, "limit": limit})
+        );
     } else if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
         tell(arguments, pid, started);
     }
-    Ok(ExitCode::from(ended.code))
+    match lost {
+        Some(lost) if arguments.strict => Err(format!("{lost}; --strict: exit code 125")),
+        Some(lost) => {
+            if !arguments.quiet && !arguments.json {
+                eprintln!("weir: {lost}");
+            }
+            Ok(ExitCode::from(ended.code))
+        }
+        None => Ok(ExitCode::from(ended.code)),
+    }
 }
 
-/// What the job gets, checked as far as it can be before a device is known.
+/// What the job gets from the flags.
 fn variables(arguments: &Arguments) -> Result<Variables, String> {
     let mut variables = Variables::default();
-    let texts = [
-        ("WEIR_CAP", "--cap", &arguments.cap),
-        ("WEIR_GROUP", "--group", &arguments.group),
-        ("WEIR_ON_CAP", "--on-cap", &arguments.on_cap),
-        ("WEIR_WARN", "--warn", &arguments.warn),
-        ("WEIR_POOL", "--pool", &arguments.pool),
-        ("WEIR_TF_ALLOCATOR", "--tf-allocator", &arguments.tf_allocator),
-        ("WEIR_STACKS", "--stacks", &arguments.stacks),
-        ("WEIR_RING", "--ring", &arguments.ring),
-        ("WEIR_KEEP", "--keep", &arguments.keep),
-    ];
-    for (name, option, value) in texts {
-        if let Some(value) = value {
-            check(name, value).map_err(|problem| format!("{option} {problem}"))?;
-            variables.set(name, value);
-        }
+    for (setting, flag, value) in arguments.flags.given() {
+        setting.check(OsStr::new(value)).map_err(|bad| format!("--{flag} {bad}"))?;
+        variables.set(setting.variable, value);
     }
     if arguments.no_journal {
         variables.set("WEIR_JOURNAL", "off");
     }
-    if arguments.strict {
-        variables.set("WEIR_STRICT", "1");
+    if arguments.strict || arguments.no_strict {
+        variables.set("WEIR_STRICT", if arguments.strict { "1" } else { "0" });
     }
     if let Some(dir) = &arguments.dir {
         let dir = std::path::absolute(dir).map_err(|error| format!("--dir {}: {error}", dir.display()))?;
@@ -158,29 +167,71 @@ fn variables(arguments: &Arguments) -> Result<Variables, String> {
     }
     let library = library::find(arguments.library.as_deref())?;
     variables.set("LD_PRELOAD", library::preload(&library));
-    // TensorFlow's own asynchronous allocator passes every tensor on; what the user chose stays.
-    let keep = arguments.tf_allocator.clone().or_else(|| std::env::var("WEIR_TF_ALLOCATOR").ok());
-    if keep.as_deref() != Some("keep") && std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
-        variables.set("TF_GPU_ALLOCATOR", "cuda_malloc_async");
-    }
     if let Some(size) = &arguments.vgpu {
-        parse_size(size).map_err(|problem| format!("--vgpu {problem}"))?;
-        variables.add_virtual_gpu(size)?;
+        match parse_size(size).map_err(|problem| format!("--vgpu {problem}"))? {
+            0..0x400_0000 => return Err(format!("--vgpu {size}: it is too small; expected a size like 24GiB")),
+            0x2000_0000_0001.. => return Err(format!("--vgpu {size}: it is larger than 32 TiB")),
+            _ => variables.add_virtual_gpu(size)?,
+        }
+    }
+    // TensorFlow's own asynchronous allocator passes every tensor on; what the user chose stays.
+    if !reading(&variables).settings.keep_tensorflow && std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
+        variables.set("TF_GPU_ALLOCATOR", "cuda_malloc_async");
     }
     Ok(variables)
 }
 
-fn check(name: &str, value: &str) -> Result<(), String> {
-    let read = match name {
-        "WEIR_CAP" => CapSetting::parse(value).map(drop),
-        "WEIR_GROUP" => settings::parse_group(value).map(drop),
-        "WEIR_ON_CAP" => OnCap::parse(value).map(drop),
-        "WEIR_WARN" => settings::parse_warn(value).map(drop),
-        "WEIR_KEEP" => return weir_journal::Keep::parse(value).map(drop),
-        _ => Ok(()),
-    };
-    read.map_err(|problem| problem.to_string())
+/// The settings that the job will have: those of the flags on top of the environment.
+fn reading(variables: &Variables) -> Reading {
+    let own: Vec<_> = variables.all().map(|(name, value)| (OsString::from(name), value.to_owned())).collect();
+    let inherited = std::env::vars_os().filter(|(name, _)| !own.iter().any(|(other, _)| other == name));
+    Reading::of(inherited.chain(own.clone()), &[])
 }
+
+/// The same, if every value can be honoured. A variable that is not known is left to the job, which says so.
+fn checked(variables: &Variables) -> Result<Reading, String> {
+    let reading = reading(variables);
+    match reading.problems.iter().find(|problem| problem.kind.is_some()) {
+        None => Ok(reading),
+        Some(problem) => {
+            let inherited = !variables.all().any(|(name, _)| name == problem.variable);
+            Err(format!("{}{}", if inherited { "in the environment, " } else { "" }, problem.text()))
+        }
+    }
+}
+
+/// The processes of a job with a cap are one group, unless they are in one already or each is to have the whole cap.
+fn job_group(
+    arguments: &Arguments,
+    reading: &Reading,
+    variables: &mut Variables,
+) -> Result<Option<(Place, String)>, String> {
+    let settings = &reading.settings;
+    if !settings.limits() {
+        return Ok(None);
+    }
+    let own = settings.dir.as_deref().filter(|_| reading.own_dir).and_then(|dir| dir.to_str());
+    let place = Place::from_variables(own, reading.runtime_dir.as_deref());
+    if arguments.cap_per_process {
+        if settings.group.is_some() {
+            // An empty value is as good as none.
+            variables.set("WEIR_GROUP", "");
+        }
+        return Ok(None);
+    }
+    place.prepare().map_err(|bad| format!("the job's cap needs a place for its ledger: {bad}"))?;
+    if settings.group.is_some() {
+        return Ok(None);
+    }
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    let name = format!("{JOB}{}-{time:x}", std::process::id());
+    processes::sweep_groups(&place);
+    variables.set("WEIR_GROUP", &name);
+    Ok(Some((place, name)))
+}
+
+/// How the groups of jobs begin that were given none.
+const JOB: &str = "job-";
 
 /// What the job and its children recorded.
 fn own_runs(arguments: &Arguments, pid: u32, started: u64) -> Vec<Run> {

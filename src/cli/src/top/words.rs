@@ -6,17 +6,7 @@ use weir_forensics::names::tail;
 
 use crate::watch::{Gpu, Job, Life, Watch, clean, now};
 
-/// Bytes with one decimal, of even width: `  31.2 GiB`.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
+pub(super) use weir_settings::size::human as size;
 
 /// A change with its sign.
 pub(super) fn change(bytes: i64) -> String {
@@ -129,12 +119,6 @@ mod tests {
 
     #[test]
     fn figures_keep_their_width() {
-        for (bytes, text) in
-            [(0, "0 B"), (999, "999 B"), (1000, "1.0 KiB"), (1 << 20, "1.0 MiB"), (1023 << 20, "1.0 GiB")]
-        {
-            assert_eq!(size(bytes), text);
-        }
-        assert!(size(u64::MAX).ends_with(" TiB"));
         assert_eq!(change(-(3 << 20)), "-3.0 MiB");
         assert_eq!(change(i64::MIN).chars().next(), Some('-'));
         assert_eq!(

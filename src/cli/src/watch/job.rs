@@ -232,7 +232,7 @@ impl Watched {
         let trend = self.history.trend(device.number, now).filter(weir_forensics::growth::Trend::grows);
         let mut gpu = Gpu {
             device: device.number,
-            uuid: weir_ledger::settings::uuid_text(device.uuid),
+            uuid: weir_settings::limit::uuid_text(device.uuid),
             name: clean(&device.name),
             total: device.total,
             cap: charge.map_or_else(|| Some(device.cap).filter(|cap| *cap != 0), |charge| charge.cap),

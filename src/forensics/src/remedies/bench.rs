@@ -145,19 +145,17 @@ impl<'run> Bench<'run> {
     /// The allocator that served the job.
     fn job(&self, requests: &Requests) -> Settings {
         let room = self.room();
-        let (mut settings, setting) = match requests.regions {
-            0 => (Settings::new(Policy::Weir, room), self.run.setting("pool").unwrap_or_default()),
-            1 => (Settings { region: Some(self.facts.tf_reserved), ..Settings::new(Policy::Bfc, room) }, ""),
+        match requests.regions {
+            0 => {
+                let pool = weir_pool::Config::switched(&self.run.settings().pool, room, room);
+                Settings { pool, ..Settings::new(Policy::Weir, room) }
+            }
+            1 => Settings { region: Some(self.facts.tf_reserved), ..Settings::new(Policy::Bfc, room) },
             _ => {
                 let region = self.facts.by_own_limit().then_some(self.facts.tf_reserved);
-                (Settings { region, ..Settings::new(Policy::BfcGrowth, room) }, "")
+                Settings { region, ..Settings::new(Policy::BfcGrowth, room) }
             }
-        };
-        let pool = &mut settings.pool;
-        pool.steal = !setting.contains("nosteal");
-        pool.mesh = !setting.contains("nomesh");
-        pool.vmm = !setting.contains("novmm");
-        settings
+        }
     }
 
     /// What the job could have: its cap or the device, less what is not its own or not in the log.

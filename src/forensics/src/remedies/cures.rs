@@ -92,7 +92,7 @@ fn without_growth(bench: &Bench<'_>, leaks: &[Leak]) -> (Tried, Option<u64>) {
 
 /// For weir's own pool: smaller physical handles, of which more become wholly free and can be moved.
 pub(super) fn smaller_handles(advice: &mut Advice, bench: &Bench<'_>) {
-    if bench.run.setting("pool").is_some_and(|setting| setting.contains("handle=")) {
+    if bench.run.settings().pool.large_handle.is_some() {
         return;
     }
     let tried = on(bench, |scene| {

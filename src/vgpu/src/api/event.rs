@@ -215,7 +215,9 @@ pub(crate) unsafe fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> R {
         s.wait_for(marks, point, &Clock::default());
     }
     if let Some(st) = s.engine.streams.get_mut(&marks) {
-        clocks.iter().for_each(|clock| st.clock.join(clock));
+        for clock in &clocks {
+            st.clock.join(clock);
+        }
     }
     let number = s.enqueue(marks, "cuCtxRecordEvent", Op::Record { event }, Touches::NONE)?;
     s.recorded(event, marks, number);

@@ -53,6 +53,8 @@ fn sizes_take_binary_and_decimal_units() {
         ("8GiB", 8 << 30),
         ("2TiB", 2 << 40),
         ("1.5GiB", 3 << 29),
+        ("8Gi", 8 << 30),
+        ("1gib", 1 << 30),
         ("7KB", 7_000),
         ("7MB", 7_000_000),
         ("80GB", 80_000_000_000),
@@ -60,7 +62,7 @@ fn sizes_take_binary_and_decimal_units() {
     ] {
         assert_eq!(size(text), Some(bytes), "{text}");
     }
-    for text in ["", "GiB", "-1", "1gib", "1PiB", "0.3B", "1e9", "99999999999TiB", "1.2.3MiB"] {
+    for text in ["", "GiB", "-1", "1PiB", "0.3B", "1e9", "99999999999TiB", "1.2.3MiB"] {
         assert_eq!(size(text), None, "{text}");
     }
 }
@@ -75,6 +77,7 @@ fn memory_is_one_size_for_all_or_one_for_each() {
     assert!(config.error.is_some_and(|e| e.contains("as many sizes")));
     bad("VGPU_MEM", "0");
     bad("VGPU_MEM", "lots");
+    bad("VGPU_MEM", "8");
     bad("VGPU_MEM", "1GiB,");
 }
 

@@ -3,13 +3,15 @@
 
 const GIB = 2 ** 30, MIB = 2 ** 20, KIB = 2 ** 10;
 
-/** A size: GiB, or the smaller unit when GiB would hide it. */
+/** A size, as every command prints it (weir-settings, size.rs): below a thousand of each unit. */
 function bytesText(bytes) {
   const size = Math.abs(bytes);
-  if (size >= 0.0995 * GIB) return (bytes / GIB).toFixed(2) + " GiB";
-  if (size >= MIB) return (bytes / MIB).toFixed(size >= 100 * MIB ? 0 : 1) + " MiB";
-  if (size >= KIB) return (bytes / KIB).toFixed(size >= 100 * KIB ? 0 : 1) + " KiB";
-  return bytes + " B";
+  if (size === 0) return "0";
+  if (size < KIB) return bytes + " B";
+  if (size / KIB < 999.95) return (bytes / KIB).toFixed(1) + " KiB";
+  if (size / MIB < 999.95) return (bytes / MIB).toFixed(1) + " MiB";
+  if (size / GIB < 999.995) return (bytes / GIB).toFixed(2) + " GiB";
+  return (bytes / (KIB * GIB)).toFixed(2) + " TiB";
 }
 
 /** A count with thin spaces between groups of three digits. */

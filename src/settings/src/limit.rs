@@ -1,4 +1,4 @@
-//! What the variables WEIR_CAP, WEIR_ON_CAP, WEIR_WARN and WEIR_GROUP say. Pure functions from strings.
+//! Limits as they are written: WEIR_CAP, WEIR_ON_CAP and WEIR_GROUP. Pure functions from strings.
 //!
 //! `WEIR_CAP` is a list, separated by commas: `AMOUNT` for every device not named, `INDEX=AMOUNT` or
 //! `GPU-UUID=AMOUNT` for one.
@@ -6,7 +6,7 @@
 //! - An **index** is the physical one, in the order `nvidia-smi` shows (PCI bus order). CUDA_VISIBLE_DEVICES renumbers
 //!   what the job sees; it never shifts a cap.
 //! - A **UUID** may be shortened to its beginning as long as only one device begins so. `MIG-UUID` names a MIG device.
-//! - A share is one of the device's physical memory. A cap larger than the device means the whole device.
+//! - A share is one of the device's physical memory. A cap larger than the device means the whole device; [`CapSetting::above`] says where.
 //! - A cap of 0, more than 100 %, a device named twice, two amounts without a device, and a device that the machine
 //!   does not have are errors: a typing mistake must not silently remove a cap.
 
@@ -55,6 +55,15 @@ fn hex_of(uuid: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(uuid))
 }
 
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Uuid(start) => write!(f, "GPU-{start}"),
+        }
+    }
+}
+
 impl Selector {
     /// Reads what stands before the `=`.
     pub fn parse(text: &str) -> Result<Self, BadValue> {
@@ -80,7 +89,8 @@ impl Selector {
         Err(BadValue::new(text, "it names no device", "an index like 0 or a UUID like GPU-5f1c…"))
     }
 
-    fn matches(&self, device: &DeviceFacts) -> bool {
+    /// Whether it names this device.
+    pub fn matches(&self, device: &DeviceFacts) -> bool {
         match self {
             Self::Index(index) => device.index == Some(*index),
             Self::Uuid(start) => hex_of(device.uuid).starts_with(start.as_str()),
@@ -89,10 +99,7 @@ impl Selector {
 
     /// The one device this names.
     pub fn find<'d>(&self, devices: &'d [DeviceFacts]) -> Result<&'d DeviceFacts, BadValue> {
-        let shown = match self {
-            Self::Index(index) => index.to_string(),
-            Self::Uuid(start) => format!("GPU-{start}"),
-        };
+        let shown = self.to_string();
         let mut found = devices.iter().filter(|d| self.matches(d));
         match (found.next(), found.next()) {
             (Some(device), None) => Ok(device),
@@ -166,6 +173,23 @@ impl CapSetting {
             caps[at] = Some(amount.of(device.physical).min(device.physical));
         }
         Ok(caps)
+    }
+}
+
+impl CapSetting {
+    /// The devices that a cap is larger than: UUID and physical bytes.
+    pub fn above(&self, devices: &[DeviceFacts]) -> Vec<([u8; 16], u64)> {
+        let own = |device: &DeviceFacts| self.named.iter().find(|(selector, _)| selector.matches(device)).map(|n| n.1);
+        let larger = |device: &&DeviceFacts| {
+            own(device).or(self.default).is_some_and(|amount| amount.of(device.physical) > device.physical)
+        };
+        devices.iter().filter(larger).map(|device| (device.uuid, device.physical)).collect()
+    }
+
+    /// The entries that name none of these devices, as they are written.
+    pub fn unseen(&self, devices: &[DeviceFacts]) -> Vec<String> {
+        let named = self.named.iter().filter(|(selector, _)| !devices.iter().any(|device| selector.matches(device)));
+        named.map(|(selector, _)| selector.to_string()).collect()
     }
 }
 
@@ -282,6 +306,17 @@ mod tests {
             let error = caps(text).unwrap_err();
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_cap_above_the_device_and_a_device_unseen_are_known() {
+        let devices = machine();
+        let above = |text: &str| CapSetting::parse(text).unwrap().above(&devices).len();
+        assert_eq!((above("30GiB"), above("100GiB"), above("100GiB,1=50%"), above("100%")), (1, 2, 1, 0));
+        let unseen = |text: &str, seen: &[DeviceFacts]| CapSetting::parse(text).unwrap().unseen(seen).join(" ");
+        assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices), "");
+        assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices[..1]), "GPU-5e");
+        assert_eq!(unseen("7=2GiB", &devices), "7");
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! Sizes, shares and durations as people write them, for every variable and option of the project.
+//! Sizes, shares, counts and durations: the one parser for every variable and option, and the one way to print bytes.
 //!
-//! Pure functions on strings. The grammar:
+//! Pure functions on strings. The grammar of a size:
 //!
 //! | written | means |
 //! |---|---|
-//! | `1073741824`, `1073741824B` | bytes, a whole number |
 //! | `8KiB` `8MiB` `8GiB` `8TiB` | powers of 1024 |
+//! | `8Ki` `8Mi` `8Gi` `8Ti` | the same, as in Kubernetes |
+//! | `8K` `8M` `8G` `8T` | the same, as in `docker --memory` and Slurm |
 //! | `8KB` `8MB` `8GB` `8TB` | powers of 1000 |
-//! | `8K` `8M` `8G` `8T` | powers of 1024, as in `docker --memory` and Slurm |
+//! | `1073741824`, `4096B` | bytes, a whole number. Without a unit at least 1 MiB (or 0): `8` is an error, not 8 bytes |
 //! | `80%`, `12.5%` | a share of something, where one is allowed |
 //!
 //! Fractions are exact decimal and rounded down to a whole byte (`1.5GiB`, `.5G`). Upper or lower case does not matter;
@@ -47,7 +48,7 @@ impl fmt::Display for BadValue {
 
 impl std::error::Error for BadValue {}
 
-const SIZE_HELP: &str = "a size like 8GiB, 1.5GB, 512M or a number of bytes";
+const SIZE_HELP: &str = "a size like 8GiB, 1.5GB or 512M";
 const SHARE_HELP: &str = "a size like 8GiB or a share like 80%";
 
 /// A size, or a share of some whole that is known later.
@@ -85,21 +86,34 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Bytes for people: `8 GiB`, `1.50 GiB`, `512 B`.
+/// Bytes for people, everywhere the same text for the same bytes: `0`, `700 B`, `4.0 KiB`, `22.0 MiB`, `1.50 GiB`,
+/// `8.00 TiB`. Below a thousand of each unit, so that it is never wider than ten characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Human(pub u64);
 
 impl fmt::Display for Human {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-        let step = (0..5).rev().find(|s| self.0 >> (10 * s) != 0).unwrap_or(0);
-        let unit = 1_u64 << (10 * step);
-        if self.0.is_multiple_of(unit) {
-            return write!(f, "{} {}", self.0 / unit, NAMES[step]);
-        }
-        let hundredths = u128::from(self.0) * 100 / u128::from(unit);
-        write!(f, "{}.{:02} {}", hundredths / 100, hundredths % 100, NAMES[step])
+        // The unit, how many bytes it has, and its digits behind the point.
+        const UNITS: [(&str, u32, usize); 4] = [("KiB", 10, 1), ("MiB", 20, 1), ("GiB", 30, 2), ("TiB", 40, 2)];
+        let text = match self.0 {
+            0 => "0".to_owned(),
+            bytes @ 1..1024 => format!("{bytes} B"),
+            bytes => {
+                let value = |shift: u32| bytes as f64 / (1_u64 << shift) as f64;
+                let rounds_below = |(_, shift, digits): &&(&str, u32, usize)| {
+                    value(*shift) < if *digits == 1 { 999.95 } else { 999.995 }
+                };
+                let (unit, shift, digits) = UNITS.iter().find(rounds_below).unwrap_or(&UNITS[3]);
+                format!("{:.digits$} {unit}", value(*shift))
+            }
+        };
+        f.pad(&text)
     }
+}
+
+/// Bytes for people as a text of its own; see [`Human`].
+pub fn human(bytes: u64) -> String {
+    Human(bytes).to_string()
 }
 
 /// A decimal number without sign or exponent: digits before and after the point.
@@ -123,7 +137,7 @@ fn decimal(text: &str) -> Result<(Decimal, &str), &'static str> {
         return Err("it has two points");
     }
     if whole.is_empty() && fraction.is_empty() {
-        return Err("a point alone is no number");
+        return Err("a point alone is not a number");
     }
     if whole.trim_start_matches('0').len() > 20 || fraction.len() > 12 {
         return Err("it has too many digits");
@@ -146,10 +160,10 @@ fn unit_of(name: &str) -> Option<u128> {
     let name = name.to_ascii_lowercase();
     Some(match name.as_str() {
         "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
+        "k" | "ki" | "kib" => 1 << 10,
+        "m" | "mi" | "mib" => 1 << 20,
+        "g" | "gi" | "gib" => 1 << 30,
+        "t" | "ti" | "tib" => 1 << 40,
         "kb" => 1_000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
@@ -158,8 +172,20 @@ fn unit_of(name: &str) -> Option<u128> {
     })
 }
 
-/// Reads a size in bytes.
+/// A number without a unit is taken as bytes from here on; below, the unit was forgotten.
+const LEAST_WITHOUT_UNIT: u128 = 1 << 20;
+
+/// Reads a size in bytes. A small number without a unit is an error with a hint: nobody means 8 bytes.
 pub fn parse_size(text: &str) -> Result<u64, BadValue> {
+    read_size(text, false)
+}
+
+/// Reads a size where small numbers of bytes make sense, as a granularity: `4096` is 4 KiB.
+pub fn parse_bytes(text: &str) -> Result<u64, BadValue> {
+    read_size(text, true)
+}
+
+fn read_size(text: &str, small: bool) -> Result<u64, BadValue> {
     let bad = |problem: String| BadValue::new(text, problem, SIZE_HELP);
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -174,9 +200,28 @@ pub fn parse_size(text: &str) -> Result<u64, BadValue> {
         return Err(bad(format!("the unit \"{}\" is not known", BadValue::new(name, "", "").value)));
     };
     if unit == 1 && number.scale != 0 {
-        return Err(bad("a part of a byte does not exist".into()));
+        return Err(bad(format!("it has no unit; did you mean {trimmed}GiB?")));
+    }
+    if name.is_empty() && !small && (1..LEAST_WITHOUT_UNIT).contains(&number.digits) {
+        let unit = if number.digits <= 512 { "GiB" } else { "MiB" };
+        return Err(bad(format!("it has no unit; did you mean {trimmed}{unit}?")));
     }
     number.times(unit).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| bad("it is larger than 16 EiB".into()))
+}
+
+/// Reads a number of things: digits, and K or M for 1024 and 1024 * 1024.
+pub fn parse_count(text: &str) -> Result<u64, BadValue> {
+    let bad = |problem: &str| BadValue::new(text, problem, "a number like 86000, 64K or 1M");
+    let trimmed = text.trim();
+    let digits = trimmed.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match &trimmed[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return Err(bad("its unit is not K or M")),
+    };
+    let number = digits.parse::<u64>().map_err(|_| bad("it is not a number"))?;
+    number.checked_mul(factor).ok_or_else(|| bad("it is too large"))
 }
 
 /// Reads a share in percent, from 0 to 100, as millionths.
@@ -202,7 +247,18 @@ pub fn parse_amount(text: &str) -> Result<Amount, BadValue> {
     if text.trim_end().ends_with('%') {
         parse_share(text).map(Amount::Share).map_err(help)
     } else {
-        parse_size(text).map(Amount::Bytes).map_err(help)
+        parse_size(text).map(Amount::Bytes).map_err(help).map_err(|bad| share_meant(text, bad))
+    }
+}
+
+/// `0.8` is what TensorFlow calls a fraction: the hint is the share.
+fn share_meant(text: &str, bad: BadValue) -> BadValue {
+    match decimal(text.trim()) {
+        Ok((number, "")) if number.scale > 0 && number.digits <= 10_u128.pow(number.scale) => {
+            let millionths = number.times(1_000_000).unwrap_or(0) as u32;
+            BadValue { problem: format!("it has no unit; did you mean {}?", Amount::Share(millionths)), ..bad }
+        }
+        _ => bad,
     }
 }
 
@@ -223,7 +279,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
         _ => return Err(bad("its unit is not known")),
     };
     match number.times(unit) {
-        Some(0) => Err(bad("it is no time at all")),
+        Some(0) => Err(bad("it is 0; waiting needs a time")),
         Some(micros) if micros <= 30 * 24 * 3_600_000_000 => Ok(Duration::from_micros(micros as u64)),
         _ => Err(bad("it is longer than 30 days")),
     }
@@ -238,8 +294,11 @@ mod tests {
     fn sizes_that_people_write() {
         for (text, bytes) in [
             ("0", 0),
-            ("1", 1),
+            ("1B", 1),
             ("4096B", 4096),
+            ("1048576", 1 << 20),
+            ("8Gi", 8 << 30),
+            ("512mi", 512 << 20),
             ("8GiB", 8 << 30),
             ("8gib", 8 << 30),
             (" 8 GiB ", 8 << 30),
@@ -267,7 +326,11 @@ mod tests {
             ("GiB", "number"),
             ("1.2.3G", "two points"),
             (".", "point"),
-            ("1.5", "part of a byte"),
+            ("1.5", "did you mean 1.5GiB?"),
+            ("8", "did you mean 8GiB?"),
+            ("24", "did you mean 24GiB?"),
+            ("4096", "did you mean 4096MiB?"),
+            ("1048575", "did you mean 1048575MiB?"),
             ("8XiB", "unit"),
             ("8  GiB", "unit"),
             ("1e9", "unit"),
@@ -291,6 +354,17 @@ mod tests {
         assert_eq!(parse_amount("12.5 %"), Ok(Amount::Share(125_000)));
         assert_eq!(parse_amount("100%"), Ok(Amount::Share(1_000_000)));
         assert!(parse_amount("100.0000001%").unwrap_err().problem.contains("more than 100"));
+        assert!(parse_amount("0.8").unwrap_err().problem.contains("did you mean 80%?"));
+        assert!(parse_amount(".125").unwrap_err().problem.contains("did you mean 12.5%?"));
+        assert!(parse_amount("1.5").unwrap_err().problem.contains("did you mean 1.5GiB?"));
+        assert_eq!((parse_bytes("4096"), parse_bytes("8GiB")), (Ok(4096), Ok(8 << 30)));
+        assert_eq!(
+            (parse_count("86000"), parse_count("64K"), parse_count("1M")),
+            (Ok(86_000), Ok(65_536), Ok(1 << 20))
+        );
+        for bad in ["", "K", "1MM", "1G", "1k", "-1", "1.5M", "99999999999999999999", "99999999999999999M"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
+        }
         assert!(parse_amount("-5%").unwrap_err().problem.contains("negative"));
         assert_eq!(Amount::Share(125_000).of(80 << 30), 10 << 30);
         assert_eq!(Amount::Share(1_000_000).of(u64::MAX), u64::MAX);
@@ -303,17 +377,32 @@ mod tests {
 
     #[test]
     fn sizes_for_people() {
-        for (bytes, text) in [(0, "0 B"), (512, "512 B"), (1 << 30, "1 GiB"), (3 << 29, "1.50 GiB"), (8 << 40, "8 TiB")]
-        {
-            assert_eq!(Human(bytes).to_string(), text);
+        for (bytes, text) in [
+            (0, "0"),
+            (700, "700 B"),
+            (1024, "1.0 KiB"),
+            (4096, "4.0 KiB"),
+            (999 << 10, "999.0 KiB"),
+            (1000 << 10, "1.0 MiB"),
+            (22 << 20, "22.0 MiB"),
+            (192 << 20, "192.0 MiB"),
+            (512 << 20, "512.0 MiB"),
+            ((999 << 20) + 999_999, "0.98 GiB"),
+            (1 << 30, "1.00 GiB"),
+            (3 << 29, "1.50 GiB"),
+            (8 << 40, "8.00 TiB"),
+            (u64::MAX, "16777216.00 TiB"),
+        ] {
+            assert_eq!(human(bytes), text);
         }
+        assert_eq!(format!("{:>9}|", Human(1 << 30)), " 1.00 GiB|");
         assert_eq!(Amount::Share(125_000).to_string(), "12.5%");
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC*") {
-            let _ = (parse_size(&text), parse_share(&text), parse_amount(&text), parse_duration(&text));
+            let _ = (parse_size(&text), parse_share(&text), parse_amount(&text), parse_duration(&text), parse_count(&text));
         }
         #[test]
         fn near_sizes_never_panic(text in "[-+]?[0-9]{0,30}[.]?[0-9]{0,20} ?[kKmMgGtTpPiIbB%]{0,4}") {
@@ -327,14 +416,11 @@ mod tests {
             }
         }
         #[test]
-        fn what_is_shown_whole_reads_back(bytes in 0u64..1 << 50) {
-            let shown = Human(bytes).to_string();
-            let back = parse_size(&shown).unwrap_or(0);
-            if shown.contains('.') {
-                prop_assert!(back <= bytes && bytes - back <= bytes / 50);
-            } else {
-                prop_assert_eq!(back, bytes);
-            }
+        fn what_is_shown_reads_back_and_fits(bytes in 0u64..1 << 49) {
+            let shown = human(bytes);
+            let back = parse_size(&shown).unwrap_or(u64::MAX);
+            prop_assert!(back.abs_diff(bytes) <= bytes / 20, "{} {}", shown, back);
+            prop_assert!(shown.len() <= 10, "{}", shown);
         }
         #[test]
         fn a_share_never_exceeds_its_whole(whole: u64, millionths in 0u32..=1_000_000) {
