@@ -331,19 +331,20 @@ pub(super) const RULES: &[Rule] = &[
         "All later work of a context waits for the event, also in streams made later; earlier work does not.",
         || {
             let ctx = context();
-            let (busy, known, early, event) = (stream(), stream(), stream(), event());
+            let (busy, known, early, event, through) = (stream(), stream(), stream(), event(), event());
             let k = Kernels::load();
             let flags = [(); 3].map(|()| pinned_as::<u32>(4));
             // SAFETY: pinned words of our own, which no work touches yet.
             flags.iter().for_each(|flag| unsafe { flag.write(0) });
             k.start(early, flags[0]);
+            ok(cuEventRecord(through, early));
             let gate = Gate::close(busy);
             ok(cuEventRecord(event, busy));
             ok(cuCtxWaitEvent(ctx, event));
             let made = stream();
             k.start(known, flags[1]);
             k.start(made, flags[2]);
-            sync(early);
+            ok(cuEventSynchronize(through));
             refused(cuStreamQuery(known), NOT_READY);
             refused(cuStreamQuery(made), NOT_READY);
             gate.open();
