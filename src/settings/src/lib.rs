@@ -11,7 +11,7 @@
 //! | [`pool`] | WEIR_POOL |
 //! | [`record`] | WEIR_KEEP, WEIR_RING, WEIR_STACKS |
 //! | [`size`] | sizes, shares, counts and durations |
-//! | [`reference`] | the page about all of them |
+//! | [`mod@reference`] | the page about all of them |
 //!
 //! **The limit rule.** A bad setting costs only itself. An unknown variable costs one line and has no effect. A bad setting
 //! of recording or diagnosis costs one line, and its default holds. A bad *limit* means that the job must not run without
