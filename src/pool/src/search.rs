@@ -191,8 +191,12 @@ impl Core {
             if block.start >= end || !matches!(block.state, State::Free | State::Void) {
                 break;
             }
-            let stamp = self.usable(&block, want, follow).unwrap_or(self.order.now);
+            let mut stamp = self.usable(&block, want, follow).unwrap_or(self.order.now);
             let foreign = block.state == State::Free && block.domain != want.domain && stamp > 0;
+            if foreign {
+                // The requester's stream may have been seen idle at this very time, before it was made to follow.
+                stamp = self.order.tick();
+            }
             let piece = self.cut_out(id, start, end);
             if foreign {
                 // From now on these bytes are judged by the requester's progress alone.

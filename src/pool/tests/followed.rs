@@ -1,0 +1,41 @@
+//! A stream that was seen idle and is then made to follow another takes over that stream's free bytes: they are not
+//! proven by what was seen before. Touches nothing real.
+
+mod strict;
+
+use strict::{Strict, Work};
+use weir_pool::{Config, Pool, Request};
+
+const HANDLE: u64 = 128 << 10;
+const EVENT: u64 = 1 << 60;
+
+#[test]
+fn bytes_of_a_followed_stream_are_not_proven_by_an_older_look() {
+    let capacity = 4 * HANDLE;
+    let device = Strict::new(capacity);
+    let sizes =
+        Config { small_handle: 64 << 10, large_handle: HANDLE, small_limit: 32 << 10, ..Config::new(16 * capacity) };
+    let pool = Pool::new(Config { tiny_limit: 2 << 10, mesh: false, ..sizes }, &device).expect("address space");
+    let request = |bytes, stream| Request { bytes, stream: Some(stream), context: 1, ..Request::default() };
+    pool.context_created(1);
+    pool.stream_created(2, 1);
+    // The first stream uses all memory and frees it; its work has not run.
+    let block = pool.allocate(&device, &request(capacity, 1)).expect("the whole device");
+    device.push(1, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
+    pool.free_async(block.addr, 1, 1).expect("a live block");
+    // The second stream, which has nothing to do, is seen idle.
+    let idle = pool.stream_sync_began(2);
+    pool.stream_sync_ended(idle, true);
+    // Then it is made to follow the first one.
+    let recorded = pool.event_record_began(7, 1);
+    device.push(1, Work::Signal(EVENT));
+    pool.event_recorded(recorded, true);
+    let waits = pool.event_use_began(7);
+    device.push(2, Work::Wait(EVENT));
+    pool.event_waited(waits, 2, 1, true);
+    // A request that is too large claims the first stream's bytes in vain: they are the second one's now.
+    assert!(pool.allocate_at_once(&device, &request(capacity + HANDLE, 2)).is_err());
+    assert_eq!(pool.trim_to(&device, 0), 0, "the first stream's work is still queued");
+    assert_eq!(device.lock().crimes, Vec::<String>::new());
+    assert_eq!(pool.check(), Ok(()));
+}
