@@ -2,7 +2,7 @@
 # gpu: 512MiB
 # whole: 2GiB
 # verdict: demand
-# remedy: 0.38 GiB are float64
+# remedy: MiB are float64
 import numpy
 import tensorflow as tf
 

@@ -395,10 +395,8 @@ impl Core {
     }
 
     /// Release up to `count` handles of a size class: spare ones first.
-    pub(crate) fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
+    fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
         self.clear_shelves(class);
-        // A granule may hold holes of everybody's and of streams that are through with them.
-        self.promote(DEVICE);
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let spare = count.min(self.spare[class].len());
         let at = self.spare[class].len() - spare;
@@ -407,6 +405,14 @@ impl Core {
         let victims = self.claim_victims(&loose, count - spare.len());
         let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
         ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
+    }
+
+    /// The same for a trim, where no stream wants its own holes back.
+    pub(crate) fn plan_trim(&mut self, class: usize, count: usize) -> ReleasePlan {
+        self.clear_shelves(class);
+        // A granule may hold holes of everybody's and of streams that are through with them.
+        self.promote(DEVICE);
+        self.plan_release(class, count)
     }
 
     /// Release all handles of a size class that are free and `wanted`.

@@ -697,7 +697,7 @@ impl Pool {
             let surplus = core.counters.mapped_bytes.saturating_sub(keep);
             let handle = if class == 0 { core.config.small_handle } else { core.config.large_handle };
             let plan = if core.config.vmm {
-                Some(core.plan_release(class, usize::try_from(surplus / handle).unwrap_or(usize::MAX)))
+                Some(core.plan_trim(class, usize::try_from(surplus / handle).unwrap_or(usize::MAX)))
             } else {
                 core.plan_release_segments(surplus)
             };
