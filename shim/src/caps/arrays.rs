@@ -163,6 +163,11 @@ impl Together {
 }
 
 impl Arrays {
+    /// The most that small ones take on a device.
+    pub(super) fn small(&self, ordinal: i32) -> u64 {
+        self.small.get(&ordinal).map_or(0, |together| together.charged + together.apart * SMALL_COST)
+    }
+
     /// Whether there are none.
     pub(super) fn none(&self) -> bool {
         self.live.is_empty()

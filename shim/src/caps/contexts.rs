@@ -1,7 +1,7 @@
 //! What a context takes for itself, and what goes with it when it ends.
 
 use super::watch::{Change, Still, Watch};
-use super::{Caps, Device, lock, machine, measured, on};
+use super::{Caps, Device, PAGE, lock, machine, measured, on};
 use crate::recorder;
 use crate::served::quiet::current;
 use std::collections::HashMap;
@@ -15,11 +15,25 @@ pub(crate) struct Contexts {
     own: HashMap<u64, (i32, u64)>,
     /// What nobody asked for by a call that tells its size (code and its variables): context to device and bytes.
     code: HashMap<u64, (i32, u64)>,
-    /// Modules and the contexts that they were loaded in: they can be unloaded in others.
-    modules: HashMap<usize, u64>,
+    /// Loaded modules.
+    modules: HashMap<usize, Module>,
     /// Devices whose code may be charged with more than it takes.
     loose: Vec<i32>,
 }
+
+/// A loaded module.
+struct Module {
+    /// The context that it was loaded in: it can be unloaded in others.
+    ctx: u64,
+    /// By how much what this process holds has grown.
+    grown: u64,
+    /// Portions that it may share with small things that were there before it. They are charged for it too: it may be the
+    /// last one in them.
+    shared: u64,
+}
+
+/// The most portions that one module is taken to share with others.
+const SHARED: u64 = 2 * PAGE;
 
 impl Contexts {
     fn code_on(&self, ordinal: i32) -> u64 {
@@ -94,11 +108,25 @@ impl Loading {
         let mut contexts = lock(&caps.contexts);
         contexts.loosen(self.ordinal);
         let mut ctx = self.ctx;
+        let mut grown = grown;
         if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
+            let small = caps.linear.small_portions() + lock(&caps.arrays).small(self.ordinal);
+            let shared = if grown.is_some() { small.min(SHARED) } else { 0 };
+            let module = Module { ctx, grown: grown.map_or(0, |grown| u64::try_from(grown).unwrap_or(0)), shared };
+            grown = grown.map(|grown| grown.saturating_add_unsigned(shared));
             // SAFETY: after success the caller's place for the module holds it.
-            contexts.modules.insert(unsafe { *(first as *const usize) }, ctx);
-        } else if result == CUresult::CUDA_SUCCESS && name == "cuModuleUnload" {
-            ctx = contexts.modules.remove(&first).unwrap_or(ctx);
+            contexts.modules.insert(unsafe { *(first as *const usize) }, module);
+        } else if result == CUresult::CUDA_SUCCESS
+            && name == "cuModuleUnload"
+            && let Some(module) = contexts.modules.remove(&first)
+        {
+            ctx = module.ctx;
+            // What it shared is charged to those that it shared it with, or has gone with it.
+            let most = -i64::try_from(module.grown + module.shared).unwrap_or(i64::MAX);
+            grown = grown.map(|grown| match module.shared {
+                0 => grown,
+                shared => grown.saturating_sub_unsigned(shared).max(most),
+            });
         }
         let before = accounted();
         let Some(held) = machine::own_bytes(at.0.uuid) else { return };
@@ -160,6 +188,10 @@ pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
     let (first, others) = (with_code.next(), with_code.next().is_some());
     let Some(ctx) = first.filter(|_| now == 0 || !others) else { return 0 };
     let gone = contexts.code_gone(ctx, ordinal, charged.saturating_sub(now));
+    // What they take is charged, wherever it lies.
+    let Contexts { code, modules, .. } = &mut *contexts;
+    let here = |module: &&mut Module| code.get(&module.ctx).is_some_and(|(on, _)| *on == ordinal);
+    modules.values_mut().filter(here).for_each(|module| module.shared = 0);
     let _change = Change::begin();
     drop(contexts);
     caps.release(ordinal, Category::Context, gone);
@@ -209,7 +241,7 @@ impl Caps {
             contexts.loosen(ordinal);
         }
         let gone = [contexts.own.remove(&ctx), code];
-        contexts.modules.retain(|_, of| *of != ctx);
+        contexts.modules.retain(|_, module| module.ctx != ctx);
         drop(contexts);
         for (ordinal, bytes) in gone.into_iter().flatten() {
             self.release(ordinal, Category::Context, bytes);
