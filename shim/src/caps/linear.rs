@@ -297,7 +297,9 @@ fn tiny(
     if (answer.is_err() || (at_the_cap && is_last())) && caps.linear.any_leaving() {
         caps.make_room(at.0, true);
         if let Ok(more) = ask() {
-            answer.into_iter().for_each(|last| caps.ledger.give_back(last));
+            if let Ok(last) = answer {
+                caps.ledger.give_back(last);
+            }
             (answer, at_the_cap) = (Ok(more), false);
         }
     }
