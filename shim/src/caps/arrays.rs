@@ -137,7 +137,7 @@ pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult 
         lock(&caps.arrays).live.insert(handle, array);
         return result;
     }
-    let came = watched.and_then(|(device, watch)| watch.grown(caps, device)?.checked_neg());
+    let came = watched.as_ref().and_then(|(device, watch)| watch.grown(caps, device)?.checked_neg());
     let came = came.filter(|_| !caps.linear.moves()).and_then(|came| u64::try_from(came).ok());
     lock(&caps.arrays).gone(caps, &array, came.unwrap_or(0));
     result
@@ -163,6 +163,16 @@ impl Together {
 }
 
 impl Arrays {
+    /// The most that small ones take on a device.
+    pub(super) fn small(&self, ordinal: i32) -> u64 {
+        self.small.get(&ordinal).map_or(0, |together| together.charged + together.apart * SMALL_COST)
+    }
+
+    /// Whether there are none.
+    pub(super) fn none(&self) -> bool {
+        self.live.is_empty()
+    }
+
     fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) {
         let free = match array.cost {
             Some(cost) => {

@@ -117,6 +117,11 @@ impl Books {
         self.pages.iter().any(|shard| !lock(shard).is_empty())
     }
 
+    /// Bytes of the portions that small blocks live in.
+    pub(super) fn small_portions(&self) -> u64 {
+        self.pages.iter().map(|shard| lock(shard).len() as u64 * PAGE).sum()
+    }
+
     /// Whether there is memory that moves between host and device by itself.
     pub(crate) fn moves(&self) -> bool {
         self.managed.load(Ordering::Relaxed) > 0
@@ -283,10 +288,23 @@ fn tiny(
     addr: impl FnOnce() -> u64,
 ) -> CUresult {
     let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    let answer = caps.admit_more(at, most, Category::Device);
-    let at_the_cap = answer.is_err();
-    let Ok(reservation) = answer.or_else(|_| caps.admit_tiny(at, most, Category::Device)) else { return refused };
-    let last = at_the_cap && caps.ledger.view(at.1).is_some_and(|view| view.own.set_aside < PAGE);
+    let ask = || caps.admit_more(at, most, Category::Device);
+    let answer = ask();
+    let mut at_the_cap = answer.is_err();
+    let mut answer = answer.or_else(|_| caps.admit_tiny(at, most, Category::Device));
+    let is_last = || caps.ledger.view(at.1).is_some_and(|view| view.own.set_aside < PAGE);
+    // Before it is refused, what was freed in the order of a stream is waited for, as for any other request.
+    if (answer.is_err() || (at_the_cap && is_last())) && caps.linear.any_leaving() {
+        caps.make_room(at.0, true);
+        if let Ok(more) = ask() {
+            if let Ok(last) = answer {
+                caps.ledger.give_back(last);
+            }
+            (answer, at_the_cap) = (Ok(more), false);
+        }
+    }
+    let Ok(reservation) = answer else { return refused };
+    let last = at_the_cap && is_last();
     let _change = Change::begin();
     let result = call();
     let used = (result == CUresult::CUDA_SUCCESS).then(enter);

@@ -178,9 +178,35 @@ pub(super) fn kept(caps: &Caps, device: &Device) -> u64 {
     mempools.filter_map(|(handle, _)| reserved(*handle)).fold(graphs, u64::saturating_add)
 }
 
+/// What `look` tells, if all that the driver keeps on a device in its mempools and for graphs is charged exactly, before
+/// it and after it.
+pub(super) fn while_exact<R>(caps: &Caps, device: &Device, look: impl FnOnce() -> R) -> Option<R> {
+    let mut measured = lock(&caps.measured);
+    let ordinal = device.ordinal;
+    let mut exact = || {
+        let mut mempools = measured.mempools.iter().filter(|(_, reserve)| reserve.ordinal == ordinal);
+        mempools.all(|(handle, reserve)| reserve.growing == 0 && reserved(*handle) == Some(reserve.charged))
+            && measured.graphs.get_mut(&ordinal).is_none_or(|graphs| {
+                graphs.land(caps);
+                graphs.flights.is_empty() && graphs.charged == graph_reserved(ordinal)
+            })
+    };
+    if !exact() {
+        return None;
+    }
+    let seen = look();
+    exact().then_some(seen)
+}
+
 /// Takes off the account what the driver has let go of, after making it let go of what it keeps for nobody. Waits for
 /// nothing: what a stream has yet to come to stays charged. Tells how many bytes came free.
 pub(super) fn trim(caps: &Caps, device: &Device) -> u64 {
+    let free = let_go(caps, device);
+    // Only when the rest is as the driver says can what is left be told to be code.
+    free + caps.account(device).map_or(0, |account| super::contexts::look_again(caps, (device, account)))
+}
+
+fn let_go(caps: &Caps, device: &Device) -> u64 {
     let free = caps.settle_all_frees();
     let Some(account) = caps.account(device) else { return free };
     let _change = Change::begin();

@@ -138,6 +138,8 @@ impl Caps {
             );
             match self.granted(device, granted) {
                 Ok(reservation) => {
+                    // It is charged from here on, and not taken yet.
+                    let _change = Change::begin();
                     let bytes = reservation.bytes();
                     self.ledger.commit(reservation);
                     CREDIT.set(bytes);

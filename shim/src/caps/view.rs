@@ -27,10 +27,15 @@ fn tell(view: &View, driver_free: u64, cached: u64) -> Told {
 impl Caps {
     fn told(&self, device: &Device, account: DeviceId, driver_free: u64) -> Option<Told> {
         measured::refresh(self, device);
-        let view = self.ledger.view(account)?;
+        let look = || {
+            let pools = served::pools().filter(|served| served.ordinal == device.ordinal);
+            Some((self.ledger.view(account)?, pools.map(Served::reusable).sum::<u64>()))
+        };
+        // A pool that grows or gives back between a look at the account and one at the pool would count twice.
+        let ((first, cached), (mut view, cached_now)) = (look()?, look()?);
         view.cap?;
-        let pools = served::pools().filter(|served| served.ordinal == device.ordinal);
-        Some(tell(&view, driver_free, pools.map(Served::reusable).sum()))
+        view.used = view.used.max(first.used);
+        Some(tell(&view, driver_free, cached.min(cached_now)))
     }
 }
 

@@ -28,6 +28,24 @@ impl Drop for Change {
     }
 }
 
+/// A look at figures that no call of this process changes meanwhile.
+pub(super) struct Still {
+    began: u64,
+}
+
+impl Still {
+    /// It begins. `None`: a call is under way.
+    pub(super) fn begin() -> Option<Self> {
+        let began = BEGAN.load(SeqCst);
+        (UNDER_WAY.load(SeqCst) == 0).then_some(Self { began })
+    }
+
+    /// Whether no call has begun since.
+    pub(super) fn lasts(&self) -> bool {
+        BEGAN.load(SeqCst) == self.began
+    }
+}
+
 /// A change of the caller's own, and what there was before it.
 pub(crate) struct Watch {
     _own: Change,

@@ -535,12 +535,16 @@ impl Ledger {
             crossed_mark,
             waited: Duration::ZERO,
         };
-        if urgency == Urgency::Tiny && units <= local.aside {
+        let cap = word::Amount::unpack(table.device(device.0).cap.load()).units;
+        // What was set aside counts. A fact or a lowered cap may have put the sum above the cap: then it is not there.
+        let fits = |left: u64| {
+            cap == 0 || word::Sum::unpack(table.device(device.0).sum.load()).units.saturating_sub(left) <= cap
+        };
+        if urgency == Urgency::Tiny && units <= local.aside && fits(local.aside - units) {
             local.aside -= units;
             local.pending += units;
             return Ok(grant(None));
         }
-        let cap = word::Amount::unpack(table.device(device.0).cap.load()).units;
         let largest = if cap == 0 { MAX_UNITS } else { cap.saturating_sub(local.aside_target) };
         if units > largest {
             return Err(Refusal::TooLarge { largest: largest * UNIT });

@@ -229,7 +229,9 @@ impl Actor {
             .map(|block| if matches!(block.held, Held::Ordered(_)) { self.segment } else { block.most })
             .sum();
         let graphs: u64 = self.graphs.iter().flatten().map(|graph| 2 * graph.bytes).sum();
-        let code: u64 = self.contexts.iter().flatten().filter_map(|c| Some(c.module?.1 + 2 * PAGE)).sum();
+        // Each module may lie in portions of others, and is charged with them: the kernels of a context, and one more.
+        let code = |context: &Context| 2 * PAGE + context.module.map_or(0, |module| module.1 + 2 * PAGE);
+        let code: u64 = self.contexts.iter().flatten().map(code).sum();
         blocks + graphs + code
     }
 
@@ -387,7 +389,10 @@ impl Actor {
         let bytes = op.bytes.min(16 << 20).next_multiple_of(4);
         // A small variable may need a portion of its own.
         let cost = rounded(bytes);
-        if context.module.is_some() || witness::physical() + cost > self.world.cap {
+        // Managed memory has its room, and is not yet on the device where nobody has prefetched it.
+        let managed = self.blocks.iter().flatten().filter(|block| matches!(block.held, Held::Managed(_)));
+        let promised: u64 = managed.map(|block| block.most).sum();
+        if context.module.is_some() || witness::physical() + promised + cost > self.world.cap {
             return false;
         }
         let text =
