@@ -4,7 +4,7 @@
 //! the like. Inside weir that would end the process, since nothing may unwind through `catch_unwind`. So the names by which
 //! weir and the Rust library in it call such functions lead to the plain system call here. They are hidden: nobody else
 //! sees them, and the job's own calls are as ever. The cancellation waits for the job's next cancellation point. Calls into
-//! the driver are protected by [`Uncancelled`]; `tests/victims` looks that no cancellation point is left among the
+//! the driver are protected by [`Uncancelled`]; `tests/preload` looks that no cancellation point is left among the
 //! library's imports.
 
 use core::ffi::{c_int, c_void};
@@ -62,7 +62,7 @@ macro_rules! plain_calls {
 }
 
 // Those of them that this library calls. A name that it stops calling does no harm here; one that it begins to call is
-// found by `tests/victims`.
+// found by `tests/preload`.
 plain_calls! {
     "open" open(path: *const c_void, flags: c_int, mode: u32) -> c_int {
         libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode)

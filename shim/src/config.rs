@@ -38,9 +38,7 @@ pub(crate) struct Config {
 
 /// Variables that only a build for tests reads.
 const TESTS: &[&str] = &[
-    #[cfg(feature = "pool-mutations")]
-    "WEIR_POOL_MUTATION",
-    #[cfg(feature = "faults")]
+    #[cfg(feature = "fault-injection")]
     "WEIR_FAULT",
 ];
 

@@ -10,9 +10,9 @@ use crate::{guard, job, surroundings};
 #[inline(always)]
 pub(crate) fn enter<const N: usize>(library: &Library<N>, id: usize) -> Result<usize, Absent> {
     library.count(id);
-    #[cfg(feature = "faults")]
+    #[cfg(feature = "fault-injection")]
     if let Some(entry) = library.entries.get(id) {
-        guard::run(entry.name(), || crate::faults::strike(entry.name()));
+        guard::run(entry.name(), || crate::fault::strike(entry.name()));
     }
     match library.real(id) {
         real if real != 0 && library.is_ready() => Ok(real),

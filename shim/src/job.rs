@@ -51,8 +51,8 @@ pub(crate) fn start() {
     // print into the job's output. What happened is kept as the reason instead.
     std::panic::set_hook(Box::new(|_| {}));
     let config = crate::guard::run("start", || {
-        #[cfg(feature = "faults")]
-        crate::faults::strike("start");
+        #[cfg(feature = "fault-injection")]
+        crate::fault::strike("start");
         Config::from_environment()
     })
     .unwrap_or_else(|| Config::unread(off().unwrap_or_default()));

@@ -28,8 +28,8 @@ mod elf;
 mod entry;
 mod environment;
 mod export;
-#[cfg(feature = "faults")]
-mod faults;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod gate;
 mod guard;
 mod hooks;

@@ -48,8 +48,8 @@ impl<const N: usize> Library<N> {
         if !self.handle().is_null() {
             return true;
         }
-        #[cfg(feature = "faults")]
-        if crate::faults::is_set("resolve") {
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::is_set("resolve") {
             return false;
         }
         let Some(handle) = self.names.iter().map(|name| linker::open(name, load)).find(|handle| !handle.is_null())

@@ -43,8 +43,8 @@ pub(crate) fn place(dir: &Path, name: &str, text: &[u8]) {
         if fd < 0 {
             return;
         }
-        #[cfg(feature = "faults")]
-        if crate::faults::is_set("full") {
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::is_set("full") {
             let full = libc::open(c"/dev/full".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             libc::dup2(full, fd);
             libc::close(full);

@@ -41,7 +41,7 @@ fn status() -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "architecture": std::env::consts::ARCH,
         "library": path_of(weir_status as *const () as usize),
-        "faults": cfg!(feature = "faults"),
+        "faults": cfg!(feature = "fault-injection"),
         "started": job::started(),
         "off": job::off(),
         "refused": job::refused(),

@@ -7,7 +7,7 @@ import pathlib, re
 
 LIST = pathlib.Path(__file__).resolve().parent.parent.parent / "src/cuda/src/functions.rs"
 
-# Taken by roads.py until refused.
+# Taken by entry_points.py until refused.
 ROADS = ["cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
          "cuMemAllocFromPoolAsync_ptsz", "cuMemCreate", "cuArrayCreate", "cuArrayCreate_v2", "cuArray3DCreate", "cuArray3DCreate_v2",
          "cuMipmappedArrayCreate"]
@@ -22,7 +22,7 @@ ELSEWHERE = {
     "code: variables of loaded code are charged as a fact": [
         "cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData", "cuLibraryLoadFromFile",
         "cuModuleGetGlobal", "cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged"],
-    "roads.py, FromPool with sizes odd: a mempool takes nothing until it is allocated from": ["cuMemPoolCreate"],
+    "entry_points.py, FromPool with sizes odd: a mempool takes nothing until it is allocated from": ["cuMemPoolCreate"],
     "nothing: charged where it was made": [
         "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuMemImportFromShareableHandle", "cuMemPoolImportPointer", "cuMemPoolImportFromShareableHandle",
         "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer", "cuExternalMemoryGetMappedMipmappedArray", "cuMulticastCreate"],

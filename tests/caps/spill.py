@@ -1,5 +1,5 @@
 """Jobs that `run` starts with WEIR_ON_CAP=spill, one function each. Every block is filled and checked by kernels that run
-late, in an order that the virtual GPU's seed chooses; what is done too early there is a crime and ends the process.
+late, in an order that the virtual GPU's seed chooses; what is done too early there is a violation and ends the process.
 
 usage: spill.py NAME [ARGUMENT...]
 """

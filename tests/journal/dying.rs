@@ -1,5 +1,5 @@
 //! What the two kill tests share (that of the journal alone in src/journal, and that of jobs under libweir.so here): the
-//! truth that a victim keeps in a mapped file, and how it is made to die.
+//! truth that a fixture keeps in a mapped file, and how it is made to die.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Maps so many words of truth. The first says that the victim has begun.
+/// Maps so many words of truth. The first says that the fixture has begun.
 pub(crate) fn map_truth(path: &Path, words: usize) -> &'static [AtomicU64] {
     let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     file.set_len(words as u64 * 8).unwrap();
@@ -30,18 +30,18 @@ pub(crate) unsafe fn unmap(truth: &'static [AtomicU64]) {
     unsafe { libc::munmap(truth.as_ptr().cast_mut().cast(), std::mem::size_of_val(truth)) };
 }
 
-/// Waits until the victim has begun, kills it after so many nanoseconds if that is its death, and waits for its end.
+/// Waits until the fixture has begun, kills it after so many nanoseconds if that is its death, and waits for its end.
 /// Tells what it wrote to a standard error that is piped, if it did not end in that way.
-pub(crate) fn dies(mut victim: Child, truth: &[AtomicU64], death: &str, after: u64) -> Result<(), String> {
+pub(crate) fn dies(mut fixture: Child, truth: &[AtomicU64], death: &str, after: u64) -> Result<(), String> {
     while truth[0].load(Ordering::SeqCst) == 0 {
-        assert!(victim.try_wait().unwrap().is_none(), "the victim did not start");
+        assert!(fixture.try_wait().unwrap().is_none(), "the fixture did not start");
         std::thread::sleep(Duration::from_micros(200));
     }
     if death == "kill" {
         std::thread::sleep(Duration::from_nanos(after));
-        victim.kill().unwrap();
+        fixture.kill().unwrap();
     }
-    let output = victim.wait_with_output().unwrap();
+    let output = fixture.wait_with_output().unwrap();
     let status = output.status;
     let expected = match death {
         "kill" => status.signal() == Some(libc::SIGKILL),

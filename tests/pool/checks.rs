@@ -265,7 +265,7 @@ fn two_devices(api: &'static Api) {
     }
 }
 
-/// Access that is disabled again is gone: a kernel that touches the other device's memory all the same is a crime.
+/// Access that is disabled again is gone: a kernel that touches the other device's memory all the same is a violation.
 fn peer_disabled(api: &'static Api) {
     let other = context_on(api, 1);
     let there = alloc(api, 3 * MIB);

@@ -6,7 +6,6 @@ mod array;
 mod capture;
 mod context;
 mod copy;
-mod crime;
 mod device;
 mod entry;
 mod event;
@@ -26,6 +25,7 @@ mod stream;
 mod stream_default;
 mod switches;
 mod touch;
+mod violation;
 mod vmm;
 mod vmm_access;
 mod vmm_share;
@@ -59,7 +59,7 @@ pub fn all() -> Vec<Rule> {
         nvml::RULES,
         switches::RULES,
         touch::RULES,
-        crime::RULES,
+        violation::RULES,
     ];
     families.concat()
 }

@@ -253,7 +253,7 @@ mod tests {
 
     const PLAIN: Rule = rule("a.plain", "cuInit", "A rule of the tests.", || {});
     const OTHER: Rule = rule("b.other", "cuInit", "Another rule of the tests.", || {});
-    const CRIME: Rule = rule("c.crime", "cuInit", "A rule that must be aborted.", || {}).aborts("crime");
+    const CRIME: Rule = rule("c.violation", "cuInit", "A rule that must be aborted.", || {}).aborts("violation");
 
     /// Lets a shell play the process.
     fn outcomes(rules: &[Rule], script: &str) -> Vec<Outcome> {
@@ -306,11 +306,11 @@ mod tests {
 
     #[test]
     fn an_abort_counts_only_where_it_must_be_and_with_its_reason() {
-        let aborting = r"printf '@rule c.crime\tstarted\t\n'; echo 'crime: freed twice' >&2; kill -ABRT $$";
+        let aborting = r"printf '@rule c.violation\tstarted\t\n'; echo 'violation: freed twice' >&2; kill -ABRT $$";
         assert_eq!(outcomes(&[CRIME], aborting), [Outcome::Passed]);
-        let silent = r"printf '@rule c.crime\tstarted\t\n'; kill -ABRT $$";
+        let silent = r"printf '@rule c.violation\tstarted\t\n'; kill -ABRT $$";
         assert!(failed_with(&outcomes(&[CRIME], silent)[0], "without a word"));
-        let went_on = r"printf '@rule c.crime\tstarted\t\n@rule c.crime\tpassed\t\n'";
+        let went_on = r"printf '@rule c.violation\tstarted\t\n@rule c.violation\tpassed\t\n'";
         assert!(failed_with(&outcomes(&[CRIME], went_on)[0], "went on"));
         let unexpected = r"printf '@rule a.plain\tstarted\t\n'; kill -ABRT $$";
         assert!(failed_with(&outcomes(&[PLAIN], unexpected)[0], "signal 6"));

@@ -12,8 +12,8 @@ pub(crate) const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// `cuInit`: fails where the job must not run because a limit cannot be kept.
 pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uint) -> CUresult {
-    #[cfg(feature = "faults")]
-    crate::faults::strike("body:cuInit");
+    #[cfg(feature = "fault-injection")]
+    crate::fault::strike("body:cuInit");
     if job::refused().is_some() {
         presence::first();
         return REFUSED;

@@ -32,9 +32,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_cuda::CUuuid;
+#[cfg(feature = "fault-injection")]
+use weir_journal::fault::Fault;
 use weir_journal::layout::HOST_DEVICE;
-#[cfg(feature = "faults")]
-use weir_journal::sabotage::Guard;
 use weir_journal::{Class, Event, FLAG_INTERNAL, Intent, Journal, Kind, Options, STREAM_UNKNOWN, Ticket, clear_up};
 use weir_pool::ranks::{self, Mutex, Rank};
 use weir_pool::shared;
@@ -125,10 +125,10 @@ fn make(devices: i32) -> Option<()> {
         let _ = clear_up(dir, settings.keep);
     }
     wanted.geometry.events = wanted.geometry.ring_slots();
-    #[cfg(feature = "faults")]
-    for (fault, guard) in [("pending", Guard::Pending), ("freeing", Guard::Freeing)] {
-        if crate::faults::is_set(fault) {
-            weir_journal::sabotage::take_away(guard as u32);
+    #[cfg(feature = "fault-injection")]
+    for (name, fault) in [("pending", Fault::Pending), ("freeing", Fault::Freeing)] {
+        if crate::fault::is_set(name) {
+            weir_journal::fault::inject(fault as u32);
         }
     }
     let journal = Journal::create(&wanted).ok()?;

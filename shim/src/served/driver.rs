@@ -212,8 +212,8 @@ impl Driver {
 
     /// Waits for all work of every context that can reach this memory.
     pub(crate) fn wait_for_all(&self) -> Result<(), BackingError> {
-        #[cfg(feature = "faults")]
-        let _held = crate::faults::is_set("hold").then(|| self.segments.lock());
+        #[cfg(feature = "fault-injection")]
+        let _held = crate::fault::is_set("hold").then(|| self.segments.lock());
         wait::for_work(Whose::Reaching(self.ordinal), wait::PATIENCE)
     }
 }

@@ -285,8 +285,8 @@ fn context_seen(ctx: u64) -> Option<&'static Slot> {
     if !(0..DEVICES as i32).contains(&device) {
         return None;
     }
-    #[cfg(feature = "faults")]
-    if crate::faults::is_set("inversion") {
+    #[cfg(feature = "fault-injection")]
+    if crate::fault::is_set("inversion") {
         contexts::announce(|_| peers::context_left(0));
     }
     contexts::add(ctx, device, || pools_reached_by(device).for_each(|served| served.pool.context_created(ctx)))
@@ -351,8 +351,8 @@ fn make(slot: &'static Slot) -> Option<&'static Served> {
 fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
     type A = CUdevice_attribute;
     let _relaxed = Relaxed::enter();
-    #[cfg(feature = "pool-mutations")]
-    mutate();
+    #[cfg(feature = "fault-injection")]
+    inject();
     let switches = &job::active()?.config.pool;
     let mut total = 0;
     // SAFETY: the place is a live local.
@@ -424,7 +424,7 @@ fn appear(served: &'static Served, granted: u64) -> Result<(), u64> {
 }
 
 /// For tests: how many pools are not consistent; says on standard error what is wrong.
-#[cfg(feature = "pool-mutations")]
+#[cfg(feature = "fault-injection")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn weir_pool_check() -> core::ffi::c_int {
     let wrong = pools().filter_map(|served| served.pool.check().err());
@@ -432,18 +432,19 @@ extern "C" fn weir_pool_check() -> core::ffi::c_int {
 }
 
 /// For tests: bytes that the pools have lost because an undo failed.
-#[cfg(feature = "pool-mutations")]
+#[cfg(feature = "fault-injection")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn weir_pool_lost() -> u64 {
     pools().map(|served| served.pool.stats().lost_bytes).sum()
 }
 
-/// Switches on the deliberate defect that `WEIR_POOL_MUTATION` names.
-#[cfg(feature = "pool-mutations")]
-fn mutate() {
-    let wanted = std::env::var("WEIR_POOL_MUTATION").unwrap_or_default();
-    if let Some(mutation) = weir_pool::Mutation::ALL.into_iter().find(|known| format!("{known:?}") == wanted) {
-        weir_pool::set_mutation(mutation);
+/// Injects the fault of the pool that `WEIR_FAULT=pool:NAME` names.
+#[cfg(feature = "fault-injection")]
+fn inject() {
+    if let Some(fault) =
+        weir_pool::Fault::ALL.into_iter().find(|known| crate::fault::is_set(&format!("pool:{known:?}")))
+    {
+        weir_pool::inject(fault);
     }
 }
 

@@ -69,8 +69,8 @@ pub(crate) fn begin(loaded: &Loaded) {
         handle if symbol(handle, WITH_POINTERS) != 0 => 1,
         _ => return,
     };
-    #[cfg(feature = "faults")]
-    let generation = if crate::faults::is_set("annotation:other") { 3 - generation } else { generation };
+    #[cfg(feature = "fault-injection")]
+    let generation = if crate::fault::is_set("annotation:other") { 3 - generation } else { generation };
     let found = [symbol(loaded.framework, ACCESS), symbol(loaded.main, ACCESS)];
     for (place, address) in ACCESSORS.iter().zip(found) {
         place.store(address, Ordering::Release);
@@ -86,7 +86,7 @@ pub(crate) fn here() -> Option<Annotation<'static>> {
         2 => VIEWS,
         _ => return None,
     };
-    #[cfg(feature = "faults")]
+    #[cfg(feature = "fault-injection")]
     let layout = layout.mistaken();
     if TRUST.is_refused() {
         return None;
@@ -196,7 +196,7 @@ fn is_sound(annotation: &Annotation) -> bool {
     plain(annotation.op) && plain(annotation.region) && annotation.op.iter().any(u8::is_ascii_alphabetic)
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "fault-injection")]
 impl Layout {
     /// The layout with a mistake: `WEIR_FAULT=annotation:FIELD:BYTES` moves one offset.
     fn mistaken(mut self) -> Self {

@@ -1,7 +1,7 @@
 //! An event and its 64-byte record. Pure packing and unpacking; nothing here touches memory of a journal.
 
+use crate::fault::{Fault, injected};
 use crate::layout::{LARGEST_BLOCK, RECORD_WORDS};
-use crate::sabotage::{Guard, off};
 use crate::sys::crc::crc_record;
 
 /// What happened. Numbers are part of the format.
@@ -296,7 +296,7 @@ impl Event {
         }
         let mut words = *record;
         words[0] = seq;
-        if crc_record(&words) != record[0] as u32 && !off(Guard::RecordCrc) {
+        if crc_record(&words) != record[0] as u32 && !injected(Fault::RecordCrc) {
             return None;
         }
         let kind = Kind::from_number(bits(words[3] >> 48, 6) as u8)?;

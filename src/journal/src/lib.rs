@@ -9,6 +9,7 @@
 mod arena;
 mod create;
 mod event;
+pub mod fault;
 mod flight;
 mod host;
 pub mod layout;
@@ -18,7 +19,6 @@ mod numbered;
 mod oom;
 pub mod reader;
 mod retention;
-pub mod sabotage;
 mod sys;
 pub mod text;
 mod unwind;

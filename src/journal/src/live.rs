@@ -13,8 +13,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::{Attribution, Class, bits};
+use crate::fault::{Fault, injected};
 use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, LARGEST_BLOCK, RECORD_WORDS};
-use crate::sabotage::{Guard, off};
 use crate::sys::crc::crc_record;
 use crate::sys::prefetch;
 
@@ -77,7 +77,7 @@ impl LiveEntry {
         let mut covered = *words;
         covered[0] = words[0] & 0xffff_ff00;
         covered[7] = 0;
-        if u64::from(crc_record(&covered)) != words[0] >> 32 && !off(Guard::EntryCrc) {
+        if u64::from(crc_record(&covered)) != words[0] >> 32 && !injected(Fault::EntryCrc) {
             return None;
         }
         let entry = Self::unpack_unchecked(words);
@@ -198,7 +198,7 @@ impl LiveTable {
     /// Finds a live allocation and marks it as being given back, so that nobody else can do the same.
     pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(Place, LiveEntry)> {
         let (place, entry) = self.take(address, class)?;
-        if !off(Guard::Freeing)
+        if !injected(Fault::Freeing)
             && let Some(words) = self.entry(place)
         {
             words[7].store(begun(thread, entry.birth), Ordering::Release);
@@ -223,7 +223,7 @@ impl LiveTable {
                 if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
                     continue;
                 }
-                let freeing = if off(Guard::Freeing) { first } else { first & !0xff | STATE_FREEING };
+                let freeing = if injected(Fault::Freeing) { first } else { first & !0xff | STATE_FREEING };
                 if words[0].compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
                     return Some((place, LiveEntry::unpack_unchecked(&snapshot)));
@@ -268,13 +268,13 @@ impl LiveTable {
 
     /// Whether a free that has begun is not written down yet.
     pub(crate) fn is_begun(&self, place: Place, begun: u64) -> bool {
-        off(Guard::Freeing) || self.entry(place).is_some_and(|words| words[7].load(Ordering::Acquire) == begun)
+        injected(Fault::Freeing) || self.entry(place).is_some_and(|words| words[7].load(Ordering::Acquire) == begun)
     }
 
     /// The free that had begun is done and is event number `seq`: from this store on, the allocation counts as gone. Not
     /// if another thread, which got the address, was faster.
     pub(crate) fn end_free(&self, place: Place, begun: u64, seq: u64) -> bool {
-        if off(Guard::Freeing) {
+        if injected(Fault::Freeing) {
             self.commit_free(place, seq);
             return true;
         }

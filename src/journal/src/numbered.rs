@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::event::{Class, FLAG_POOL_HIT, Kind, bits, short_from_long};
+use crate::fault::{Fault, injected};
 use crate::flight::Intent;
 use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS};
 use crate::live::{STATE_EMPTY, STATE_FREEING, STATE_LIVE};
-use crate::sabotage::{Guard, off};
 use crate::sys::clock;
 use crate::sys::crc::crc_record;
 use crate::sys::prefetch;
@@ -148,7 +148,7 @@ impl Journal {
         let (sizes, asked) = (place[2].load(Ordering::Relaxed), place[3].load(Ordering::Relaxed));
         let (born, by) = (place[5].load(Ordering::Relaxed), place[6].load(Ordering::Relaxed));
         let (given, device) = (bits(sizes, 48), bits(sizes >> 52, 6));
-        if !off(Guard::Freeing) {
+        if !injected(Fault::Freeing) {
             place[0].store(first & !0xff | STATE_FREEING, Ordering::Release);
         }
         let seq = self.claim();

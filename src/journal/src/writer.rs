@@ -14,13 +14,13 @@ use crate::event::{
     Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
     STREAM_UNKNOWN, short_from_long,
 };
+use crate::fault::{Fault, injected};
 use crate::flight::{Flights, InFlight, Intent};
 use crate::layout::{
     CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words, word,
 };
 use crate::live::{LiveEntry, LiveTable, Place, begun};
 use crate::numbered::{Numbering, store};
-use crate::sabotage::{Guard, off};
 use crate::sys::clock::{self, Clock};
 use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
@@ -208,8 +208,11 @@ impl Journal {
     pub fn begin(&self, intent: Intent) -> Ticket<'_> {
         let since = self.now();
         let thread = clock::thread_id();
-        let slot =
-            if off(Guard::Pending) { None } else { self.flights.begin(&InFlight { intent, since, thread, seq: None }) };
+        let slot = if injected(Fault::Pending) {
+            None
+        } else {
+            self.flights.begin(&InFlight { intent, since, thread, seq: None })
+        };
         if slot.is_none() {
             self.count(word::FLIGHT_OVERFLOW);
         }

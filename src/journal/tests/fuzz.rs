@@ -390,13 +390,13 @@ fn corpus() -> Vec<(u64, u64)> {
 
 fn main() -> ExitCode {
     let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().expect(name));
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "fault-injection")]
     if std::env::var_os("WEIR_FUZZ_GUARDS").is_none() {
         return prove_guards(number("WEIR_FUZZ", 100_000));
     }
     let seeds = seeds();
-    #[cfg(feature = "sabotage")]
-    sabotage::take_away(number("WEIR_FUZZ_GUARDS", 0) as u32);
+    #[cfg(feature = "fault-injection")]
+    fault::inject(number("WEIR_FUZZ_GUARDS", 0) as u32);
     let (inputs, seed) = (number("WEIR_FUZZ", 100_000), number("WEIR_SEED", 1));
     let save = std::env::var_os("WEIR_FUZZ_SAVE");
     let starts = frames(&seeds.recording);
@@ -468,9 +468,9 @@ fn main() -> ExitCode {
 }
 
 /// Each guard of the reader, taken away, must make the fuzzer fail; with all of them it must not.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "fault-injection")]
 fn prove_guards(inputs: u64) -> ExitCode {
-    use sabotage::Guard;
+    use fault::Fault;
     // A reader that does not come to an end counts as a failure too.
     let run = |guards: u32| {
         let me = std::env::current_exe().unwrap();
@@ -491,8 +491,8 @@ fn prove_guards(inputs: u64) -> ExitCode {
         }
     };
     let mut good = run(0);
-    for guard in [Guard::RecordCrc, Guard::EntryCrc, Guard::Bounds, Guard::FrameLimit] {
-        let noticed = !run(guard as u32);
+    for guard in [Fault::RecordCrc, Fault::EntryCrc, Fault::Bounds, Fault::FrameLimit] {
+        let noticed = !run(fault as u32);
         println!("without {guard:?}: {}", if noticed { "noticed" } else { "NOT NOTICED" });
         good &= noticed;
     }

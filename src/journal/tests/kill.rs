@@ -1,6 +1,6 @@
 //! A process that writes a journal dies in every way there is, at random instants; afterwards the journal must say
-//! what the process's own truth says. The truth is a second mapped file that the victim keeps beside the journal: it
-//! plays the driver. Not a usual test harness: the program starts itself again as the victim.
+//! what the process's own truth says. The truth is a second mapped file that the child keeps beside the journal: it
+//! plays the driver. Not a usual test harness: the program starts itself again as the child.
 //!
 //! `WEIR_KILLS=5000 cargo test -p weir-journal --test kill` for a long run, `WEIR_SEED` for another one.
 
@@ -16,7 +16,7 @@ use dying::{dies, map_truth, unmap};
 use weir_journal::reader::{FlightOf, Reader, Slot};
 use weir_journal::*;
 
-/// Addresses that one thread of the victim uses.
+/// Addresses that one thread of the child uses.
 const SLOTS: usize = 64;
 /// Words of truth for one thread: thread id, intent, then the size at each address.
 const THREAD_WORDS: usize = 2 + SLOTS;
@@ -103,13 +103,13 @@ extern "C" fn exit_now(_: i32) {
     unsafe { libc::_exit(3) }
 }
 
-fn victim(args: &[String]) {
+fn child(args: &[String]) {
     let [dir, threads, events, seed, death, guards] = args else { panic!("usage") };
     let (threads, events, seed): (usize, u64, u64) =
         (threads.parse().unwrap(), events.parse().unwrap(), seed.parse().unwrap());
-    #[cfg(feature = "sabotage")]
-    sabotage::take_away(guards.parse().unwrap());
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(feature = "fault-injection")]
+    fault::inject(guards.parse().unwrap());
+    #[cfg(not(feature = "fault-injection"))]
     assert_eq!(guards, "0");
     let dir = Path::new(dir);
     let geometry = Geometry { events, live: 1024, ..Geometry::tiny() };
@@ -138,7 +138,7 @@ fn start(args: &[&str]) -> Child {
     Command::new(me).args(args).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What the journal of a dead victim says, against the truth. Returns (in flight, events, torn).
+/// What the journal of a dead child says, against the truth. Returns (in flight, events, torn).
 fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     let path = std::fs::read_dir(dir)
         .unwrap()
@@ -229,7 +229,7 @@ struct Tally {
     failures: Vec<String>,
 }
 
-/// Lets victims die `count` times.
+/// Lets children die `count` times.
 fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> Tally {
     let mut tally = Tally::default();
     for run in 0..count {
@@ -240,7 +240,7 @@ fn deaths(name: &str, count: u64, death: &str, guards: u32, dice: &mut u64) -> T
         let path = dir.to_str().unwrap();
         let seed = roll(dice) >> 8;
         let child = start(&[
-            "victim",
+            "child",
             path,
             &threads.to_string(),
             &events.to_string(),
@@ -327,8 +327,8 @@ fn forks(count: u32) {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|word| word == "victim") {
-        victim(&args[1..]);
+    if args.first().is_some_and(|word| word == "child") {
+        child(&args[1..]);
         return ExitCode::SUCCESS;
     }
     let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().expect(name));
@@ -352,10 +352,10 @@ fn main() -> ExitCode {
         }
     }
     forks(number("WEIR_FORKS", 1000) as u32);
-    #[cfg(feature = "sabotage")]
-    for guard in [sabotage::Guard::Pending, sabotage::Guard::Freeing] {
-        let tally = deaths("sabotage", 200, "kill", guard as u32, &mut dice);
-        println!("without {guard:?}: {} of {} kills noticed", tally.failures.len(), tally.runs);
+    #[cfg(feature = "fault-injection")]
+    for fault in [fault::Fault::Pending, fault::Fault::Freeing] {
+        let tally = deaths("fault", 200, "kill", fault as u32, &mut dice);
+        println!("without {fault:?}: {} of {} kills noticed", tally.failures.len(), tally.runs);
         failed |= tally.failures.is_empty();
     }
     ExitCode::from(u8::from(failed))

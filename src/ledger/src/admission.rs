@@ -16,7 +16,7 @@
 //!
 //! This file touches only the words of the table.
 
-use crate::faults::{Defect, planted};
+use crate::fault::{Fault, injected};
 use crate::table::Table;
 use crate::word::{Amount, MAX_UNITS, Sum, Word};
 
@@ -44,7 +44,7 @@ pub struct Admitted {
 /// Makes the change that the sum names last visible in its row, if that has not happened yet.
 #[inline]
 fn note_last<W: Word>(table: Table<'_, W>, device: usize, sum: Sum) {
-    if planted(Defect::NoHelp) || sum.slot >= table.members() {
+    if injected(Fault::NoHelp) || sum.slot >= table.members() {
         return;
     }
     let cell = table.cell(sum.slot, device);
@@ -80,7 +80,7 @@ pub fn take<W: Word>(
         let sum = Sum::unpack(word);
         note_last(table, device, sum);
         let in_force = Amount::unpack(shared.cap.load());
-        if sum.fence != in_force.number & 0xF && !planted(Defect::NoCapFence) {
+        if sum.fence != in_force.number & 0xF && !injected(Fault::NoCapFence) {
             turn_fence(table, device); // whoever changed the cap has not come to it
             continue;
         }
@@ -133,7 +133,7 @@ fn decide<W: Word>(table: Table<'_, W>, slot: usize, device: usize, word: u64, n
     let cell = table.cell(slot, device);
     cell.announced.store(new.pack());
     let next = Sum { units: new_sum, fence: Sum::unpack(word).fence, slot, seq: new.number }.pack();
-    if planted(Defect::SplitAdmission) {
+    if injected(Fault::SplitAdmission) {
         std::thread::yield_now();
         shared.sum.store(next);
     } else if !shared.sum.replace(word, next) {
@@ -163,7 +163,7 @@ pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl
             return 0;
         }
         // Its last change may have been decided after the row was read and before it died: then that one counts.
-        if !planted(Defect::NoSecondLook) {
+        if !injected(Fault::NoSecondLook) {
             note_last(table, device, Sum::unpack(shared.sum.load()));
             if cell.held.load() != held_word {
                 continue;
@@ -231,7 +231,7 @@ pub fn refresh_cap<W: Word>(
 
 /// Makes every decision fail that was prepared under an earlier version of the cap.
 fn turn_fence<W: Word>(table: Table<'_, W>, device: usize) {
-    if planted(Defect::NoCapFence) {
+    if injected(Fault::NoCapFence) {
         return;
     }
     let shared = table.device(device);

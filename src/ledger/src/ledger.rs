@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::admission::{self, Admitted, Refused};
-use crate::faults::{Defect, planted};
+use crate::fault::{Fault, injected};
 use crate::file::{Book, LedgerError};
 use crate::map;
 use crate::members::{self, Census, Identity};
@@ -579,7 +579,7 @@ impl Ledger {
         let Some((table, device)) = self.own_reservation(&reservation) else {
             return;
         };
-        if planted(Defect::KeepOnGiveBack) {
+        if injected(Fault::KeepOnGiveBack) {
             return;
         }
         let mut local = self.local(device);

@@ -26,7 +26,7 @@
 
 pub mod admission;
 pub mod control;
-pub mod faults;
+pub mod fault;
 mod file;
 pub mod ledger;
 #[allow(unsafe_code, reason = "the crate's one mapping module")]

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::faults;
+use crate::fault;
 use crate::word::SharedWord;
 
 /// Words shared with other processes, or private ones when there is no file.
@@ -217,7 +217,7 @@ fn futex_half(word: &SharedWord) -> *mut u32 {
 
 /// Sleeps until the word is no longer `seen`, somebody wakes us, or the time is over.
 pub(crate) fn sleep_on(word: &SharedWord, seen: u64, at_most: Duration) {
-    faults::step();
+    fault::step();
     let time = libc::timespec {
         tv_sec: at_most.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(at_most.subsec_nanos()),

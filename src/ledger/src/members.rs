@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
 use crate::admission;
-use crate::faults::{Defect, planted};
+use crate::fault::{Fault, injected};
 use crate::file::Book;
 use crate::map;
 use crate::table::{MAX_DEVICES, Table};
@@ -101,7 +101,7 @@ impl<'b> Census<'b> {
 
     /// Whether the row's owner is dead. In doubt it lives.
     pub(crate) fn is_dead(&self, slot: usize) -> bool {
-        if planted(Defect::NoLivenessCheck) {
+        if injected(Fault::NoLivenessCheck) {
             return true;
         }
         let Some(table) = self.book.table() else {

@@ -13,7 +13,7 @@
 //!
 //! It touches only the words of the table.
 
-use crate::faults::{Defect, planted};
+use crate::fault::{Fault, injected};
 use crate::table::Table;
 use crate::word::Word;
 
@@ -37,7 +37,7 @@ pub fn leave_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize) {
 
 /// Whether nobody attentive has a smaller number than `ticket`.
 pub fn is_first<W: Word>(table: Table<'_, W>, slot: usize, device: usize, ticket: u64, now_ms: u64) -> bool {
-    if planted(Defect::NoTicketOrder) {
+    if injected(Fault::NoTicketOrder) {
         return true;
     }
     (0..table.members()).filter(|s| *s != slot && table.is_owned(*s)).all(|other| {

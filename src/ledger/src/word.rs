@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use crate::faults;
+use crate::fault;
 
 /// A 64-bit cell that several processes read and write.
 pub trait Word {
@@ -28,22 +28,22 @@ pub struct SharedWord(pub(crate) AtomicU64);
 impl Word for SharedWord {
     #[inline]
     fn load(&self) -> u64 {
-        faults::step();
+        fault::step();
         self.0.load(SeqCst)
     }
     #[inline]
     fn store(&self, value: u64) {
-        faults::step();
+        fault::step();
         self.0.store(value, SeqCst);
     }
     #[inline]
     fn replace(&self, old: u64, new: u64) -> bool {
-        faults::step();
+        fault::step();
         self.0.compare_exchange(old, new, SeqCst, SeqCst).is_ok()
     }
     #[inline]
     fn add(&self, by: u64) -> u64 {
-        faults::step();
+        fault::step();
         self.0.fetch_add(by, SeqCst)
     }
 }

@@ -16,7 +16,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64 as Checked};
 use loom::thread;
 use weir_ledger::admission::{self, Refused};
-use weir_ledger::faults::{Defect, plant};
+use weir_ledger::fault::{Fault, inject};
 use weir_ledger::queue;
 use weir_ledger::table::{Table, words_for};
 use weir_ledger::word::{Amount, Sum, Word};
@@ -222,7 +222,7 @@ fn death_at_every_step() {
         explore(Some(3), move || {
             let world = World::new(8, false);
             let dead = Arc::new(AtomicBool::new(false));
-            let victim = {
+            let member = {
                 let (world, dead, seen) = (world.clone(), dead.clone(), seen.clone());
                 thread::spawn(move || {
                     let died = doomed(steps, || {
@@ -236,11 +236,11 @@ fn death_at_every_step() {
                     }
                 })
             };
-            // Works beside the victim, whether it lives, halts or is dead.
+            // Works beside the member, whether it lives, halts or is dead.
             let got = admission::take(world.table(), 0, 0, 3, true);
             assert!(got.is_ok(), "3 and 4 fit under 8");
             admission::bury(world.table(), 1, 0, || dead.load(SeqCst));
-            victim.join().unwrap();
+            member.join().unwrap();
             if dead.load(SeqCst) {
                 // A new owner has the row's lock and moves in while another still buries.
                 let newcomer = {
@@ -273,7 +273,7 @@ fn death_at_every_step() {
             admission::take(world.table(), 0, 0, 8, true).expect("the whole cap is there again");
         });
         if !died.load(SeqCst) {
-            assert!(steps > 10, "the victim was never reached");
+            assert!(steps > 10, "the member was never reached");
             return;
         }
     }
@@ -382,18 +382,18 @@ fn the_smaller_ticket_is_served_first() {
 }
 
 /// Removes a guard and expects the checker to find the fault.
-fn must_be_found(defect: Defect, scenario: fn()) {
-    plant(Some(defect));
+fn must_be_found(fault: Fault, scenario: fn()) {
+    inject(Some(fault));
     let found = catch_unwind(scenario).is_err();
-    plant(None);
-    assert!(found, "{defect:?} was not noticed");
+    inject(None);
+    assert!(found, "{fault:?} was not noticed");
 }
 
 #[test]
 fn every_removed_guard_is_noticed() {
-    must_be_found(Defect::SplitAdmission, one_of_two_wins);
-    must_be_found(Defect::NoHelp, death_at_every_step);
-    must_be_found(Defect::NoSecondLook, death_at_every_step);
-    must_be_found(Defect::NoCapFence, lowering_overtakes_requests);
-    must_be_found(Defect::NoTicketOrder, tickets_are_served_in_order);
+    must_be_found(Fault::SplitAdmission, one_of_two_wins);
+    must_be_found(Fault::NoHelp, death_at_every_step);
+    must_be_found(Fault::NoSecondLook, death_at_every_step);
+    must_be_found(Fault::NoCapFence, lowering_overtakes_requests);
+    must_be_found(Fault::NoTicketOrder, tickets_are_served_in_order);
 }

@@ -1,7 +1,7 @@
 //! Members of a group that are killed again and again, at random moments and at chosen instructions of the protocol.
 //!
 //! ```text
-//! cargo test -p weir-ledger --test storm                     150 kills, the halted member, the defects
+//! cargo test -p weir-ledger --test storm                     150 kills, the halted member, the faults
 //! cargo test -p weir-ledger --test storm -- --kills 2000     a longer storm
 //! ```
 //!
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_ledger::faults::{self, Defect};
+use weir_ledger::fault::{self, Fault};
 use weir_ledger::{Category, DeviceTerms, Ledger, Place, Urgency, control};
 
 const MIB: u64 = 1 << 20;
@@ -114,14 +114,14 @@ fn violation(text: &str) -> ! {
 }
 
 /// One member: joins, takes, checks, gives back, until it is killed.
-fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
-    faults::plant(defect);
+fn member(dir: &Path, index: usize, seed: u64, fault: Option<Fault>) -> ! {
+    fault::inject(fault);
     let mut dice = Dice(seed | 1);
     let record = Record::open(&dir.join("record"));
     record.write(index, 0);
     // Some die while joining, the others inside an admission (below) or by the hand of the storm.
     if dice.roll(5) == 0 {
-        faults::arm(1 + dice.roll(800), kill_myself);
+        fault::arm(1 + dice.roll(800), kill_myself);
     }
     loop {
         let ledger = match Ledger::join_group(&Place::at(dir), "storm") {
@@ -133,7 +133,7 @@ fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
         for _ in 0..40 {
             let bytes = 1 + dice.roll(CAP / 3);
             if dice.roll(50) == 0 {
-                faults::arm(1 + dice.roll(20), kill_myself);
+                fault::arm(1 + dice.roll(20), kill_myself);
             }
             let answer = if dice.roll(4) == 0 {
                 let patience = Duration::from_millis(dice.roll(30));
@@ -161,7 +161,7 @@ fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
                 let bytes = held.swap_remove(dice.roll(held.len() as u64) as usize);
                 record.write(index, held.iter().sum());
                 if dice.roll(50) == 0 {
-                    faults::arm(1 + dice.roll(20), kill_myself);
+                    fault::arm(1 + dice.roll(20), kill_myself);
                 }
                 ledger.release(device, Category::Pool, bytes);
             }
@@ -177,16 +177,16 @@ fn member(dir: &Path, index: usize, seed: u64, defect: Option<Defect>) -> ! {
 
 struct Storm {
     dir: PathBuf,
-    defect: Option<Defect>,
+    fault: Option<Fault>,
     dice: Dice,
 }
 
 impl Storm {
-    fn new(name: &str, defect: Option<Defect>) -> Self {
+    fn new(name: &str, fault: Option<Fault>) -> Self {
         let dir = std::env::temp_dir().join(format!("weir-storm-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         Place::at(&dir).prepare().expect("a directory");
-        Self { dir, defect, dice: Dice(0x5EED_1234_5678_9ABC) }
+        Self { dir, fault, dice: Dice(0x5EED_1234_5678_9ABC) }
     }
 
     fn spawn(&mut self, index: usize) -> Child {
@@ -194,9 +194,9 @@ impl Storm {
         Command::new(std::env::current_exe().expect("this program"))
             .arg("member")
             .arg(&self.dir)
-            .args([index.to_string(), seed.to_string(), self.defect.map_or(0, |d| d as u8).to_string()])
+            .args([index.to_string(), seed.to_string(), self.fault.map_or(0, |d| d as u8).to_string()])
             .stdin(Stdio::null())
-            .stderr(if self.defect.is_some() { Stdio::null() } else { Stdio::inherit() })
+            .stderr(if self.fault.is_some() { Stdio::null() } else { Stdio::inherit() })
             .spawn()
             .expect("a member starts")
     }
@@ -329,7 +329,7 @@ fn halted(name: &str) -> Result<(), String> {
 }
 
 fn halting_member(dir: &Path, step: u64) -> ! {
-    faults::arm(step, stop_myself);
+    fault::arm(step, stop_myself);
     let Ok(ledger) = Ledger::join_group(&Place::at(dir), "storm") else {
         std::process::exit(1);
     };
@@ -350,8 +350,8 @@ fn main() -> ExitCode {
     let number = |at: usize| args.get(at).and_then(|a| a.parse::<u64>().ok()).unwrap_or(0);
     match args.first().map(String::as_str) {
         Some("member") => {
-            let defect = Defect::ALL.into_iter().find(|d| *d as u64 == number(4));
-            member(Path::new(&args[1]), number(2) as usize, number(3), defect);
+            let fault = Fault::ALL.into_iter().find(|d| *d as u64 == number(4));
+            member(Path::new(&args[1]), number(2) as usize, number(3), fault);
         }
         Some("halt") => halting_member(Path::new(&args[1]), number(2)),
         _ => {}
@@ -375,13 +375,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("a member halted at every 13th step: ok");
-    for defect in [Defect::NoLivenessCheck, Defect::SplitAdmission, Defect::KeepOnGiveBack, Defect::NoHelp] {
-        let mut storm = Storm::new("defect", Some(defect));
+    for fault in [Fault::NoLivenessCheck, Fault::SplitAdmission, Fault::KeepOnGiveBack, Fault::NoHelp] {
+        let mut storm = Storm::new("fault", Some(fault));
         let Err(found) = storm.rage(400).and_then(|_| storm.calm()) else {
-            println!("{defect:?} was not noticed");
+            println!("{fault:?} was not noticed");
             return ExitCode::FAILURE;
         };
-        println!("{defect:?} is noticed: {found}");
+        println!("{fault:?} is noticed: {found}");
     }
     ExitCode::SUCCESS
 }

@@ -131,7 +131,7 @@ impl Slab {
         let left = *self.get(id);
         debug_assert!(len > 0 && len < left.len, "split outside the block");
         let cut = len.min(left.len);
-        let skew = u32::from(crate::mutation::on(crate::Mutation::SplitOffByOne) && cut > 1);
+        let skew = u32::from(crate::fault::injected(crate::Fault::SplitOffByOne) && cut > 1);
         let right = self.add(Block {
             start: left.start + cut - skew,
             len: left.len - cut + skew,

@@ -4,13 +4,13 @@
 use crate::backing::{Grant, Handle};
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
 use crate::config::{Config, UNIT, UNIT_SHIFT};
+use crate::fault::injected;
 use crate::mesh::Mesh;
-use crate::mutation::on;
 use crate::order::Order;
 use crate::owners::{Mempool, Owners};
 use crate::stats::Counters;
 use crate::zone::Zone;
-use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
+use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request};
 
 /// Zone of blocks below `tiny_limit`.
 pub(crate) const TINY: usize = 0;
@@ -160,7 +160,7 @@ impl Core {
         if served.is_none() {
             served = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
         }
-        if served.is_none() && on(Mutation::ShelvesShared) {
+        if served.is_none() && injected(Fault::ShelvesShared) {
             served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want));
         }
         served
@@ -213,7 +213,7 @@ impl Core {
             bins.resized(&mut self.blocks, id, hole.start, hole.len - want.units);
             self.blocks.put_after(id, start, want.units)
         } else {
-            let skew = u32::from(on(Mutation::SplitOffByOne));
+            let skew = u32::from(injected(Fault::SplitOffByOne));
             bins.resized(&mut self.blocks, id, hole.start + want.units - skew, hole.len - want.units + skew);
             self.blocks.put_before(id, hole.start, want.units)
         };
@@ -334,11 +334,11 @@ impl Core {
         let zone = usize::from(block.zone).min(LARGE);
         // What is deferred stays in the index, for it is likely to be shelved; everything else leaves it.
         let kept = domain == DEVICE && !safe && block.pins == 0 && self.zones[zone].meshed == 0;
-        if !kept || on(Mutation::EpochsIgnored) {
+        if !kept || injected(Fault::EpochsIgnored) {
             self.zones[zone].set_live(block.start, NIL);
         }
         self.zones[zone].touch(block.start, block.end(), stamp);
-        if block.pins > 0 && !on(Mutation::PinIgnored) {
+        if block.pins > 0 && !injected(Fault::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;
             return;
         }
@@ -354,7 +354,7 @@ impl Core {
     pub(crate) fn retire(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
         if domain != DEVICE {
             self.put_free(id, domain, stamp);
-        } else if safe || on(Mutation::EpochsIgnored) {
+        } else if safe || injected(Fault::EpochsIgnored) {
             self.put_free(id, DEVICE, 0);
         } else {
             self.defer(id, stamp);
@@ -430,7 +430,7 @@ impl Core {
             bins.insert(&mut self.blocks, id);
             id
         };
-        if on(Mutation::OlderStampKept) {
+        if injected(Fault::OlderStampKept) {
             let stamps = [Some(stamp), join_left.then_some(left.stamp), join_right.then_some(right.stamp)];
             self.blocks.at(joined).stamp = stamps.into_iter().flatten().min().unwrap_or(stamp);
         }
@@ -508,7 +508,7 @@ impl Core {
             for id in holes {
                 let block = *self.blocks.get(id);
                 self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, id);
-                if safe || block.stamp <= done || on(Mutation::DestroyedStreamForgotten) {
+                if safe || block.stamp <= done || injected(Fault::DestroyedStreamForgotten) {
                     self.put_free(id, DEVICE, 0);
                 } else {
                     // The queue is in order of time, and granules remember the newest: both take "now".

@@ -9,7 +9,7 @@ use crate::block::{DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::plan::{FencePlan, FenceReport, MapPlan, MapReport, ReleasePlan, ReleaseReport, SegmentPlan, WaitPlan};
-use crate::search::{Place, Victim};
+use crate::search::{Donor, Place};
 use crate::zone::Segment;
 use crate::{AllocError, Allocation};
 
@@ -179,8 +179,8 @@ impl Core {
             self.unclaim(busy, want, None);
             return Err(create);
         }
-        let victims = self.claim_victims(&loose, steal);
-        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
+        let donors = self.claim_donors(&loose, steal);
+        let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
         let at = self.spare[class].len() - spare;
         let spare = self.spare[class].split_off(at);
         let grants = self.grants.clone();
@@ -194,7 +194,7 @@ impl Core {
             missing,
             spare,
             create,
-            victims,
+            donors,
             grants,
         })
     }
@@ -208,11 +208,11 @@ impl Core {
         id
     }
 
-    fn with_handles(&self, victim: Victim) -> (Victim, u64, Vec<Handle>) {
-        let zone = &self.zones[victim.zone];
-        let handles = (victim.first..victim.first + victim.count).map(|index| zone.granule(index).handle).collect();
-        let addr = zone.addr_of(victim.first << zone.granule_shift);
-        (victim, addr, handles)
+    fn with_handles(&self, donor: Donor) -> (Donor, u64, Vec<Handle>) {
+        let zone = &self.zones[donor.zone];
+        let handles = (donor.first..donor.first + donor.count).map(|index| zone.granule(index).handle).collect();
+        let addr = zone.addr_of(donor.first << zone.granule_shift);
+        (donor, addr, handles)
     }
 
     /// Commit a map plan: the allocation if all went well, else everything as it really is now.
@@ -225,10 +225,10 @@ impl Core {
     ) -> Result<Option<Allocation>, AllocError> {
         self.counters.calls.add(&report.calls);
         self.counters.mapped(report.created * plan.bytes);
-        for (nth, (victim, _, _)) in plan.victims.iter().enumerate() {
+        for (nth, (donor, _, _)) in plan.donors.iter().enumerate() {
             let unmapped = nth < report.unmapped;
-            self.release_victim(victim, unmapped);
-            self.counters.steals += if unmapped { u64::from(victim.count) } else { 0 };
+            self.release_victim(donor, unmapped);
+            self.counters.steals += if unmapped { u64::from(donor.count) } else { 0 };
         }
         let zone = &mut self.zones[plan.zone];
         let highest = plan.missing.last().map_or(0, |index| (index + 1) << zone.granule_shift);
@@ -402,9 +402,9 @@ impl Core {
         let at = self.spare[class].len() - spare;
         let spare: Vec<Handle> = self.spare[class].split_off(at);
         let loose = if count > spare.len() { self.loose(class) } else { Vec::new() };
-        let victims = self.claim_victims(&loose, count - spare.len());
-        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
-        ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
+        let donors = self.claim_donors(&loose, count - spare.len());
+        let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
+        ReleasePlan { donors, spare, segments: Vec::new(), size_class: class, bytes }
     }
 
     /// The same for a trim, where no stream wants its own holes back.
@@ -422,9 +422,9 @@ impl Core {
         let (spare, kept) = std::mem::take(&mut self.spare[class]).into_iter().partition(|handle| wanted(*handle));
         self.spare[class] = kept;
         let loose = self.loose_of(class, wanted);
-        let victims = self.claim_victims(&loose, loose.len());
-        let victims = victims.into_iter().map(|victim| self.with_handles(victim)).collect();
-        ReleasePlan { victims, spare, segments: Vec::new(), size_class: class, bytes }
+        let donors = self.claim_donors(&loose, loose.len());
+        let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
+        ReleasePlan { donors, spare, segments: Vec::new(), size_class: class, bytes }
     }
 
     /// Plain segments that are wholly free, up to `bytes` of them.
@@ -450,7 +450,7 @@ impl Core {
                 }
             }
         }
-        let plan = ReleasePlan { victims: Vec::new(), spare: Vec::new(), segments, size_class: 0, bytes: 0 };
+        let plan = ReleasePlan { donors: Vec::new(), spare: Vec::new(), segments, size_class: 0, bytes: 0 };
         (!plan.segments.is_empty()).then_some(plan)
     }
 
@@ -458,8 +458,8 @@ impl Core {
     pub(crate) fn finish_release(&mut self, plan: &ReleasePlan, report: &ReleaseReport) {
         self.counters.calls.add(&report.calls);
         self.counters.unmapped(report.released);
-        for (nth, (victim, _, _)) in plan.victims.iter().enumerate() {
-            self.release_victim(victim, nth < report.unmapped);
+        for (nth, (donor, _, _)) in plan.donors.iter().enumerate() {
+            self.release_victim(donor, nth < report.unmapped);
         }
         self.counters.trims += report.calls.release - report.kept.len() as u64;
         self.spare[plan.size_class].extend(&report.kept);

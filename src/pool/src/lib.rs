@@ -28,11 +28,11 @@ mod block;
 mod check;
 mod config;
 mod core;
+mod fault;
 mod growth;
 mod index;
 mod lock;
 mod mesh;
-mod mutation;
 mod order;
 mod owners;
 mod plan;
@@ -48,9 +48,9 @@ mod zone;
 
 pub use backing::{Backing, BackingError, Fence, Grant, Handle};
 pub use config::{Config, UNIT};
-pub use mutation::Mutation;
-#[cfg(feature = "mutations")]
-pub use mutation::set as set_mutation;
+pub use fault::Fault;
+#[cfg(feature = "fault-injection")]
+pub use fault::inject;
 pub use order::Proof;
 pub use owners::{Mempool, MempoolBytes, Reuse};
 pub use pool::Pool;

@@ -2,12 +2,12 @@
 //! contents stay; the other handle comes free. Only with the device stopped, as the last resort.
 //! Plans under the lock, copies and remaps without it.
 
-use crate::Mutation;
+use crate::Fault;
 use crate::backing::{Backing, BackingError, Grant, Handle};
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
-use crate::mutation::on;
+use crate::fault::injected;
 use crate::stats::DriverCalls;
 
 const WORDS: usize = 8;
@@ -123,7 +123,7 @@ impl Core {
     fn occupied(&self, index: u32) -> Option<Occupied> {
         let zone = &self.zones[SMALL];
         let granule = zone.granule(index);
-        if granule.handle == 0 || granule.handle == LOST || (granule.pins > 0 && !on(Mutation::PinIgnored)) {
+        if granule.handle == 0 || granule.handle == LOST || (granule.pins > 0 && !injected(Fault::PinIgnored)) {
             return None;
         }
         let (start, units) = (index << zone.granule_shift, zone.granule_units());
@@ -171,7 +171,7 @@ impl Core {
             let mut group = 0;
             for (other, (_, guest, theirs)) in sparse.iter().enumerate().skip(at + 1).take(TRIES) {
                 let collide = map.iter().zip(theirs).any(|(ours, theirs)| ours & theirs != 0);
-                if taken.get(other).copied().unwrap_or(true) || (collide && !on(Mutation::MeshWithCollision)) {
+                if taken.get(other).copied().unwrap_or(true) || (collide && !injected(Fault::MeshWithCollision)) {
                     continue;
                 }
                 if group == 0 {

@@ -7,9 +7,9 @@
 use crate::backing::Fence;
 use crate::bins::Bins;
 use crate::block::DEVICE;
-use crate::mutation;
+use crate::fault;
 use crate::shelves::Shelves;
-use crate::{Mutation, mutation::on};
+use crate::{Fault, fault::injected};
 use std::collections::HashMap;
 
 /// Streams whose domains are found without a look into the table of all.
@@ -244,7 +244,7 @@ impl Order {
     /// May work queued now on `reader` follow everything that `owner`'s stream had queued at `time`?
     #[inline]
     pub(crate) fn follows(&self, reader: u16, owner: u16, time: u64) -> bool {
-        if on(Mutation::EventsIgnored) {
+        if injected(Fault::EventsIgnored) {
             return true;
         }
         let serial = self.domain(owner).serial;
@@ -291,7 +291,7 @@ impl Order {
 
     /// The recorded event, if it is still the record that `proof` was about.
     fn same_record(&self, event: u64, records: u64) -> bool {
-        on(Mutation::StaleEventTrusted) || self.events.get(&event).is_some_and(|known| known.records == records)
+        injected(Fault::StaleEventTrusted) || self.events.get(&event).is_some_and(|known| known.records == records)
     }
 
     /// A record has been made (or not).
@@ -345,7 +345,7 @@ impl Order {
                 false
             }
             What::Context(context, began) => {
-                let time = if mutation::on(Mutation::EpochTakenAtTheEnd) { self.now } else { began };
+                let time = if fault::injected(Fault::EpochTakenAtTheEnd) { self.now } else { began };
                 if let Some(known) = self.contexts.get_mut(context as usize) {
                     known.done = known.done.max(time);
                 }

@@ -1,12 +1,12 @@
 //! Plans: what a growth asks of the driver, made under the lock and run without it, and the reports about
 //! what became of it. Touches the driver through the `Backing` only, and nothing of the pool.
 
-use crate::Mutation;
+use crate::Fault;
 use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
 use crate::block::Id;
 use crate::config::UNIT_SHIFT;
-use crate::mutation::on;
-use crate::search::Victim;
+use crate::fault::injected;
+use crate::search::Donor;
 use crate::stats::DriverCalls;
 use crate::zone::Segment;
 
@@ -21,7 +21,7 @@ pub(crate) struct MapPlan {
     pub(crate) missing: Vec<u32>,
     pub(crate) spare: Vec<Handle>,
     pub(crate) create: usize,
-    pub(crate) victims: Vec<(Victim, u64, Vec<Handle>)>,
+    pub(crate) donors: Vec<(Donor, u64, Vec<Handle>)>,
     pub(crate) grants: Vec<Grant>,
 }
 
@@ -54,9 +54,9 @@ impl MapPlan {
                 }
             }
         }
-        for (victim, addr, handles) in &self.victims {
+        for (donor, addr, handles) in &self.donors {
             report.calls.unmap += 1;
-            if let Err(error) = backing.unmap(*addr, u64::from(victim.count) * self.bytes) {
+            if let Err(error) = backing.unmap(*addr, u64::from(donor.count) * self.bytes) {
                 report.error = Some(error);
                 return report;
             }
@@ -84,7 +84,7 @@ impl MapPlan {
             };
             report.calls.map += 1;
             if let Err(error) = backing.map(addr(*index), self.bytes, handle)
-                && !on(Mutation::MapFailureIgnored)
+                && !injected(Fault::MapFailureIgnored)
             {
                 report.left.push(handle);
                 failure = Some(error);
@@ -180,7 +180,7 @@ pub(crate) struct WaitPlan {
 
 impl WaitPlan {
     pub(crate) fn run(&self, backing: &impl Backing) -> Result<(), BackingError> {
-        if on(Mutation::WaitNotInserted) {
+        if injected(Fault::WaitNotInserted) {
             return Ok(());
         }
         let fence = backing.fence_record(self.from)?;
@@ -192,7 +192,7 @@ impl WaitPlan {
 
 /// Give granules back to the driver.
 pub(crate) struct ReleasePlan {
-    pub(crate) victims: Vec<(Victim, u64, Vec<Handle>)>,
+    pub(crate) donors: Vec<(Donor, u64, Vec<Handle>)>,
     pub(crate) spare: Vec<Handle>,
     pub(crate) segments: Vec<(Id, Segment)>,
     pub(crate) size_class: usize,
@@ -214,9 +214,9 @@ impl ReleasePlan {
     pub(crate) fn run(&self, backing: &impl Backing) -> ReleaseReport {
         let mut report = ReleaseReport::default();
         let mut handles = self.spare.clone();
-        for (victim, addr, mapped) in &self.victims {
+        for (donor, addr, mapped) in &self.donors {
             report.calls.unmap += 1;
-            if let Err(error) = backing.unmap(*addr, u64::from(victim.count) * self.bytes) {
+            if let Err(error) = backing.unmap(*addr, u64::from(donor.count) * self.bytes) {
                 report.error = Some(error);
                 break;
             }

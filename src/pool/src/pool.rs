@@ -4,16 +4,16 @@
 use crate::backing::{Backing, BackingError, Grant, Handle};
 use crate::config::Config;
 use crate::core::{Core, Want};
+use crate::fault::injected;
 use crate::growth::{Ladder, Step};
 use crate::mesh::{Leave, Moved};
-use crate::mutation::on;
 use crate::order::Proof;
 use crate::owners::{Mempool, MempoolBytes, Reuse};
 use crate::ranks::{self, Locked, Mutex, Rank};
 use crate::rehouse::{Exchange, Exchanged};
 use crate::shared::{Guarded, give_turn, take_turn};
 use crate::stats::{DriverCalls, Hole, Stats};
-use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Mutation, Request};
+use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request};
 use std::time::Duration;
 
 /// Address space per byte of device memory, for the small and the large arena.
@@ -244,7 +244,7 @@ impl Pool {
     /// Stop the device, share handles between sparse granules, let it go on.
     fn mesh(&self, backing: &impl Backing, need: usize) -> Result<(), AllocError> {
         let began = self.lock().order.now;
-        let stopped = on(Mutation::MeshWithoutQuiesce) || backing.quiesce() == Ok(true);
+        let stopped = injected(Fault::MeshWithoutQuiesce) || backing.quiesce() == Ok(true);
         if !stopped {
             return Ok(());
         }
@@ -293,7 +293,7 @@ impl Pool {
         let began = core.order.now;
         let portion = core.config.large_handle.max(core.config.small_handle);
         drop(core);
-        if !on(Mutation::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
+        if !injected(Fault::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
             return Ok(0);
         }
         let _stopped = Stopped::by(backing);
@@ -308,7 +308,7 @@ impl Pool {
             return Ok(0);
         }
         core.counters.calls.sync += 1;
-        if !on(Mutation::RehouseWithoutQuiesce) {
+        if !injected(Fault::RehouseWithoutQuiesce) {
             core.order.all_done(began);
             core.settle();
         }

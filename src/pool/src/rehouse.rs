@@ -2,11 +2,11 @@
 //! spill's host memory for device memory once there is room. Pointers and contents stay. Only with the
 //! device stopped. Plans under the lock, copies and remaps without it.
 
-use crate::Mutation;
+use crate::Fault;
 use crate::backing::{Backing, BackingError, Grant, Handle};
 use crate::block::State;
 use crate::core::{Core, LOST};
-use crate::mutation::on;
+use crate::fault::injected;
 use crate::stats::DriverCalls;
 
 /// How often a granule's old memory is put back where the new one could not be put.
@@ -64,7 +64,7 @@ impl Exchange {
     fn fill(&self, backing: &impl Backing, window: u64, calls: &mut DriverCalls) -> Result<(), BackingError> {
         calls.set_access += 1;
         backing.set_access(window, self.bytes, &[])?;
-        if on(Mutation::RehouseWithoutCopy) {
+        if injected(Fault::RehouseWithoutCopy) {
             return Ok(());
         }
         calls.copy += 1;
@@ -93,7 +93,7 @@ impl Core {
         for (number, zone) in self.zones.iter().enumerate() {
             for index in 0..zone.granule_count() {
                 let granule = zone.granule(index);
-                let pinned = granule.pins > 0 && !on(Mutation::PinIgnored);
+                let pinned = granule.pins > 0 && !injected(Fault::PinIgnored);
                 if matches!(granule.handle, 0 | LOST) || granule.mesh != 0 || pinned {
                     continue;
                 }

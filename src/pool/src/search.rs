@@ -6,9 +6,9 @@ use crate::backing::Handle;
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::{RUN_LIMIT, SCAN_LIMITS};
 use crate::core::{Core, LARGE, LOST, Want};
-use crate::mutation::on;
+use crate::fault::injected;
 use crate::owners::{Mempool, Reuse};
-use crate::{Allocation, Mutation};
+use crate::{Allocation, Fault};
 use std::collections::HashSet;
 
 /// A place for a request within a run of adjacent usable blocks.
@@ -33,7 +33,7 @@ pub(crate) struct Loose {
 
 /// Granules claimed for unmapping.
 #[derive(Clone, Debug)]
-pub(crate) struct Victim {
+pub(crate) struct Donor {
     pub(crate) zone: usize,
     pub(crate) block: Id,
     pub(crate) first: u32,
@@ -307,8 +307,8 @@ impl Core {
                     let mut last: Option<Loose> = None;
                     for first in zone.inside(block.start, block.end()) {
                         let granule = zone.granule(first);
-                        let safe = granule.stamp <= done || on(Mutation::StealWithoutProof);
-                        let pinned = granule.pins > 0 && !on(Mutation::PinIgnored);
+                        let safe = granule.stamp <= done || injected(Fault::StealWithoutProof);
+                        let pinned = granule.pins > 0 && !injected(Fault::PinIgnored);
                         if !safe || pinned || granule.mesh != 0 {
                             continue;
                         }
@@ -337,7 +337,7 @@ impl Core {
     }
 
     /// Claim `need` granules for unmapping, out of `loose`.
-    pub(crate) fn claim_victims(&mut self, loose: &[Loose], need: usize) -> Vec<Victim> {
+    pub(crate) fn claim_donors(&mut self, loose: &[Loose], need: usize) -> Vec<Donor> {
         let mut picked = Vec::new();
         let mut left = need as u32;
         for run in loose {
@@ -350,7 +350,7 @@ impl Core {
         }
         // Left to right within a hole: what remains to the right keeps being the hole to cut from.
         picked.sort_by_key(|run| (run.zone, run.first));
-        let mut victims: Vec<Victim> = Vec::new();
+        let mut donors: Vec<Donor> = Vec::new();
         let (mut hole, mut rest) = (NIL, NIL);
         for run in picked {
             let shift = self.zones[run.zone].granule_shift;
@@ -362,30 +362,30 @@ impl Core {
             let block = self.cut_out(rest, start, end);
             self.blocks.at(block).state = State::Busy;
             rest = self.blocks.get(block).next;
-            match victims.last_mut() {
+            match donors.last_mut() {
                 Some(last)
                     if (last.zone, last.domain) == (run.zone, domain) && last.first + last.count == run.first =>
                 {
                     self.blocks.join(last.block, block);
                     last.count += run.count;
                 }
-                _ => victims.push(Victim { zone: run.zone, block, first: run.first, count: run.count, domain, stamp }),
+                _ => donors.push(Donor { zone: run.zone, block, first: run.first, count: run.count, domain, stamp }),
             }
         }
-        victims
+        donors
     }
 
-    /// The victim was unmapped (or was not): address space again (or a hole again).
-    pub(crate) fn release_victim(&mut self, victim: &Victim, unmapped: bool) {
+    /// The donor was unmapped (or was not): address space again (or a hole again).
+    pub(crate) fn release_victim(&mut self, donor: &Donor, unmapped: bool) {
         if unmapped {
-            for index in victim.first..victim.first + victim.count {
-                if let Some(granule) = self.zones[victim.zone].granule_at(index) {
+            for index in donor.first..donor.first + donor.count {
+                if let Some(granule) = self.zones[donor.zone].granule_at(index) {
                     (granule.handle, granule.stamp) = (0, 0);
                 }
             }
-            self.put_void(victim.block);
+            self.put_void(donor.block);
         } else {
-            self.put_free(victim.block, victim.domain, victim.stamp);
+            self.put_free(donor.block, donor.domain, donor.stamp);
         }
     }
 }

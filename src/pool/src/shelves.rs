@@ -9,8 +9,8 @@
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
 use crate::config::{SHELF_BLOCKS, SHELF_DEPTH, SHELF_UNITS, SHELVES_LIMIT};
 use crate::core::{Core, LARGE, Want};
-use crate::mutation::on;
-use crate::{Allocation, Mutation};
+use crate::fault::injected;
+use crate::{Allocation, Fault};
 
 /// Blocks of one length.
 #[derive(Clone, Copy, Default)]
@@ -156,7 +156,7 @@ impl Core {
                 for id in all {
                     let Block { start, len, stamp, .. } = *self.blocks.get(id);
                     self.zones[zone].set_live(start, NIL);
-                    if !on(Mutation::ShelfStampForgotten) {
+                    if !injected(Fault::ShelfStampForgotten) {
                         self.zones[zone].touch(start, start + len, stamp);
                     }
                     self.put_free(id, domain, stamp);

@@ -91,7 +91,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     pool.trim_to(&device, 0);
     let stats = pool.stats();
     if in_a_row == 1 {
-        assert_eq!(device.crimes(), Vec::<String>::new(), "with fault {fail_at:?}");
+        assert_eq!(device.violations(), Vec::<String>::new(), "with fault {fail_at:?}");
         assert_eq!(device.lock().used, 0, "with fault {fail_at:?}: {stats:?}");
     } else {
         // An undo that fails too may cost a granule, but never more, and it is accounted for.

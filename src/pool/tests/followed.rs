@@ -36,6 +36,6 @@ fn bytes_of_a_followed_stream_are_not_proven_by_an_older_look() {
     // A request that is too large claims the first stream's bytes in vain: they are the second one's now.
     assert!(pool.allocate_at_once(&device, &request(capacity + HANDLE, 2)).is_err());
     assert_eq!(pool.trim_to(&device, 0), 0, "the first stream's work is still queued");
-    assert_eq!(device.lock().crimes, Vec::<String>::new());
+    assert_eq!(device.lock().violations, Vec::<String>::new());
     assert_eq!(pool.check(), Ok(()));
 }

@@ -87,7 +87,7 @@ fn threads_never_see_each_others_bytes() {
     });
     device.lock().fail_in = None;
     device.drain();
-    assert_eq!(device.crimes(), Vec::<String>::new());
+    assert_eq!(device.violations(), Vec::<String>::new());
     assert_eq!(pool.check(), Ok(()));
     let stats = pool.stats();
     assert_eq!((stats.live_blocks, stats.given_bytes), (0, 0));

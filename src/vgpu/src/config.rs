@@ -34,7 +34,7 @@ const VARIABLES: &[&str] = &[
     "VGPU_COST",
     "VGPU_TRACE",
     "VGPU_NAME",
-    "VGPU_LENIENT",
+    "VGPU_FAULT",
 ];
 
 /// Whether device memory holds what is written to it.
@@ -65,7 +65,7 @@ pub(crate) struct Config {
     pub(crate) backing: Backing,
     /// VGPU_SEED of the order and the delays of queued work and of failure rates.
     pub(crate) seed: u64,
-    /// VGPU_STRICT: whether a crime aborts the process.
+    /// VGPU_STRICT: whether a violation aborts the process.
     pub(crate) strict: bool,
     /// VGPU_SHARED: the file through which processes share the devices.
     pub(crate) shared: Option<PathBuf>,
@@ -79,9 +79,9 @@ pub(crate) struct Config {
     pub(crate) trace: Option<PathBuf>,
     /// VGPU_NAME of the devices.
     pub(crate) name: String,
-    /// VGPU_LENIENT: rules that a test build breaks on purpose; see [`lenient`].
-    #[cfg_attr(not(feature = "lenient"), allow(dead_code))]
-    pub(crate) lenient: BTreeSet<String>,
+    /// VGPU_FAULT: rules that a test build breaks on purpose; see [`fault`].
+    #[cfg_attr(not(feature = "fault-injection"), allow(dead_code))]
+    pub(crate) faults: BTreeSet<String>,
     /// What was wrong in the environment: cuInit must fail.
     pub(crate) error: Option<String>,
 }
@@ -104,7 +104,7 @@ impl Default for Config {
             cost: None,
             trace: None,
             name: "Virtual GPU".to_owned(),
-            lenient: BTreeSet::new(),
+            faults: BTreeSet::new(),
             error: None,
         }
     }
@@ -132,16 +132,16 @@ fn is_unknown(variable: &str) -> bool {
 }
 
 /// Whether the environment asks to break the rule of this name. Only a build with the feature
-/// `lenient`, which no product build has, ever says yes.
-#[cfg(feature = "lenient")]
-pub(crate) fn lenient(name: &str) -> bool {
-    let lenient = &get().lenient;
-    !lenient.is_empty() && lenient.contains(name)
+/// `fault-injection`, which no product build has, ever says yes.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn fault(name: &str) -> bool {
+    let faults = &get().faults;
+    !faults.is_empty() && faults.contains(name)
 }
 
 /// Never: this build breaks no rule.
-#[cfg(not(feature = "lenient"))]
-pub(crate) const fn lenient(_name: &str) -> bool {
+#[cfg(not(feature = "fault-injection"))]
+pub(crate) const fn fault(_name: &str) -> bool {
     false
 }
 
@@ -202,7 +202,7 @@ impl Config {
             let fits = v.len() < 96 && !v.chars().any(char::is_control);
             fits.then(|| v.to_owned())
         });
-        env.set(&mut config.lenient, "VGPU_LENIENT", "names of rules", |v| {
+        env.set(&mut config.faults, "VGPU_FAULT", "names of rules", |v| {
             Some(v.split(',').map(|n| n.trim().to_owned()).collect())
         });
         config.shared = env.path("VGPU_SHARED");

@@ -67,7 +67,7 @@ impl Meter {
             Some(file) => file.take(self.physical as usize, bytes),
             None => mine + bytes <= self.total,
         };
-        if fits || config::lenient("oom_ignored") {
+        if fits || config::fault("oom_ignored") {
             // Every caller holds the state's lock: nobody else writes.
             counter.store(mine + bytes, Ordering::Relaxed);
             MOST[self.physical as usize].fetch_max(mine + bytes, Ordering::Relaxed);

@@ -412,7 +412,7 @@ impl Engine {
         let ready = |engine: &Self, work: &Work| {
             of_host == matches!(work.op, Op::Host { .. }) && work.after.iter().all(|&p| engine.reached(p)) && peek(work)
         };
-        let loose = config::lenient("ignore_stream_order");
+        let loose = config::fault("ignore_stream_order");
         let mut candidates: Vec<(u64, usize)> = Vec::new();
         for (&handle, stream) in &self.streams {
             if stream.running {
@@ -480,7 +480,7 @@ impl State {
         let legacy = self.contexts.get(&ctx).map_or(0, |c| c.legacy);
         let mut after: Vec<Point> = Vec::new();
         let mut clock = Clock::default();
-        if !independent && !config::lenient("ignore_legacy_stream") {
+        if !independent && !config::fault("ignore_legacy_stream") {
             for (&handle, other) in &self.engine.streams {
                 let related = other.ctx == ctx && handle != stream && !other.independent;
                 if related && (stream == legacy || handle == legacy) && other.submitted > 0 {
@@ -560,7 +560,7 @@ impl State {
 
     /// Makes a stream's next work wait for a point.
     pub(crate) fn wait_for(&mut self, stream: u64, point: Point, clock: &Clock) {
-        if config::lenient("ignore_events") {
+        if config::fault("ignore_events") {
             return;
         }
         if let Some(s) = self.engine.streams.get_mut(&stream) {
@@ -625,12 +625,12 @@ impl State {
         if let Touches::Known(list) = &work.touches {
             for touch in list {
                 if let Err(why) = self.still(touch) {
-                    if config::lenient("unmap_pending") || config::lenient("free_async_pending") {
+                    if config::fault("unmap_pending") || config::fault("free_async_pending") {
                         return;
                     }
                     let what =
                         format!("{} in stream {stream:#x} touches {:#x}+{}: {why}", work.label, touch.addr, touch.len);
-                    let _ = self.crime(ctx, &what);
+                    let _ = self.violation(ctx, &what);
                     return;
                 }
                 if touch.write {
@@ -695,7 +695,7 @@ fn is_ready(work: &Work) -> bool {
         return true;
     }
     // SAFETY: the address was live when the wait was submitted, and freeing it with work pending on
-    // it is a crime that is reported before the memory goes.
+    // it is a violation that is reported before the memory goes.
     let now = unsafe {
         let at = view(*addr);
         if *wide { (at as *const u64).read_volatile() } else { u64::from((at as *const u32).read_volatile()) }

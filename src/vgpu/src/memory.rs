@@ -102,7 +102,7 @@ impl State {
     fn may(&self, extent: &Extent, at: u64, who: Toucher, write: bool) -> bool {
         let enough = |p: Protection| p == Protection::ReadWrite || (!write && p == Protection::Read);
         match (extent.kind, who) {
-            _ if config::lenient("access_without_setaccess") => true,
+            _ if config::fault("access_without_setaccess") => true,
             (Kind::Mapped(_), Toucher::Copier) => self.space.mapping(at).is_some_and(|(_, m)| enough(m.widest())),
             (Kind::Mapped(_), Toucher::Kernel(ctx)) => {
                 let device = self.contexts.get(&ctx).map(|c| c.device);
@@ -126,7 +126,7 @@ impl State {
         let mut at = addr;
         while at < end {
             let Some(extent) = self.extent(at) else {
-                if config::lenient("use_after_free") && self.is_driver_range(at) {
+                if config::fault("use_after_free") && self.is_driver_range(at) {
                     return Ok(());
                 }
                 // Pageable host memory: the driver cannot know it. A kernel cannot reach it.
@@ -158,7 +158,7 @@ impl State {
 
     /// Whether a touch still means the allocation that it meant when it was submitted.
     pub(crate) fn still(&self, touch: &Touch) -> Result<(), &'static str> {
-        if config::lenient("use_after_free") {
+        if config::fault("use_after_free") {
             return Ok(());
         }
         if let Some(device) = self.heap_at(touch.addr)
@@ -197,14 +197,14 @@ impl State {
         let Some(piece) = self.pools.get(&pool).and_then(|p| p.piece(touch.id)) else { return Ok(()) };
         let (stream, number) = piece.born;
         let gone = !self.engine.streams.contains_key(&stream);
-        if gone || clock.at(stream) >= number || config::lenient("ignore_stream_order") {
+        if gone || clock.at(stream) >= number || config::fault("ignore_stream_order") {
             return Ok(());
         }
         let what = format!(
             "{label} uses {:#x}, allocated in stream {stream:#x}, from another stream without an order between them",
             touch.addr
         );
-        self.crime(ctx, &what)
+        self.violation(ctx, &what)
     }
 
     /// Bytes at an address were written.

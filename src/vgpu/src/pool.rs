@@ -302,11 +302,11 @@ impl State {
 
     /// A free in a stream must come after every use in another one.
     pub(crate) fn refuse_unordered_free(&mut self, ctx: u64, addr: u64, id: u64, stream: u64) -> R {
-        if !crate::config::lenient("free_async_pending")
+        if !crate::config::fault("free_async_pending")
             && let Some(work) = self.engine.pending_users(id, &self.order_of(stream))
         {
             let what = format!("cuMemFreeAsync({addr:#x}) in stream {stream:#x}, not ordered after its users: {work}");
-            self.crime(ctx, &what)?;
+            self.violation(ctx, &what)?;
         }
         Ok(())
     }

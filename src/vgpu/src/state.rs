@@ -4,7 +4,6 @@
 
 use crate::array::Array;
 use crate::config;
-use crate::crime;
 use crate::device::Device;
 use crate::engine::{Clock, Engine};
 use crate::error::*;
@@ -12,6 +11,7 @@ use crate::graph::Graphs;
 use crate::kernel::Modules;
 use crate::pool::Pool;
 use crate::space::Space;
+use crate::violation;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -94,13 +94,13 @@ pub(crate) struct Driver(MutexGuard<'static, Option<Box<State>>>);
 impl Deref for Driver {
     type Target = State;
     fn deref(&self) -> &State {
-        self.0.as_ref().unwrap_or_else(|| crime::broken("state used before cuInit"))
+        self.0.as_ref().unwrap_or_else(|| violation::broken("state used before cuInit"))
     }
 }
 
 impl DerefMut for Driver {
     fn deref_mut(&mut self) -> &mut State {
-        self.0.as_mut().unwrap_or_else(|| crime::broken("state used before cuInit"))
+        self.0.as_mut().unwrap_or_else(|| violation::broken("state used before cuInit"))
     }
 }
 
@@ -346,7 +346,7 @@ impl State {
     /// Destroys a context with everything in it. Its queued work has been waited for.
     pub(crate) fn destroy_context(&mut self, ctx: u64) {
         let Some(context) = self.contexts.get_mut(&ctx) else { return };
-        if config::lenient("destroyed_context") {
+        if config::fault("destroyed_context") {
             return;
         }
         context.users = 0;

@@ -238,7 +238,7 @@ impl File {
 
 /// Puts a range of an open memory file behind device addresses, for the driver alone.
 pub(crate) fn map_device(fd: RawFd, addr: u64, bytes: u64, offset: u64) -> R {
-    if crate::config::lenient("host_touches_device") {
+    if crate::config::fault("host_touches_device") {
         map_fd(fd, addr, bytes, offset, Protection::ReadWrite)?;
     }
     map_fd(fd, addr + VIEW, bytes, offset, Protection::ReadWrite)

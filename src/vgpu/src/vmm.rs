@@ -80,7 +80,7 @@ impl State {
     pub(crate) fn location(&self, kind: CUmemLocationType, id: i32) -> R<Location> {
         match kind {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
-                if config::lenient("wrong_device_handle") {
+                if config::fault("wrong_device_handle") {
                     return Ok(Location::Device(0));
                 }
                 self.device(id).map(Location::Device)
@@ -151,7 +151,7 @@ impl State {
         if config::get().backing == Backing::None {
             return Ok(());
         }
-        if config::lenient("alias_not_shared") {
+        if config::fault("alias_not_shared") {
             let file = File::new(c"vgpu-alias", size)?;
             return file.map(addr, size, 0);
         }

@@ -12,18 +12,18 @@ const HELP: &str = "\
 Shows which documented rules of the CUDA driver API the loaded libcuda.so.1 keeps.
 
 usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--jobs N]
-       conformance --mutations [--filter X]... [--only NAME]...
+       conformance --faults [--filter X]... [--only NAME]...
 
   --list       print the rules and don't run them
   --filter X   only rules whose id contains X; several are joined by or
   --json FILE  write one JSON line a rule to FILE
   --markdown   print the table as Markdown
   --jobs N     processes at a time (default: 2 on the virtual GPU, 1 on a real one)
-  --mutations  run the suite once for each deliberate lenience of the virtual GPU (a library built with
-               the feature `lenient`); fails if one of them is not caught
-  --only NAME  with --mutations: only this lenience
+  --faults  run the suite once for each injected fault of the virtual GPU (a library built with
+               the feature `fault-injection`); fails if one of them is not caught
+  --only NAME  with --faults: only this fault
 
-LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed or a lenience was missed.";
+LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed or a fault was missed.";
 
 #[derive(Default)]
 struct Wish {
@@ -72,7 +72,7 @@ fn wish(arguments: &[String]) -> Result<Option<Wish>, String> {
             "-h" | "--help" => return Ok(None),
             "--list" => wish.list = true,
             "--markdown" => wish.markdown = true,
-            "--mutations" => wish.mutations = true,
+            "--faults" => wish.mutations = true,
             "--filter" => wish.filters.push(value()?),
             "--only" => wish.only.push(value()?),
             "--json" => wish.json = Some(value()?),
@@ -186,9 +186,9 @@ fn write_json(file: &str, verdicts: &[Verdict], met: &Met) -> std::io::Result<()
     Ok(())
 }
 
-/// The deliberate leniences: name and meaning.
-fn leniences() -> Vec<(&'static str, &'static str)> {
-    include_str!("../../mutations.txt")
+/// The injected faults: name and meaning.
+fn faults() -> Vec<(&'static str, &'static str)> {
+    include_str!("../../faults.txt")
         .lines()
         .filter(|l| !l.starts_with('#'))
         .filter_map(|l| l.split_once(' '))
@@ -201,15 +201,15 @@ fn failures(verdicts: &[Verdict]) -> BTreeSet<&'static str> {
     failed.map(|v| v.rule.id).collect()
 }
 
-/// Runs the suite once for each lenience. Only rules that hold without it count as having caught it.
+/// Runs the suite once for each fault. Only rules that hold without it count as having caught it.
 fn mutations(rules: &[Rule], jobs: usize, only: &[String]) -> ExitCode {
     let already = failures(&runner::run(rules, &[], jobs));
     let sound: Vec<Rule> = rules.iter().filter(|r| !already.contains(r.id)).copied().collect();
-    println!("{} rules hold without a lenience, {} don't", sound.len(), already.len());
+    println!("{} rules hold without a fault, {} don't", sound.len(), already.len());
     let mut caught: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let chosen = leniences().into_iter().filter(|(n, _)| only.is_empty() || only.iter().any(|o| o == n));
+    let chosen = faults().into_iter().filter(|(n, _)| only.is_empty() || only.iter().any(|o| o == n));
     for (name, what) in chosen {
-        let env = [("VGPU_LENIENT".to_owned(), name.to_owned())];
+        let env = [("VGPU_FAULT".to_owned(), name.to_owned())];
         let by = failures(&runner::run(&sound, &env, jobs));
         let list: Vec<&str> = by.iter().take(4).copied().collect();
         let more = if by.len() > 4 { format!(" and {} more", by.len() - 4) } else { String::new() };
@@ -218,6 +218,6 @@ fn mutations(rules: &[Rule], jobs: usize, only: &[String]) -> ExitCode {
         caught.insert(name, by);
     }
     let missed: Vec<&str> = caught.iter().filter(|(_, by)| by.is_empty()).map(|(n, _)| *n).collect();
-    println!("{} leniences, {} caught, {} missed", caught.len(), caught.len() - missed.len(), missed.len());
+    println!("{} faults, {} caught, {} missed", caught.len(), caught.len() - missed.len(), missed.len());
     if missed.is_empty() && already.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

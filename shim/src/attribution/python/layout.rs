@@ -193,7 +193,7 @@ fn from_runtime(runtime: usize) -> Option<Layout> {
     })
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "fault-injection")]
 impl Layout {
     /// The layout with a mistake: `WEIR_FAULT=python:FIELD:BYTES` moves one offset.
     pub(crate) fn mistaken(mut self) -> Self {

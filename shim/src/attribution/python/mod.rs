@@ -83,7 +83,7 @@ fn find() -> Option<Python> {
     let version = unsafe { CStr::from_ptr(core::mem::transmute::<usize, extern "C" fn() -> *const c_char>(version)()) };
     let minor = minor_version(version.to_str().ok()?)?;
     let layout = layout::of(minor, symbol(c"_PyRuntime").unwrap_or(0))?;
-    #[cfg(feature = "faults")]
+    #[cfg(feature = "fault-injection")]
     let layout = layout.mistaken();
     let this_thread = symbol(c"PyGILState_GetThisThreadState")?;
     let finalising = symbol(c"Py_IsFinalizing").or_else(|| symbol(c"_Py_IsFinalizing"));

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use crate::create::Identity;
+use crate::fault::{Fault, injected};
 use crate::layout::{
     BUCKET_WORDS, Geometry, HEADER_BYTES, HEADER_WORDS, LARGEST_SUM, MAGIC, RECORD_BYTES, SECTIONS, Section,
     VERSION_MAJOR, crc_words, word,
 };
 use crate::reader::Error;
 use crate::reader::source::{Source, read_words};
-use crate::sabotage::{Guard, off};
 use crate::sys::clock::Anchor;
 
 /// Numbers that the writer counts.
@@ -122,7 +122,7 @@ impl Header {
         let mut sections = [Range::default(); SECTIONS.len()];
         for (section, pair) in sections.iter_mut().zip(fixed.get(word::SECTIONS - 1..).unwrap_or_default().chunks(2)) {
             let [offset, claimed] = *pair else { break };
-            let present = if off(Guard::Bounds) { claimed } else { claimed.min(size.saturating_sub(offset)) };
+            let present = if injected(Fault::Bounds) { claimed } else { claimed.min(size.saturating_sub(offset)) };
             *section = Range { offset, claimed, present };
         }
         let mut header = Self {
@@ -175,7 +175,7 @@ impl Header {
                 || !power
                 || range.offset < HEADER_BYTES
                 || range.offset > LARGEST_OFFSET)
-                && !off(Guard::Bounds)
+                && !injected(Fault::Bounds)
             {
                 return Err(Error::BadSection { section: *which, offset: range.offset, size: range.claimed });
             }

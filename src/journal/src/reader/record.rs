@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Decompress, FlushDecompress, Status};
 
+use crate::fault::{Fault, injected};
 use crate::layout::{RECORD_BYTES, Section, crc_words};
 use crate::reader::events::BATCH;
 use crate::reader::follow::{Follower, runs};
 use crate::reader::source::{Source, words_of};
 use crate::reader::{Error, Reader, Slot};
-use crate::sabotage::{Guard, off};
 
 const MAGIC: &[u8; 8] = b"WEIRREC\n";
 const VERSION: u32 = 1;
@@ -94,7 +94,7 @@ impl Recording {
             // From a damaged header on there is no way to find the next frame.
             if u64::from(crc_words(words.get(..3).unwrap_or_default())) != crcs & 0xffff_ffff
                 || at + FRAME_HEADER + packed > end
-                || (raw > LARGEST_FRAME && !off(Guard::FrameLimit))
+                || (raw > LARGEST_FRAME && !injected(Fault::FrameLimit))
             {
                 break;
             }
@@ -152,7 +152,9 @@ fn unpack(unpacker: &mut Decompress, packed: &[u8], raw: usize) -> Option<Vec<u8
         match status {
             Ok(Status::StreamEnd) => return (bytes.len() == raw).then_some(bytes),
             // A frame that expands further than promised is not what it says.
-            Ok(_) if off(Guard::FrameLimit) && bytes.len() == bytes.capacity() => bytes.reserve(bytes.len().max(4096)),
+            Ok(_) if injected(Fault::FrameLimit) && bytes.len() == bytes.capacity() => {
+                bytes.reserve(bytes.len().max(4096));
+            }
             _ => return None,
         }
     }

@@ -1,5 +1,5 @@
 //! A device that is strict where a real one is merely undefined: it knows all queued work and what it
-//! will touch, runs it late and in an order that a seed decides, and notes every crime.
+//! will touch, runs it late and in an order that a seed decides, and notes every violation.
 //! Deliberately simple: one lock, maps, no cleverness. Touches nothing real.
 #![allow(dead_code)]
 
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     /// Which stream handle a queue had, also after the handle is gone.
     owners: HashMap<u64, u64>,
     done: HashSet<Fence>,
-    pub(crate) crimes: Vec<String>,
+    pub(crate) violations: Vec<String>,
     pub(crate) pinned: Vec<(u64, u64)>,
     pub(crate) capturing: bool,
     pub(crate) quiesced: bool,
@@ -108,9 +108,9 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn crime(&mut self, what: String) {
-        if self.crimes.len() < 20 {
-            self.crimes.push(what);
+    pub(crate) fn violation(&mut self, what: String) {
+        if self.violations.len() < 20 {
+            self.violations.push(what);
         }
     }
 
@@ -142,7 +142,7 @@ impl Inner {
                     if let Some(unit) = self.unit(at) {
                         *unit = tag;
                     } else {
-                        self.crime(format!("{work:?} writes to {at:#x}, which is not mapped"));
+                        self.violation(format!("{work:?} writes to {at:#x}, which is not mapped"));
                         return;
                     }
                 }
@@ -151,7 +151,7 @@ impl Inner {
                 for at in (addr..addr + bytes).step_by(UNIT as usize) {
                     let found = self.unit(at).copied();
                     if found != Some(tag) {
-                        self.crime(format!("{work:?} finds {found:?} at {at:#x}"));
+                        self.violation(format!("{work:?} finds {found:?} at {at:#x}"));
                         return;
                     }
                 }
@@ -193,7 +193,7 @@ impl Inner {
                 }
             }
             if !ran && !until(self) {
-                self.crime("the device is stuck".into());
+                self.violation("the device is stuck".into());
                 return;
             }
         }
@@ -222,7 +222,7 @@ impl Inner {
 
     fn forbid_in_capture(&mut self, what: &str) {
         if self.capturing {
-            self.crime(format!("{what} during a capture"));
+            self.violation(format!("{what} during a capture"));
         }
     }
 }
@@ -304,8 +304,8 @@ impl Strict {
         self.lock().streams.remove(&stream);
     }
 
-    pub(crate) fn crimes(&self) -> Vec<String> {
-        self.lock().crimes.clone()
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.lock().violations.clone()
     }
 }
 
@@ -335,10 +335,10 @@ impl Backing for Strict {
         let mut inner = self.lock();
         inner.fault()?;
         if inner.maps.values().any(|(mapped, _, _)| *mapped == handle) {
-            inner.crime(format!("handle {handle} released while mapped"));
+            inner.violation(format!("handle {handle} released while mapped"));
         }
         if inner.handles.remove(&handle).is_none() {
-            inner.crime(format!("handle {handle} released twice"));
+            inner.violation(format!("handle {handle} released twice"));
         }
         if inner.near.remove(&handle) {
             inner.near_used -= bytes;
@@ -350,10 +350,10 @@ impl Backing for Strict {
         let mut inner = self.lock();
         inner.fault()?;
         if inner.maps.range(..addr + bytes).next_back().is_some_and(|(start, (_, len, _))| start + len > addr) {
-            inner.crime(format!("{addr:#x} is mapped already"));
+            inner.violation(format!("{addr:#x} is mapped already"));
         }
         if !inner.handles.contains_key(&handle) {
-            inner.crime(format!("handle {handle} does not exist"));
+            inner.violation(format!("handle {handle} does not exist"));
         }
         inner.maps.insert(addr, (handle, bytes, false));
         Ok(())
@@ -361,24 +361,24 @@ impl Backing for Strict {
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) =
+        if let Some(violation) =
             inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on unmapped {addr:#x}"))
         {
-            inner.crime(crime);
+            inner.violation(violation);
         }
         if inner.pinned.iter().any(|(start, len)| *start < addr + bytes && addr < start + len) {
-            inner.crime(format!("exported memory in {addr:#x}+{bytes:#x} is unmapped"));
+            inner.violation(format!("exported memory in {addr:#x}+{bytes:#x} is unmapped"));
         }
         let mut at = addr;
         while at < addr + bytes {
             let Some((_, len, _)) = inner.maps.remove(&at) else {
-                inner.crime(format!("unmap of {at:#x}, where no mapping starts"));
+                inner.violation(format!("unmap of {at:#x}, where no mapping starts"));
                 break;
             };
             at += len;
         }
         if at > addr + bytes {
-            inner.crime(format!("unmap of a part of a mapping at {addr:#x}"));
+            inner.violation(format!("unmap of a part of a mapping at {addr:#x}"));
         }
         Ok(())
     }
@@ -388,7 +388,7 @@ impl Backing for Strict {
         let mut at = addr;
         while at < addr + bytes {
             let Some((_, len, access)) = inner.maps.get_mut(&at) else {
-                inner.crime(format!("access for {at:#x}, where no mapping starts"));
+                inner.violation(format!("access for {at:#x}, where no mapping starts"));
                 break;
             };
             *access = true;
@@ -414,13 +414,13 @@ impl Backing for Strict {
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) =
+        if let Some(violation) =
             inner.pending(addr, bytes).map(|(_, work)| format!("{work:?} is pending on a freed segment"))
         {
-            inner.crime(crime);
+            inner.violation(violation);
         }
         if inner.segments.remove(&addr) != Some(bytes) {
-            inner.crime(format!("segment {addr:#x} freed wrongly"));
+            inner.violation(format!("segment {addr:#x} freed wrongly"));
         }
         inner.handles.remove(&addr);
         inner.used -= bytes;
@@ -497,15 +497,16 @@ impl Backing for Strict {
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
-        if let Some(crime) = inner.pending(from, bytes).map(|(_, work)| format!("{work:?} is pending on copied bytes"))
+        if let Some(violation) =
+            inner.pending(from, bytes).map(|(_, work)| format!("{work:?} is pending on copied bytes"))
         {
-            inner.crime(crime);
+            inner.violation(violation);
         }
         for at in (0..bytes).step_by(UNIT as usize) {
             let word = inner.unit(from + at).copied();
             match (word, inner.unit(to + at)) {
                 (Some(word), Some(unit)) => *unit = word,
-                _ => inner.crime(format!("copy touches unmapped memory at {:#x}", from + at)),
+                _ => inner.violation(format!("copy touches unmapped memory at {:#x}", from + at)),
             }
         }
         Ok(())

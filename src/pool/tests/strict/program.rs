@@ -117,8 +117,8 @@ impl<'a> Program<'a> {
         for at in 0..operations {
             let checked = if at % 64 == 63 { self.check() } else { Ok(()) };
             self.operation().and(checked).map_err(|what| (at, what))?;
-            if let Some(crime) = self.device.lock().crimes.first() {
-                return Err((at, crime.clone()));
+            if let Some(violation) = self.device.lock().violations.first() {
+                return Err((at, violation.clone()));
             }
         }
         self.finish().map_err(|what| (operations, what))
@@ -670,8 +670,8 @@ impl<'a> Program<'a> {
         self.pool.trim_to(&self.device, 0);
         self.check()?;
         let used = self.device.lock().used;
-        if let Some(crime) = self.device.lock().crimes.first() {
-            return Err(crime.clone());
+        if let Some(violation) = self.device.lock().violations.first() {
+            return Err(violation.clone());
         }
         if used != 0 {
             return Err(format!("{used} bytes are never given back: {:?}", self.pool.stats()));

@@ -65,7 +65,7 @@ impl State {
         let slice = pitch.checked_mul(tall).ok_or(INVALID_VALUE)?;
         let base = addr + side.x as u64 + side.y as u64 * pitch + side.z as u64 * slice;
         let place = match self.extent(base) {
-            None if self.is_driver_range(base) && crate::config::lenient("use_after_free") => Place::Device,
+            None if self.is_driver_range(base) && crate::config::fault("use_after_free") => Place::Device,
             None if self.is_driver_range(base) => return Err(INVALID_VALUE),
             None if matches!(side.end, End::Device(_)) => return Err(INVALID_VALUE),
             None => Place::Pageable,

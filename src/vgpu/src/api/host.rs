@@ -114,7 +114,7 @@ pub(crate) unsafe fn cuMemHostUnregister(p: *mut c_void) -> R {
     s.refuse_unsafe_call()?;
     if let Some(work) = s.engine.pending_known(addr, size) {
         let ctx = s.current()?;
-        s.crime(ctx, &format!("cuMemHostUnregister({addr:#x}) while {work} uses it"))?;
+        s.violation(ctx, &format!("cuMemHostUnregister({addr:#x}) while {work} uses it"))?;
     }
     s.forget_host(addr);
     Ok(())

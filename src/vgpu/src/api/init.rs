@@ -74,7 +74,7 @@ pub(crate) unsafe fn cuGetProcAddress_v2(
     }
     // SAFETY: checked above; a C string by the function's contract.
     let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| INVALID_VALUE)?;
-    let version = if config::lenient("getproc_version_ignored") { i32::MAX } else { driver_version };
+    let version = if config::fault("getproc_version_ignored") { i32::MAX } else { driver_version };
     let found = resolve(name, version, flags == 2);
     let status = match found {
         Some(_) => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS,

@@ -13,7 +13,7 @@ use weir_cuda::*;
 
 pub(crate) unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> R {
     need(dptr)?;
-    let size = if bytesize == 0 && config::lenient("zero_size") { 1 } else { bytesize };
+    let size = if bytesize == 0 && config::fault("zero_size") { 1 } else { bytesize };
     let mut s = driver()?;
     let (ctx, device) = s.current_device()?;
     if size == 0 {
@@ -73,9 +73,9 @@ pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> R {
         return wait_for_users(s, dptr, 1, None).graph_free(dptr, None);
     }
     let Some(extent) = s.extent(dptr) else {
-        return if config::lenient("double_free") { Ok(()) } else { Err(INVALID_VALUE) };
+        return if config::fault("double_free") { Ok(()) } else { Err(INVALID_VALUE) };
     };
-    if extent.addr != dptr && !(config::lenient("interior_free") && extent.kind == Kind::Linear) {
+    if extent.addr != dptr && !(config::fault("interior_free") && extent.kind == Kind::Linear) {
         return Err(INVALID_VALUE);
     }
     s.refuse_unsafe_call()?;

@@ -164,7 +164,7 @@ pub(crate) use crate::stubs::*;
 
 /// A result has to go somewhere.
 pub(crate) fn need<T>(pointer: *mut T) -> R {
-    if pointer.is_null() && !config::lenient("null_result") { Err(INVALID_VALUE) } else { Ok(()) }
+    if pointer.is_null() && !config::fault("null_result") { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
 /// An argument that is read has to be there.

@@ -18,7 +18,7 @@ fn allocate(dptr: *mut CUdeviceptr, bytesize: usize, pool: Option<CUmemoryPool>,
     // A stream knows its context: none need be current.
     let stream = s.stream(h_stream)?;
     let ctx = s.engine.context_of(stream).ok_or(INVALID_HANDLE)?;
-    let size = if bytesize == 0 && config::lenient("zero_size") { 1 } else { bytesize as u64 };
+    let size = if bytesize == 0 && config::fault("zero_size") { 1 } else { bytesize as u64 };
     if size == 0 {
         return Err(INVALID_VALUE);
     }
@@ -68,7 +68,7 @@ pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R 
         return s.graph_free(dptr, Some(stream));
     }
     let Some(extent) = s.extent(dptr) else {
-        return if config::lenient("double_free") { Ok(()) } else { Err(INVALID_VALUE) };
+        return if config::fault("double_free") { Ok(()) } else { Err(INVALID_VALUE) };
     };
     if extent.addr != dptr {
         return Err(INVALID_VALUE);

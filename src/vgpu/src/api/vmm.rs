@@ -17,7 +17,7 @@ fn supported() -> R {
 }
 
 fn granular(value: u64) -> bool {
-    value.is_multiple_of(config::get().granularity) || config::lenient("size_off_granularity")
+    value.is_multiple_of(config::get().granularity) || config::fault("size_off_granularity")
 }
 
 pub(crate) unsafe fn cuMemAddressReserve(
@@ -49,7 +49,7 @@ pub(crate) unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> R {
     let mut s = driver()?;
     supported()?;
     let known = s.space.reservations.get(&ptr).ok_or(INVALID_VALUE)?;
-    let matches = known.size == size as u64 || config::lenient("address_free_mismatch");
+    let matches = known.size == size as u64 || config::fault("address_free_mismatch");
     // What is still mapped would be lost.
     if !matches || !known.maps.is_empty() {
         return Err(INVALID_VALUE);
@@ -99,12 +99,12 @@ impl State {
     /// Work touches what is about to be unmapped: nothing waits for it. A kernel whose arguments cannot be seen is not
     /// taken for one that does: memory that it does not touch may be unmapped while it runs.
     fn no_pending(&mut self, label: &str, ptr: u64, size: u64) -> R {
-        if config::lenient("unmap_pending") {
+        if config::fault("unmap_pending") {
             return Ok(());
         }
         if let Some(work) = self.engine.pending_known(ptr, size) {
             let ctx = thread::current();
-            return self.crime(ctx, &format!("{label}({ptr:#x}, {size}) while {work} touches it"));
+            return self.violation(ctx, &format!("{label}({ptr:#x}, {size}) while {work} touches it"));
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ pub(crate) unsafe fn cuMemCreate(
     // SAFETY: checked above.
     let prop = unsafe { prop.read_unaligned() };
     s.check_prop(&prop)?;
-    let size = if size == 0 && config::lenient("zero_size") { config::get().granularity } else { size as u64 };
+    let size = if size == 0 && config::fault("zero_size") { config::get().granularity } else { size as u64 };
     if size == 0 || !granular(size) || flags != 0 {
         return Err(INVALID_VALUE);
     }
@@ -157,7 +157,7 @@ pub(crate) unsafe fn cuMemMap(
     let size = size as u64;
     let known = s.space.handles.get(&handle).map_or(0, |h| h.size);
     let offset = offset as u64;
-    let anywhere = config::lenient("map_offset");
+    let anywhere = config::fault("map_offset");
     let offset_ok = offset == 0 || anywhere;
     let size_ok = size != 0 && granular(size) && (size == known || (anywhere && offset + size <= known));
     if flags != 0 || !offset_ok || !size_ok || !ptr.is_multiple_of(config::get().granularity) {
@@ -169,7 +169,7 @@ pub(crate) unsafe fn cuMemMap(
         return Err(INVALID_VALUE);
     }
     let taken = reservation.maps.range(..end).next_back().is_some_and(|(&a, m)| a + m.size > ptr);
-    if taken && !config::lenient("map_over_map") {
+    if taken && !config::fault("map_over_map") {
         return Err(INVALID_VALUE);
     }
     s.map_bytes(handle, ptr, offset, size)?;
@@ -187,7 +187,7 @@ pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> R {
     let mut s = driver()?;
     supported()?;
     let found = match s.whole_mappings(ptr, size as u64) {
-        Err(_) if config::lenient("partial_unmap") => {
+        Err(_) if config::fault("partial_unmap") => {
             vec![s.space.mapping(ptr).map(|(a, _)| a).ok_or(INVALID_VALUE)?]
         }
         other => other?,

@@ -106,7 +106,7 @@ fn each_variable_refuses_what_it_cannot_mean() {
     assert_eq!(good("VGPU_CONTEXT", "256MiB").context_bytes, 256 << 20);
     assert_eq!(good("VGPU_NAME", "Weir 9000").name, "Weir 9000");
     bad("VGPU_NAME", &"x".repeat(96));
-    assert!(good("VGPU_LENIENT", "a, b").lenient.contains("b"));
+    assert!(good("VGPU_FAULT", "a, b").faults.contains("b"));
     assert!(good("VGPU_SHARED", "here").shared.is_some_and(|p| p.is_absolute()));
 }
 

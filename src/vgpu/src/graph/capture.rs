@@ -121,7 +121,7 @@ impl State {
 
     /// A call that might wait, while a capture forbids it: the capture is lost.
     pub(crate) fn refuse_unsafe_call(&mut self) -> R {
-        if self.graphs.captures.is_empty() || config::lenient("sync_under_capture") {
+        if self.graphs.captures.is_empty() || config::fault("sync_under_capture") {
             return Ok(());
         }
         let (me, mode) = (thread::id(), thread::capture_mode());
@@ -142,7 +142,7 @@ impl State {
 
     /// Waiting for a capturing stream, or asking whether it is done, breaks its capture.
     pub(crate) fn refuse_sync_of_capturing(&mut self, stream: u64) -> R {
-        if self.graphs.captures.is_empty() || config::lenient("sync_under_capture") {
+        if self.graphs.captures.is_empty() || config::fault("sync_under_capture") {
             return Ok(());
         }
         if let Some(capture) = self.active_capture(stream)? {
@@ -154,7 +154,7 @@ impl State {
 
     /// A call about all streams of a context breaks the captures of those that capture.
     pub(crate) fn refuse_captures_in(&mut self, ctx: u64) -> R {
-        if config::lenient("sync_under_capture") {
+        if config::fault("sync_under_capture") {
             return Ok(());
         }
         let streams = self.engine.streams.values().filter(|s| s.ctx == ctx);

@@ -325,7 +325,7 @@ impl State {
         }
     }
 
-    /// What a step touches now. Memory that was freed since the node was made is a crime, even if
+    /// What a step touches now. Memory that was freed since the node was made is a violation, even if
     /// its address was handed out again; a new mapping at a reserved address is the job's right.
     fn renew(&mut self, stream: u64, step: &Step) -> R<Touches> {
         let Some(work) = step.work.as_ref().filter(|_| step.enabled) else { return Ok(Touches::NONE) };
@@ -344,7 +344,7 @@ impl State {
             list.push(*touch);
             // An array has no address of its own, only bytes that are still there or not.
             let array = self.extent(touch.addr).is_none() && self.still(touch).is_ok();
-            if array || config::lenient("use_after_free") {
+            if array || config::fault("use_after_free") {
                 continue;
             }
             let now = if found { "another allocation" } else { "nothing that it may touch" };
@@ -353,7 +353,7 @@ impl State {
                 work.label, touch.addr, touch.len
             );
             let ctx = self.engine.context_of(stream).unwrap_or(step.ctx);
-            self.crime(ctx, &what)?;
+            self.violation(ctx, &what)?;
         }
         Ok(Touches::Known(list))
     }

@@ -152,7 +152,7 @@ impl State {
         let was = std::mem::replace(&mut owned.live, live);
         if was == live {
             let what = if live { "allocated again before it was freed" } else { "freed before it was allocated" };
-            let _ = self.crime(ctx, &format!("graph memory {addr:#x} is {what}: no order between the two"));
+            let _ = self.violation(ctx, &format!("graph memory {addr:#x} is {what}: no order between the two"));
         }
     }
 

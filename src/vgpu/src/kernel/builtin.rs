@@ -1,6 +1,6 @@
 //! Kernels that really do something, by their names in PTX: `weir_fill`, `weir_check`, `weir_copy`,
 //! `weir_spin`, `weir_start` and `weir_await`; and those of `published`. All others do nothing. A kernel that
-//! reaches where it may not is a crime at the moment it runs.
+//! reaches where it may not is a violation at the moment it runs.
 
 use super::launch::Launch;
 use super::ptx::Entry;
@@ -232,7 +232,7 @@ impl State {
             } else {
                 "which is not aligned"
             };
-            let _: R = self.crime(ctx, &format!("kernel {name} reaches {addr:#x}+{bytes}, {why}"));
+            let _: R = self.violation(ctx, &format!("kernel {name} reaches {addr:#x}+{bytes}, {why}"));
             return;
         }
         if has_content(&call) {
@@ -253,10 +253,10 @@ impl Call {
         let Self::Await { flag } = *self else { return true };
         let reached = matches!(touches, Touches::Known(list) if list.iter().any(|t| t.addr == flag));
         // SAFETY: the word was live when the kernel was launched, and freeing it with work pending on it is
-        // a crime that is reported before the memory goes.
+        // a violation that is reported before the memory goes.
         !reached
             || !has_content(self)
-            || config::lenient("ignore_await")
+            || config::fault("ignore_await")
             || unsafe { (view(flag) as *const u32).read_volatile() } != 0
     }
 }

@@ -132,7 +132,7 @@ fn kernels_of_tensorflow_compute_sizes_unless_their_arguments_cannot_be_right() 
     };
     multiply(words, twins);
     assert_eq!(word_at(twins), 8000);
-    // An address of nothing: another release's parameters, not a crime.
+    // An address of nothing: another release's parameters, not a violation.
     multiply(64, twins);
     multiply(words, words + 2);
     assert_eq!((word_at(twins), word_at(words)), (8000, 20));

@@ -1,8 +1,0 @@
-// CUDA is used by a constructor, before main.
-#include "victim.h"
-__attribute__((constructor)) static void constructor(void) { use_linked("constructor"); }
-int main(void) {
-    use_linked("main");
-    report();
-    return 0;
-}
