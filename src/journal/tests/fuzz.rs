@@ -491,9 +491,9 @@ fn prove_guards(inputs: u64) -> ExitCode {
         }
     };
     let mut good = run(0);
-    for guard in [Fault::RecordCrc, Fault::EntryCrc, Fault::Bounds, Fault::FrameLimit] {
+    for fault in [Fault::RecordCrc, Fault::EntryCrc, Fault::Bounds, Fault::FrameLimit] {
         let noticed = !run(fault as u32);
-        println!("without {guard:?}: {}", if noticed { "noticed" } else { "NOT NOTICED" });
+        println!("without {fault:?}: {}", if noticed { "noticed" } else { "NOT NOTICED" });
         good &= noticed;
     }
     ExitCode::from(u8::from(!good))
