@@ -36,6 +36,8 @@ static SHARD: [Shard; SHARDS] = [const { Shard(AtomicU64::new(0)) }; SHARDS];
 static THREADS_HAVE_STREAMS: AtomicBool = AtomicBool::new(false);
 /// Not 0 while the device is stopped.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
+/// Calls that wait for a stopped device. No other stop begins before they are through.
+static WAITING: AtomicU64 = AtomicU64::new(0);
 static TURN: Guarded<()> = Guarded::new(Rank::Gate, ());
 /// Whether there may ever be a pool: from before the job's first call.
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -127,17 +129,12 @@ pub(crate) fn enter() -> Option<Queueing> {
     let Some(shard) = SHARD.get(stream::thread_number() as usize % SHARDS) else {
         return Some(Queueing(None));
     };
-    while !shared::enter(&shard.0, &STOPPED) {
-        if !opens() {
-            return None;
-        }
-    }
-    Some(Queueing(Some(shard)))
+    (shared::enter(&shard.0, &STOPPED) || enter_late(shard)).then_some(Queueing(Some(shard)))
 }
 
 #[cold]
-fn opens() -> bool {
-    shared::wait(&TURN, &STOPPED, STOPPED_FOR)
+fn enter_late(shard: &Shard) -> bool {
+    shared::enter_late(&shard.0, &STOPPED, &WAITING, &TURN, STOPPED_FOR)
 }
 
 /// Stops new work and waits for what is queued, but not for long. `false`: it goes on as before.
@@ -156,11 +153,17 @@ fn nobody() -> bool {
 
 fn stop_if(driver: &Driver, patience: Duration, sensible: impl Fn() -> bool) -> Result<bool, BackingError> {
     ranks::waiting("the device to stop");
-    if !sensible() || !shared::stop(&STOPPED) {
+    let mut pauses = Pauses::within(patience);
+    // Calls that the stop before kept out come first.
+    while WAITING.load(Ordering::Relaxed) > 0 {
+        if !pauses.pause() {
+            return Ok(false);
+        }
+    }
+    if !sensible() || !shared::stop(&STOPPED, &WAITING) {
         return Ok(false);
     }
     let _held = ranks::take(Rank::Stopped);
-    let mut pauses = Pauses::within(patience);
     let empty = loop {
         if nobody() {
             break true;

@@ -24,19 +24,37 @@ pub fn leave(inside: &impl Word) {
     inside.sub(1);
 }
 
-/// Close the gate. False: somebody else has closed it.
-pub fn stop(stopped: &impl Word) -> bool {
-    stopped.swap(1, SeqCst) == 0
+/// A call that found the gate closed: it waits until it is open and comes in. False: it was not in time.
+///
+/// It is counted in `waiting` until it is in: stops that follow one another would keep it out for ever otherwise.
+pub fn enter_late(
+    inside: &impl Word,
+    stopped: &impl Word,
+    waiting: &impl Word,
+    turn: &impl Lock<()>,
+    patience: Duration,
+) -> bool {
+    waiting.add(1);
+    let came_in = loop {
+        if turn.when_within(patience, |()| (stopped.load(SeqCst) == 0).then_some(())).is_none() {
+            break false;
+        }
+        if enter(inside, stopped) {
+            break true;
+        }
+    };
+    waiting.sub(1);
+    came_in
+}
+
+/// Close the gate. False: somebody else has closed it, or a call that it kept out before is still waiting.
+pub fn stop(stopped: &impl Word, waiting: &impl Word) -> bool {
+    waiting.load(SeqCst) == 0 && stopped.swap(1, SeqCst) == 0
 }
 
 /// Whether nobody is inside, asked behind a closed gate.
 pub fn nobody(inside: &impl Word) -> bool {
     inside.load(SeqCst) == 0
-}
-
-/// Wait until the gate is open. False: it was not in time.
-pub fn wait(turn: &impl Lock<()>, stopped: &impl Word, patience: Duration) -> bool {
-    turn.when_within(patience, |()| (stopped.load(SeqCst) == 0).then_some(())).is_some()
 }
 
 /// Open the gate. Under the lock: nobody falls asleep between having seen it closed and the bell.

@@ -13,7 +13,7 @@ mod turn;
 mod uses;
 
 pub use counted::{Counted, Counts};
-pub use gate::{enter, go_on, leave, nobody, stop, wait};
+pub use gate::{enter, enter_late, go_on, leave, nobody, stop};
 pub use list::{List, Value};
 pub use once::{claim, end, give_up, keep_first, named, ready, show, take_within};
 pub use roster::{Coming, Roster, Seat, Seated, Unseen};
