@@ -66,6 +66,7 @@ impl Context {
 /// Ends the process: the call gave what it must not.
 pub(crate) fn fail(who: &str, what: &str, message: &str) -> ! {
     eprintln!("stress: FAILED: {who}: {what}: {message}");
+    watch::print_all();
     watch::leave(1)
 }
 

@@ -97,7 +97,7 @@ pub(crate) fn watch(bound: Duration) {
 }
 
 /// What every thread does and where it is.
-fn print_all() {
+pub(crate) fn print_all() {
     for thread in threads() {
         let state = if thread.done.load(Relaxed) { "done" } else { thread.doing() };
         eprintln!(
