@@ -265,7 +265,7 @@ impl Event {
     }
 
     /// The record, with its CRC.
-    #[inline]
+    #[inline(always)]
     pub fn pack(&self) -> [u64; RECORD_WORDS] {
         let mut words = [
             self.seq,

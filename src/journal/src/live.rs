@@ -57,6 +57,7 @@ pub struct LiveEntry {
 
 impl LiveEntry {
     /// The entry's words in a state, with the CRC.
+    #[inline(always)]
     pub(crate) fn pack(&self, state: u64) -> [u64; RECORD_WORDS] {
         let mut words = [
             bits(self.thread.into(), 24) << 8,
@@ -84,7 +85,9 @@ impl LiveEntry {
         (entry.given <= LARGEST_BLOCK).then_some((entry, words[0] & 0xff))
     }
 
-    fn unpack_unchecked(words: &[u64; RECORD_WORDS]) -> Self {
+    /// The entry, unchecked: for the process that wrote it.
+    #[inline(always)]
+    pub(crate) fn unpack_unchecked(words: &[u64; RECORD_WORDS]) -> Self {
         Self {
             address: words[1],
             given: bits(words[2], 48),

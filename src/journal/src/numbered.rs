@@ -7,33 +7,32 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::event::{Class, FLAG_POOL_HIT, Kind, bits, short_from_long};
+use crate::event::{Class, Event, FLAG_POOL_HIT, Kind, short_from_long};
 use crate::fault::{Fault, injected};
 use crate::flight::Intent;
 use crate::layout::{BUCKET_ENTRIES, BUCKET_WORDS, RECORD_WORDS};
-use crate::live::{STATE_EMPTY, STATE_FREEING, STATE_LIVE};
+use crate::live::{LiveEntry, STATE_EMPTY, STATE_FREEING, STATE_LIVE};
 use crate::sys::clock;
-use crate::sys::crc::crc_record;
 use crate::sys::prefetch;
 use crate::writer::{Answer, Granted, Journal};
 
 /// Buckets of the table that a pool gets at a time.
-const PORTION: usize = 64;
-/// Portions that a pool can have: numbers up to 458 752.
-const PORTIONS: usize = 1024;
-/// There are no portions left.
+const CHUNK: usize = 64;
+/// Chunks that a pool can have: numbers up to 458 752.
+const CHUNKS: usize = 1024;
+/// There are no chunks left.
 const NONE_LEFT: u32 = u32::MAX;
 
 /// Where the numbers of one pool's blocks lie in the live table. The pool's owner keeps it.
 #[derive(Debug)]
 pub struct Numbering {
-    /// The portions, each plus one; 0: not needed so far.
-    portions: [AtomicU32; PORTIONS],
+    /// The chunks, each plus one; 0: not needed so far.
+    chunks: [AtomicU32; CHUNKS],
 }
 
 impl Default for Numbering {
     fn default() -> Self {
-        Self { portions: [const { AtomicU32::new(0) }; PORTIONS] }
+        Self { chunks: [const { AtomicU32::new(0) }; CHUNKS] }
     }
 }
 
@@ -52,32 +51,32 @@ pub(crate) fn store(place: &[AtomicU64; RECORD_WORDS], words: &[u64; RECORD_WORD
 }
 
 impl Journal {
-    /// The place of a number; `None`: the table has no portion left for it.
+    /// The place of a number; `None`: the table has no chunk left for it.
     #[inline]
     fn place_of(&self, numbering: &Numbering, number: usize) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
         let (bucket, slot) = (number / BUCKET_ENTRIES, number % BUCKET_ENTRIES);
-        let portion = numbering.portions.get(bucket / PORTION)?;
-        let first = match portion.load(Ordering::Acquire) {
-            0 => self.portion(portion)?,
+        let chunk = numbering.chunks.get(bucket / CHUNK)?;
+        let first = match chunk.load(Ordering::Acquire) {
+            0 => self.chunk(chunk)?,
             NONE_LEFT => return None,
             first => first,
         };
-        let bucket = (first as usize - 1) * PORTION + bucket % PORTION;
+        let bucket = (first as usize - 1) * CHUNK + bucket % CHUNK;
         self.live.numbered().get(bucket)?.as_chunks().0.get(slot + 1)
     }
 
-    /// Gives a pool a portion of the table. Waits for nobody: who comes while another is here goes without one.
+    /// Gives a pool a chunk of the table. Waits for nobody: who comes while another is here goes without one.
     #[cold]
-    fn portion(&self, place: &AtomicU32) -> Option<u32> {
-        let mut given = self.portions.try_lock().ok()?;
-        let mut portion = place.load(Ordering::Acquire);
-        if portion == 0 {
-            let left = (*given as usize) < self.live.numbered().len() / PORTION;
+    fn chunk(&self, place: &AtomicU32) -> Option<u32> {
+        let mut given = self.chunks.try_lock().ok()?;
+        let mut chunk = place.load(Ordering::Acquire);
+        if chunk == 0 {
+            let left = (*given as usize) < self.live.numbered().len() / CHUNK;
             *given += u32::from(left);
-            portion = if left { *given } else { NONE_LEFT };
-            place.store(portion, Ordering::Release);
+            chunk = if left { *given } else { NONE_LEFT };
+            place.store(chunk, Ordering::Release);
         }
-        (portion != NONE_LEFT).then_some(portion)
+        (chunk != NONE_LEFT).then_some(chunk)
     }
 
     /// A pool has handed out the block `number` without a driver call: recorded in one go. Returns the event's number.
@@ -104,17 +103,25 @@ impl Journal {
             self.flights.becomes(flight, seq);
         }
         let live_after = self.add_live(intent.device, Class::Block, granted.given);
-        let (by, thread) = (intent.by.pack(), bits(thread.into(), 24));
-        let (given, asked) = (bits(granted.given, 48), bits(intent.asked, 48));
-        let (class, device) = (Class::Block as u64, bits(intent.device.into(), 6));
-        let stream = u64::from(intent.stream) << 48;
-        let sort = class << 48 | device << 52;
-        let mut entry = [thread << 8, granted.address, given | sort, asked | stream, seq, now, by, 0];
-        entry[0] |= u64::from(crc_record(&entry)) << 32 | STATE_LIVE;
-        store(place, &entry);
-        let sort = (Kind::Alloc as u64) << 48 | class << 54 | device << 58;
-        let rest = thread | u64::from(short_from_long(latency)) << 24 | u64::from(flags) << 56;
-        self.put(seq, [seq, now, granted.address, given | sort, asked, bits(live_after, 48) | stream, by, rest]);
+        let (address, given) = (granted.address, granted.given);
+        let Intent { device, stream, asked, by, .. } = *intent;
+        let class = Class::Block;
+        let entry = LiveEntry { address, given, asked, class, device, stream, birth: seq, time: now, thread, by };
+        store(place, &entry.pack(STATE_LIVE));
+        self.write(&Event {
+            seq,
+            time: now,
+            stream,
+            address,
+            asked,
+            given,
+            live_after,
+            latency,
+            thread,
+            by,
+            flags,
+            ..Event::new(Kind::Alloc, class, device)
+        });
         seq
     }
 
@@ -145,32 +152,31 @@ impl Journal {
             return self.free(address, Class::Block, stream).is_some();
         }
         let now = self.now();
-        let (sizes, asked) = (place[2].load(Ordering::Relaxed), place[3].load(Ordering::Relaxed));
-        let (born, by) = (place[5].load(Ordering::Relaxed), place[6].load(Ordering::Relaxed));
-        let (given, device) = (bits(sizes, 48), bits(sizes >> 52, 6));
+        // Written out: a loop over atomics is not unrolled.
+        let word = |at: usize| place[at].load(Ordering::Relaxed);
+        let block = LiveEntry::unpack_unchecked(&[first, address, word(2), word(3), 0, word(5), word(6), 0]);
         if !injected(Fault::Freeing) {
             place[0].store(first & !0xff | STATE_FREEING, Ordering::Release);
         }
         let seq = self.claim();
         // From this store on the block counts as gone.
         place[7].store(seq + 1, Ordering::Release);
-        let live_after = self.sub_live(device as u8, Class::Block, given);
-        let sort = (Kind::Free as u64) << 48 | (Class::Block as u64) << 54 | device << 58;
-        let age = u64::from(short_from_long(now.saturating_sub(born))) << 40;
-        let after = bits(live_after, 48) | u64::from(stream) << 48;
-        let rest = bits(thread.into(), 24) | age;
-        self.put(seq, [seq, now, address, given | sort, bits(asked, 48), after, by, rest]);
+        let live_after = self.sub_live(block.device, Class::Block, block.given);
+        self.write(&Event {
+            seq,
+            time: now,
+            stream,
+            address,
+            asked: block.asked,
+            given: block.given,
+            live_after,
+            thread,
+            by: block.by,
+            aux: short_from_long(now.saturating_sub(block.time)),
+            ..Event::new(Kind::Free, Class::Block, block.device)
+        });
         place[0].store(STATE_EMPTY, Ordering::Release);
         true
-    }
-
-    /// Writes a record whose words are all there but for the CRC.
-    #[inline]
-    fn put(&self, seq: u64, mut words: [u64; RECORD_WORDS]) {
-        if let Some(slot) = self.ring.get(seq as usize & self.ring.len().wrapping_sub(1)) {
-            words[0] = u64::from(crc_record(&words)) | seq << 32;
-            store(slot, &words);
-        }
     }
 }
 

@@ -71,8 +71,8 @@ pub struct Journal {
     pub(crate) clock: Clock,
     pub(crate) ring: &'static [[AtomicU64; RECORD_WORDS]],
     pub(crate) live: LiveTable,
-    /// Portions of the live table that pools have got.
-    pub(crate) portions: Mutex<u32>,
+    /// Chunks of the live table that pools have got.
+    pub(crate) chunks: Mutex<u32>,
     pub(crate) flights: Flights,
     pub(crate) names: Arena,
     pub(crate) stacks: Arena,
@@ -118,7 +118,7 @@ impl Journal {
             clock,
             ring: part(Section::Ring).as_chunks().0,
             live: LiveTable::new(part(Section::Live)),
-            portions: Mutex::new(0),
+            chunks: Mutex::new(0),
             flights: Flights::new(part(Section::Flight)),
             names: Arena::new(part(Section::Names), part(Section::NamesIndex)),
             stacks: Arena::new(part(Section::Stacks), part(Section::StacksIndex)),
@@ -180,8 +180,8 @@ impl Journal {
     }
 
     /// Writes a record into the slot that `event.seq` was claimed for.
-    #[inline]
-    fn write(&self, event: &Event) {
+    #[inline(always)]
+    pub(crate) fn write(&self, event: &Event) {
         let Some(slot) = self.ring.get(event.seq as usize & self.ring.len().wrapping_sub(1)) else {
             return;
         };

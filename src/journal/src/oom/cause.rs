@@ -1,0 +1,84 @@
+//! Why a request could not be met, from the numbers of the moment alone. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// Device, pool and cap at that moment, as far as the caller knows; 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Situation {
+    /// Memory of the device.
+    pub device_total: u64,
+    /// Free by the driver.
+    pub device_free: u64,
+    /// Cap of this process or its group; 0 is none.
+    pub cap: u64,
+    /// Charged against the cap.
+    pub charged: u64,
+    /// Of that, charged by other processes of the group.
+    pub charged_by_others: u64,
+    /// Free inside the pool.
+    pub pool_free: u64,
+    /// Largest hole in the pool.
+    pub pool_largest: u64,
+    /// Holes in the pool.
+    pub pool_holes: u64,
+    /// Freed by the job, not yet reusable because device work may still touch it.
+    pub pool_deferred: u64,
+    /// Pinned host memory.
+    pub pinned: u64,
+    /// Resident host memory.
+    pub resident: u64,
+}
+
+/// A pool takes memory from the device in handles: of less than the largest one's size it can make nothing.
+const LAST_HANDLE: u64 = 8 << 20;
+/// Why a request could not be met, from the numbers alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The cap was reached.
+    Cap,
+    /// There was room, but not in one piece.
+    Fragmentation,
+    /// There was room that is still waiting for device work to end.
+    Deferred,
+    /// The device is full.
+    Device,
+    /// The numbers do not tell.
+    Unknown,
+}
+
+impl Situation {
+    /// The cause that these numbers show for a request of this size.
+    pub fn cause(&self, asked: u64) -> Cause {
+        if self.pool_free >= asked && self.pool_largest < asked {
+            Cause::Fragmentation
+        } else if self.pool_free.saturating_add(self.pool_deferred) >= asked && self.pool_deferred > 0 {
+            Cause::Deferred
+        } else if self.cap > 0 && self.charged.saturating_add(asked) > self.cap {
+            Cause::Cap
+        } else if self.device_total > 0 && self.device_free < asked.saturating_add(LAST_HANDLE) {
+            Cause::Device
+        } else {
+            Cause::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_from_the_numbers() {
+        let free = Situation { pool_free: 4 << 30, pool_largest: 1 << 30, ..Situation::default() };
+        assert_eq!(free.cause(2 << 30), Cause::Fragmentation);
+        let cap = Situation { cap: 8 << 30, charged: 7 << 30, ..Situation::default() };
+        assert_eq!(cap.cause(2 << 30), Cause::Cap);
+        let deferred = Situation { pool_free: 1 << 30, pool_deferred: 4 << 30, ..cap };
+        assert_eq!(deferred.cause(2 << 30), Cause::Deferred);
+        let device = Situation { device_total: 8 << 30, device_free: 1 << 20, ..Situation::default() };
+        assert_eq!(device.cause(2 << 30), Cause::Device);
+        assert_eq!(Situation::default().cause(1), Cause::Unknown);
+    }
+}
