@@ -5,7 +5,7 @@
 //! stand in [`crate::table::UNHOOKED`] with a reason.
 
 use crate::export::DRIVER_ENTRIES;
-use crate::table::UNHOOKED;
+use crate::table::{Topic, UNHOOKED};
 use std::collections::BTreeSet;
 use weir_cuda::FUNCTIONS;
 
@@ -152,9 +152,12 @@ fn taking_away_any_one_row_or_reason_is_noticed() {
         "cuLaunchCooperativeKernelMultiDevice",
         "cuLaunchGrid",
         "cuLaunchGridAsync",
+        "cuLaunchHostFunc",
         "cuLaunchKernel",
         "cuLaunchKernelEx",
         "cuInit",
+        "cuStreamAddCallback",
+        "cuWaitExternalSemaphoresAsync",
         "cuStreamQuery",
     ];
     let names: BTreeSet<_> = FUNCTIONS.iter().map(|f| f.name).collect();
@@ -183,6 +186,88 @@ fn a_new_function_of_a_newer_header_is_caught() {
         assert!(is_memory_function(name, types), "{name} {types:?}");
     }
     assert!(!is_memory_function("cuFuncGetAttribute", &["*mut c_int", "CUarray_format"]));
+}
+
+/// Functions that name a stream and let nothing wait in it: what they queue ends by itself.
+const NOTHING_WAITS: [(&str, &[&str]); 7] = [
+    (
+        "asks about a stream or changes a setting",
+        &[
+            "cuStreamCopyAttributes",
+            "cuStreamGetAttribute",
+            "cuStreamGetCaptureInfo",
+            "cuStreamGetCtx",
+            "cuStreamGetDevResource",
+            "cuStreamGetDevice",
+            "cuStreamGetFlags",
+            "cuStreamGetGreenCtx",
+            "cuStreamGetId",
+            "cuStreamGetPriority",
+            "cuStreamIsCapturing",
+            "cuStreamQuery",
+            "cuStreamSetAttribute",
+        ],
+    ),
+    ("waits itself, and queues nothing", &["cuStreamSynchronize"]),
+    (
+        "begins or ends a stream",
+        &["cuStreamCreate", "cuStreamCreateWithPriority", "cuGreenCtxStreamCreate", "cuStreamDestroy"],
+    ),
+    (
+        "belongs to a capture; those that begin one are held back by their bodies",
+        &[
+            "cuStreamBeginCapture",
+            "cuStreamBeginCaptureToCig",
+            "cuStreamBeginCaptureToGraph",
+            "cuStreamBeginRecaptureToGraph",
+            "cuStreamEndCapture",
+            "cuStreamEndCaptureToCig",
+            "cuStreamUpdateCaptureDependencies",
+        ],
+    ),
+    ("marks a place in a stream", &["cuEventRecord", "cuEventRecordWithFlags", "cuSignalExternalSemaphoresAsync"]),
+    (
+        "memory that is none of a pool's begins, ends or changes its place",
+        &[
+            "cuGraphUpload",
+            "cuMemAllocAsync",
+            "cuMemAllocFromPoolAsync",
+            "cuMemDiscardAndPrefetchBatchAsync",
+            "cuMemDiscardBatchAsync",
+            "cuMemFreeAsync",
+            "cuMemMapArrayAsync",
+            "cuMemPrefetchAsync",
+            "cuMemPrefetchBatchAsync",
+        ],
+    ),
+    (
+        "a frame or a buffer of a graphics interface",
+        &[
+            "cuEGLStreamConsumerAcquireFrame",
+            "cuEGLStreamConsumerReleaseFrame",
+            "cuEGLStreamProducerPresentFrame",
+            "cuEGLStreamProducerReturnFrame",
+            "cuGLMapBufferObjectAsync",
+            "cuGLUnmapBufferObjectAsync",
+            "cuGraphicsMapResources",
+            "cuGraphicsUnmapResources",
+        ],
+    ),
+];
+
+#[test]
+fn whatever_may_wait_in_a_stream_is_held_back_while_the_device_is_stopped() {
+    let held_back = |symbol: &str| {
+        DRIVER_ENTRIES.iter().any(|e| e.name() == symbol && e.hook.is_some_and(|hook| hook.topic == Topic::work))
+    };
+    for (function, types) in FUNCTIONS.iter().zip(ARGUMENT_TYPES) {
+        let queues =
+            types.iter().any(|ty| ty.split_whitespace().any(|word| word == "CUstream" || word == "CUlaunchConfig"))
+                || function.name.contains("WaitEvent");
+        let queues = queues && !function.name.starts_with("cuOccupancy");
+        let excused = NOTHING_WAITS.iter().any(|(_, names)| names.contains(&function.name));
+        assert!(!queues || held_back(function.symbol) != excused, "{} {types:?}", function.symbol);
+    }
 }
 
 #[test]

@@ -196,8 +196,6 @@ hook_table! { $
         };
         "cuStreamSynchronize" => { cuStreamSynchronize waits: hooks::stream::synchronize };
         "cuStreamQuery" => { cuStreamQuery: hooks::stream::query };
-        "cuStreamWaitEvent" => { cuStreamWaitEvent: hooks::stream::wait_event };
-        "cuStreamAttachMemAsync";
     }
     event {
         "cuEventCreate" => { cuEventCreate: hooks::event::create };
@@ -210,9 +208,7 @@ hook_table! { $
         "cuEventQuery" => { cuEventQuery: hooks::event::query };
         "cuEventSynchronize" => { cuEventSynchronize waits: hooks::event::synchronize };
         "cuCtxRecordEvent" => { cuCtxRecordEvent: hooks::event::context_record };
-        "cuCtxWaitEvent";
         "cuGreenCtxRecordEvent" => { cuGreenCtxRecordEvent: hooks::event::green_record };
-        "cuGreenCtxWaitEvent";
         "cuIpcOpenEventHandle" => { cuIpcOpenEventHandle: hooks::event::open };
     }
     capture {
@@ -252,8 +248,16 @@ hook_table! { $
         "cuGraphExecNodeSetParams" => { cuGraphExecNodeSetParams: hooks::graph::set_exec_parameters };
         "cuGraphUpload" => { cuGraphUpload: hooks::graph_memory::upload };
     }
-    // Whatever queues work on the device: held back while the pool has stopped it (served/work.rs).
+    // Whatever queues work on the device, or makes a stream wait: held back while the pool has stopped it
+    // (served/work.rs). A copy of the pool's own would come behind it.
     work {
+        "cuCtxWaitEvent";
+        "cuGreenCtxWaitEvent";
+        "cuLaunchHostFunc";
+        "cuStreamAddCallback";
+        "cuStreamAttachMemAsync";
+        "cuStreamWaitEvent" => { cuStreamWaitEvent: hooks::stream::wait_event };
+        "cuWaitExternalSemaphoresAsync";
         "cuLaunch";
         "cuLaunchCooperativeKernel";
         "cuLaunchCooperativeKernelMultiDevice";

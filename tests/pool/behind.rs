@@ -16,15 +16,12 @@ fn synchronise(api: &Api) {
     ok(unsafe { (api.cuCtxSynchronize)() });
 }
 
-/// Sparse granules share memory: not while a late kernel still has to write into them, never where their
-/// blocks lie in the same place, never what another process has opened. `VGPU_MEM` is small, so that
-/// nothing but a mesh makes room.
-pub(crate) fn mesh(api: &'static Api) {
-    const BLOCK: usize = 128 << 10;
-    const WORDS: usize = BLOCK / 4;
-    context_on(api, 0);
-    let kernels = Kernels::load(api);
-    let stream = stream(api);
+const BLOCK: usize = 128 << 10;
+const WORDS: usize = BLOCK / 4;
+
+/// Takes all memory in small blocks and frees most of them: one block of each granule stays, where its neighbour's stays
+/// too, but no other granule's. Nothing but a mesh makes room for a large block now.
+pub(crate) fn sparse(api: &'static Api) -> Vec<u64> {
     let mut blocks = Vec::new();
     loop {
         let mut ptr = 0;
@@ -34,7 +31,6 @@ pub(crate) fn mesh(api: &'static Api) {
             code => break assert_eq!(code, OUT_OF_MEMORY),
         }
     }
-    // One block of each granule stays: where its neighbour's stays too, but no other granule's.
     let stays = |ptr: &u64| (ptr / BLOCK as u64) % 16 == (ptr / (32 * BLOCK as u64)) % 16;
     let (kept, freed): (Vec<u64>, Vec<u64>) = blocks.into_iter().partition(stays);
     assert!(kept.len() >= 16, "{} granules", kept.len());
@@ -43,6 +39,17 @@ pub(crate) fn mesh(api: &'static Api) {
         ok(unsafe { (api.cuMemFree_v2)(ptr) });
     }
     synchronise(api);
+    kept
+}
+
+/// Sparse granules share memory: not while a late kernel still has to write into them, never where their
+/// blocks lie in the same place, never what another process has opened. `VGPU_MEM` is small, so that
+/// nothing but a mesh makes room.
+pub(crate) fn mesh(api: &'static Api) {
+    context_on(api, 0);
+    let kernels = Kernels::load(api);
+    let stream = stream(api);
+    let kept = sparse(api);
     let mut peer = Peer::start();
     let opened: Vec<(usize, usize)> = [3, 5, 7].map(|at| (at, peer.open(api, kept[at]))).into();
     let bytes = free_bytes(api) / 10 * 6;

@@ -355,6 +355,7 @@ fn main() {
         "kernel-waits-for-host" => waiting::kernel_waits_for_host,
         "kernels-wait-for-each-other" => waiting::kernels_wait_for_each_other,
         "never-idle" => waiting::never_idle,
+        "stops-beside-host-functions" => waiting::stops_beside_host_functions,
         other => panic!("no check is called '{other}'"),
     };
     check(api);

@@ -263,3 +263,43 @@ pub(crate) fn never_idle(api: &'static Api) {
         OVER.store(true, Ordering::Relaxed);
     });
 }
+
+/// The pool stops the device to move bytes (slowly: `VGPU_COST=cuMemcpy=…`) while another thread makes a stream wait for
+/// a host function that ends only after that thread's next launch. The stop must not come to wait for the thread that
+/// waits for the stop.
+pub(crate) fn stops_beside_host_functions(api: &'static Api) {
+    let ctx = Sent(context_on(api, 0));
+    let kernels = Kernels::load(api);
+    watch();
+    let target = alloc(api, 4096);
+    let kept = crate::behind::sparse(api);
+    let bytes = free_bytes(api) / 10 * 6;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // SAFETY: a context of ours.
+            ok(unsafe { (api.cuCtxSetCurrent)(ctx.0) });
+            let mine = stream(api);
+            rounds(api, ctx, |round| {
+                hold(api);
+                kernels.fill(mine, target, 64, round as u32);
+                LET_GO.store(true, Ordering::Release);
+                // SAFETY: takes nothing.
+                ok(unsafe { (api.cuCtxSynchronize)() });
+                std::thread::sleep(Duration::from_millis(20));
+            });
+        });
+        for round in 0.. {
+            let mut large = 0;
+            // SAFETY: the place is a live local.
+            let result = unsafe { (api.cuMemAlloc_v2)(&raw mut large, bytes) };
+            assert!(matches!(result, OK | OUT_OF_MEMORY), "{result:?}");
+            ROUNDS.fetch_add(1, Ordering::Relaxed);
+            if result == OK {
+                break;
+            }
+            assert!(round < 500, "the device was never stopped and meshed");
+        }
+        OVER.store(true, Ordering::Relaxed);
+    });
+    drop(kept);
+}

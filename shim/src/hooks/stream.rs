@@ -3,7 +3,7 @@
 use super::memory::per_thread;
 use crate::guard::Call;
 use crate::served::proofs::Proofs;
-use crate::served::{self, capture, quiet, spill, stream, wait};
+use crate::served::{self, capture, quiet, spill, stream, wait, work};
 use crate::{caps, recorder};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
@@ -86,6 +86,7 @@ pub(crate) unsafe fn wait_event(
     flags: c_uint,
 ) -> CUresult {
     let own = per_thread(call.variant, stream);
+    let Some(_queueing) = work::enter() else { return work::REFUSED };
     let lane = if served::any() { stream::lane(stream, own) } else { None };
     let Some((lane, _)) = lane else {
         // SAFETY: the caller's own arguments.
