@@ -31,6 +31,8 @@ struct Reserve {
 
 /// Work of a graph that may not have run: until then it may use memory that is free again in the order of submission.
 struct Flight {
+    /// The number of the call.
+    call: u64,
     /// Its stream; work in one stream follows each other and shares memory.
     stream: u64,
     bytes: u64,
@@ -43,9 +45,26 @@ struct Flight {
 struct Graphs {
     charged: u64,
     flights: Vec<Flight>,
+    /// Calls so far.
+    calls: u64,
 }
 
 impl Graphs {
+    /// A call is about to be made that may need `bytes` until its work has run; its number.
+    fn begin(&mut self, stream: u64, bytes: u64) -> u64 {
+        self.calls += 1;
+        self.flights.push(Flight { call: self.calls, stream, bytes, fence: None });
+        self.calls
+    }
+
+    /// It has returned: its work is in flight, or there is none.
+    fn end(&mut self, call: u64, fence: Option<Fence>) {
+        match self.flights.iter_mut().find(|flight| flight.call == call) {
+            Some(flight) if fence.is_some() => flight.fence = fence,
+            _ => self.flights.retain(|flight| flight.call != call),
+        }
+    }
+
     /// Forgets what has run.
     fn land(&mut self, caps: &Caps) {
         self.flights.retain(|flight| flight.fence.is_none_or(|fence| !caps.linear.fences.passed(fence)));
@@ -482,8 +501,9 @@ pub(crate) fn appetite_of(exec: u64) -> Vec<Appetite> {
     on().and_then(|caps| lock(&caps.measured).execs.get(&exec).cloned()).unwrap_or_default()
 }
 
-/// Room for a launch, charged to the graphs of its device before the call. An error: what is lacking.
-fn make_way(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64, granted: u64) -> Result<(), u64> {
+/// Room for a launch, charged to the graphs of its device before the call, and the number of the call. An error: what is
+/// lacking.
+fn make_way(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64, granted: u64) -> Result<u64, u64> {
     let mut measured = lock(&caps.measured);
     let graphs = measured.graphs.entry(wanted.ordinal).or_default();
     graphs.charged += granted;
@@ -498,21 +518,25 @@ fn make_way(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64
             Err(_) => return Err(lacking),
         }
     }
-    graphs.flights.push(Flight { stream, bytes: wanted.bytes + wanted.frees, fence: None });
-    Ok(())
+    Ok(graphs.begin(stream, wanted.bytes + wanted.frees))
 }
 
 /// The same, after making room and waiting for it if need be.
-fn way_for(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64) -> Result<(), CUresult> {
+fn way_for(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64) -> Result<u64, CUresult> {
     let ask = |granted| make_way(caps, at, wanted, stream, granted);
-    let Err(_) = ask(0) else { return Ok(()) };
+    if let Ok(call) = ask(0) {
+        return Ok(call);
+    }
     for idle in [false, true] {
         caps.make_room(at.0, idle);
-        if ask(0).is_ok() {
-            return Ok(());
+        if let Ok(call) = ask(0) {
+            return Ok(call);
         }
     }
-    let Err(lacking) = ask(0) else { return Ok(()) };
+    let lacking = match ask(0) {
+        Ok(call) => return Ok(call),
+        Err(lacking) => lacking,
+    };
     let reservation = caps.admit(at, lacking, Category::Device, Urgency::Normal)?;
     let granted = reservation.bytes();
     caps.ledger.commit(reservation);
@@ -523,15 +547,10 @@ fn way_for(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64)
 }
 
 /// The call that a way was made for has returned: its work is in flight, or there is none.
-fn landed(caps: &Caps, at: (&Device, DeviceId), stream: u64, fence: Option<Fence>) {
+fn landed(caps: &Caps, at: (&Device, DeviceId), call: u64, fence: Option<Fence>) {
     let mut measured = lock(&caps.measured);
-    if let Some(graphs) = measured.graphs.get_mut(&at.0.ordinal)
-        && let Some(own) = graphs.flights.iter().position(|flight| flight.stream == stream && flight.fence.is_none())
-    {
-        let flight = graphs.flights.swap_remove(own);
-        if fence.is_some() {
-            graphs.flights.push(Flight { fence, ..flight });
-        }
+    if let Some(graphs) = measured.graphs.get_mut(&at.0.ordinal) {
+        graphs.end(call, fence);
     }
     measured.refresh(caps, at);
 }
@@ -553,7 +572,7 @@ pub(crate) fn launch(appetite: &[Appetite], stream: CUstream, own: bool, call: i
     for wanted in appetite {
         let Some(at) = caps.at(wanted.ordinal) else { continue };
         match way_for(caps, at, wanted, name) {
-            Ok(()) => held.push(at),
+            Ok(call) => held.push((at, call)),
             Err(code) => refused = Some(code),
         }
         if refused.is_some() {
@@ -562,8 +581,8 @@ pub(crate) fn launch(appetite: &[Appetite], stream: CUstream, own: bool, call: i
     }
     let result = refused.unwrap_or_else(call);
     let runs = result == CUresult::CUDA_SUCCESS;
-    for at in held {
-        landed(caps, at, name, runs.then(|| caps.linear.fences.behind(stream, own)));
+    for (at, call) in held {
+        landed(caps, at, call, runs.then(|| caps.linear.fences.behind(stream, own)));
     }
     result
 }
@@ -578,13 +597,33 @@ pub(super) fn free_in_order(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let block = if lock(&caps.measured).graphs.is_empty() { None } else { graph_block(addr) };
+    let Some((ordinal, bytes)) = block else { return call() };
+    // Before the call: the driver takes it for unused from then on, and a launch beside it must not.
+    let begin = |graphs: &mut Graphs| graphs.begin(name_of(stream, own), bytes);
+    let number = lock(&caps.measured).graphs.get_mut(&ordinal).map(begin);
     let result = call();
-    if let Some((ordinal, bytes)) = block.filter(|_| result == CUresult::CUDA_SUCCESS) {
-        let flight =
-            Flight { stream: name_of(stream, own), bytes, fence: Some(caps.linear.fences.behind(stream, own)) };
-        if let Some(graphs) = lock(&caps.measured).graphs.get_mut(&ordinal) {
-            graphs.flights.push(flight);
-        }
+    let Some(number) = number else { return result };
+    let fence = (result == CUresult::CUDA_SUCCESS).then(|| caps.linear.fences.behind(stream, own));
+    if let Some(graphs) = lock(&caps.measured).graphs.get_mut(&ordinal) {
+        graphs.end(number, fence);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_ends_its_own_flight() {
+        let mut graphs = Graphs::default();
+        let (first, second) = (graphs.begin(1, 64), graphs.begin(1, 2));
+        assert_eq!(graphs.most(8, 1, 1), 8 + 1 + 64 + 2, "neither has returned");
+        graphs.end(second, Some(5));
+        assert_eq!((graphs.most(8, 1, 1), graphs.most(8, 1, 3)), (8 + 1 + 64, 8 + 1 + 64 + 2));
+        assert!(graphs.growing());
+        graphs.end(first, None);
+        assert_eq!((graphs.most(8, 1, 1), graphs.most(8, 1, 3)), (8 + 1, 8 + 1 + 2));
+        assert!(!graphs.growing());
+    }
 }
