@@ -75,9 +75,13 @@ impl Graphs {
         self.flights.iter().any(|flight| flight.fence.is_none())
     }
 
-    /// The most bytes that all graphs may need together while a launch of `bytes` in `stream` runs.
+    /// The most bytes that all graphs may need together while a launch of `bytes` in `stream` runs. Work in one stream
+    /// shares, but not for a call in another one that has not returned: that may come to the driver after this one, and
+    /// then all of it runs beside.
     fn most(&self, used: u64, bytes: u64, stream: u64) -> u64 {
-        let beside = self.flights.iter().filter(|flight| flight.stream != stream || flight.fence.is_none());
+        let shares = self.flights.iter().all(|flight| flight.stream == stream || flight.fence.is_some());
+        let beside = |flight: &&Flight| !shares || flight.stream != stream || flight.fence.is_none();
+        let beside = self.flights.iter().filter(beside);
         beside.map(|flight| flight.bytes).fold(used.saturating_add(bytes), u64::saturating_add)
     }
 }
@@ -625,5 +629,17 @@ mod tests {
         graphs.end(first, None);
         assert_eq!((graphs.most(8, 1, 1), graphs.most(8, 1, 3)), (8 + 1, 8 + 1 + 2));
         assert!(!graphs.growing());
+    }
+
+    #[test]
+    fn work_of_one_stream_does_not_share_for_a_call_in_another() {
+        let mut graphs = Graphs::default();
+        let before = graphs.begin(1, 64);
+        graphs.end(before, Some(5));
+        assert_eq!(graphs.most(8, 1, 1), 8 + 1, "they follow each other");
+        let other = graphs.begin(2, 16);
+        assert_eq!(graphs.most(8, 1, 1), 8 + 1 + 64 + 16, "the other one may run beside both");
+        graphs.end(other, Some(6));
+        assert_eq!(graphs.most(8, 1, 1), 8 + 1 + 16);
     }
 }
