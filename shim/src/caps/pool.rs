@@ -6,20 +6,10 @@ use super::watch::Change;
 use super::{Caps, Device, PAGE, on};
 use crate::recorder;
 use crate::served::{Served, capture, spill};
-use core::cell::Cell;
 use std::time::Instant;
 use weir_ledger::{Category, DeviceId, Refusal, Reservation, Urgency};
-use weir_pool::{AllocError, Allocation, Request};
+use weir_pool::{AllocError, Allocation, Budget, Effort, Request};
 use weir_settings::limit::OnCap;
-
-// What the handles that this thread creates are for. Plain numbers: nothing happens when the thread ends.
-thread_local! {
-    static TINY: Cell<bool> = const { Cell::new(false) };
-    /// Nothing new may be taken.
-    static SHUT: Cell<bool> = const { Cell::new(false) };
-    /// Bytes that were granted to this thread and are charged already.
-    static CREDIT: Cell<u64> = const { Cell::new(0) };
-}
 
 /// What a new handle of the pool costs.
 pub(crate) enum Cost {
@@ -32,27 +22,26 @@ pub(crate) enum Cost {
 }
 
 /// Asks for a handle of the pool, or a segment; `None`: the cap forbids it.
-pub(crate) fn ask(ordinal: i32, bytes: u64) -> Option<Cost> {
+pub(crate) fn ask(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
     let Some((caps, (device, account))) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else {
         return Some(Cost::Free);
     };
     let bytes = bytes.next_multiple_of(PAGE);
-    if let Some(rest) = CREDIT.get().checked_sub(bytes) {
-        CREDIT.set(rest);
+    if budget.spend(bytes) {
         return Some(Cost::Credit(bytes, Change::begin()));
     }
-    if SHUT.get() {
+    if budget.closed {
         return None;
     }
-    let urgency = if TINY.get() { Urgency::Tiny } else { Urgency::Normal };
+    let urgency = if budget.tiny { Urgency::Tiny } else { Urgency::Normal };
     let answer = caps.ledger.reserve(account, bytes, Category::Pool, urgency);
     caps.granted(device, answer).ok().map(|reservation| Cost::Reserved(reservation, Change::begin()))
 }
 
 /// The driver has given the handle or not.
-pub(crate) fn settle(cost: Cost, given: bool) {
+pub(crate) fn settle(cost: Cost, budget: &Budget, given: bool) {
     match (cost, on()) {
-        (Cost::Credit(bytes, _), _) if !given => CREDIT.set(CREDIT.get() + bytes),
+        (Cost::Credit(bytes, _), _) if !given => budget.refund(bytes),
         (Cost::Reserved(reservation, _), Some(caps)) if given => caps.ledger.commit(reservation),
         (Cost::Reserved(reservation, _), Some(caps)) => caps.ledger.give_back(reservation),
         _ => {}
@@ -79,10 +68,11 @@ impl Caps {
         request: &Request,
         (device, account): (&Device, DeviceId),
     ) -> Result<Allocation, AllocError> {
-        TINY.set(urgency(request.bytes) == Urgency::Tiny);
+        let tiny = urgency(request.bytes) == Urgency::Tiny;
+        let budget = Budget { tiny, ..Budget::default() };
         let ask = || match self.terms.on_cap {
-            OnCap::Spill => spill::serve(served, request),
-            _ => served.pool.allocate(&served.driver, request),
+            OnCap::Spill => spill::serve(served, request, &budget),
+            _ => served.pool.allocate(&served.driver, request, &budget),
         };
         let mut answer = ask();
         if answer == Err(AllocError::OverCap) && super::measured::trim(self, device) > 0 {
@@ -99,7 +89,6 @@ impl Caps {
             let wait = || self.wait(served, request, (device, account), Instant::now() + patience);
             answer = recorder::waiting(device.ordinal, request.bytes, wait, Result::is_ok);
         }
-        TINY.set(false);
         answer
     }
 
@@ -111,6 +100,7 @@ impl Caps {
         (device, account): (&Device, DeviceId),
         until: Instant,
     ) -> Result<Allocation, AllocError> {
+        let tiny = urgency(request.bytes) == Urgency::Tiny;
         let want = request.bytes.next_multiple_of(served.portion(request.bytes));
         // The pool has just tried everything: it is worth another try only when something was freed.
         // Frees are counted: another thread may have taken the memory and freed it again since the last try.
@@ -130,9 +120,8 @@ impl Caps {
                     if std::mem::replace(&mut tried, frees()) == tried {
                         return false;
                     }
-                    SHUT.set(true);
-                    found = served.pool.allocate_again(&served.driver, request);
-                    SHUT.set(false);
+                    let budget = Budget { effort: Effort::WithoutMesh, tiny, closed: true, ..Budget::default() };
+                    found = served.pool.allocate(&served.driver, request, &budget);
                     found != Err(AllocError::OverCap)
                 },
             );
@@ -142,9 +131,9 @@ impl Caps {
                     let _change = Change::begin();
                     let bytes = reservation.bytes();
                     self.ledger.commit(reservation);
-                    CREDIT.set(bytes);
-                    let answer = served.pool.allocate(&served.driver, request);
-                    self.release(device.ordinal, Category::Pool, CREDIT.take());
+                    let budget = Budget { tiny, credit: bytes.into(), ..Budget::default() };
+                    let answer = served.pool.allocate(&served.driver, request, &budget);
+                    self.release(device.ordinal, Category::Pool, budget.credit.take());
                     if answer != Err(AllocError::OverCap) || left.is_zero() {
                         return answer;
                     }

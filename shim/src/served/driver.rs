@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use weir_cuda::*;
 use weir_journal::Class;
 use weir_pool::ranks::{Mutex, Rank};
-use weir_pool::{Backing, BackingError, Fence, Grant, Handle};
+use weir_pool::{Backing, BackingError, Budget, Fence, Grant, Handle};
 
 /// The driver as one pool sees it.
 pub(crate) struct Driver {
@@ -249,15 +249,15 @@ impl Backing for Driver {
         })
     }
 
-    fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
+    fn create(&self, bytes: u64, budget: &Budget) -> Result<Handle, BackingError> {
         let _relaxed = Relaxed::enter();
         if self.spilled.is_some() {
             return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(bytes));
         }
         physical::take(Class::Handle, self.ordinal, bytes, || {
-            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+            let cost = caps::pool::ask(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
             let made = make(bytes, &self.properties);
-            caps::pool::settle(cost, made.is_ok());
+            caps::pool::settle(cost, budget, made.is_ok());
             made
         })
     }
@@ -320,17 +320,17 @@ impl Backing for Driver {
         done(unsafe { real::cuMemSetAccess(addr, bytes as usize, &raw const none, 1) }).map_err(refused)
     }
 
-    fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
+    fn segment_alloc(&self, bytes: u64, budget: &Budget) -> Result<u64, BackingError> {
         let _within = Within::context(self.owner).map_err(refused)?;
         let addr = if self.spilled.is_some() {
             physical::take(Class::Handle, ON_HOST, bytes, || self.allocate_managed(bytes))?
         } else {
             physical::take(Class::Handle, self.ordinal, bytes, || {
-                let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+                let cost = caps::pool::ask(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
                 let mut addr = 0;
                 // SAFETY: the place is a live local.
                 let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
-                caps::pool::settle(cost, result == CUresult::CUDA_SUCCESS);
+                caps::pool::settle(cost, budget, result == CUresult::CUDA_SUCCESS);
                 done(result).map(|()| addr).map_err(refused)
             })?
         };
@@ -426,10 +426,11 @@ impl Backing for Driver {
         if spilled.near.lock().contains(&handle) {
             return Ok(None);
         }
+        let budget = Budget::default();
         let new = physical::take(Class::Handle, self.ordinal, bytes, || {
-            let cost = caps::pool::ask(self.ordinal, bytes).ok_or(BackingError::OverCap)?;
+            let cost = caps::pool::ask(self.ordinal, bytes, &budget).ok_or(BackingError::OverCap)?;
             let made = make(bytes, &spilled.device);
-            caps::pool::settle(cost, made.is_ok());
+            caps::pool::settle(cost, &budget, made.is_ok());
             made
         })?;
         spilled.near.lock().insert(new);

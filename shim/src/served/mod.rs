@@ -43,7 +43,7 @@ use weir_journal::Numbering;
 use weir_ledger::DeviceId;
 use weir_pool::ranks::{self, Rank};
 use weir_pool::shared::{self, Guarded, List};
-use weir_pool::{AllocError, BlockInfo, Config, Grant, Mempool, Pool, Proof, Request};
+use weir_pool::{AllocError, BlockInfo, Budget, Config, Grant, Mempool, Pool, Proof, Request};
 
 /// Devices that can be told apart in one word.
 const DEVICES: usize = 64;
@@ -179,7 +179,7 @@ impl Served {
     fn grow(&self, request: &Request, account: Option<(&Caps, (&Device, DeviceId))>) -> Option<Result<u64, CUresult>> {
         let growth = recorder::blocks::growing(self.ordinal, request);
         let answer = match account {
-            None => self.pool.allocate(&self.driver, request),
+            None => self.pool.allocate(&self.driver, request, &Budget::default()),
             Some((caps, at)) => caps.serve(self, request, at),
         };
         let answer = match answer {

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_cuda::CUdevice_attribute;
 use weir_pool::ranks::{Locked, Mutex, Rank};
-use weir_pool::{AllocError, Allocation, Config, Request, Stats};
+use weir_pool::{AllocError, Allocation, Budget, Config, Effort, Request, Stats};
 
 /// Host memory that nobody has needed for so long goes back.
 const KEPT: Duration = Duration::from_secs(10);
@@ -58,8 +58,8 @@ fn beside(served: &Served, ctx: u64) -> Option<&'static Served> {
 /// Serves a request of a job that spills: from the device, from host memory that is there unused, or, while waiting for the
 /// device was of no use to the last ones, from new host memory. Refused: there is no memory at hand, although the
 /// device was waited for.
-pub(crate) fn serve(served: &Served, request: &Request) -> Result<Allocation, AllocError> {
-    let mut answer = at_hand(served, request);
+pub(crate) fn serve(served: &Served, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
+    let mut answer = at_hand(served, request, budget);
     if !full(&answer) {
         return answer;
     }
@@ -70,10 +70,10 @@ pub(crate) fn serve(served: &Served, request: &Request) -> Result<Allocation, Al
         return Ok(block);
     }
     if settle(served, request.context) {
-        answer = at_hand(served, request);
+        answer = at_hand(served, request, budget);
     }
     if full(&answer) {
-        answer = served.pool.allocate(&served.driver, request);
+        answer = served.pool.allocate(&served.driver, request, budget);
     }
     if let Some(mut returns) = returns(served.ordinal) {
         returns.waited(!full(&answer));
@@ -82,8 +82,9 @@ pub(crate) fn serve(served: &Served, request: &Request) -> Result<Allocation, Al
 }
 
 /// Serves a request without waiting for the device or taking host memory.
-fn at_hand(served: &Served, request: &Request) -> Result<Allocation, AllocError> {
-    let at_once = || served.pool.allocate_at_once(&served.driver, request);
+fn at_hand(served: &Served, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
+    let budget = Budget { effort: Effort::WithoutWait, tiny: budget.tiny, ..Budget::default() };
+    let at_once = || served.pool.allocate(&served.driver, request, &budget);
     let mut answer = at_once();
     if full(&answer) && beside(served, request.context).is_some_and(|spill| give_way(spill) > 0) {
         answer = at_once();
@@ -129,7 +130,7 @@ pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
     }
     let spill = beside(served, request.context).or_else(|| make(served, request.context))?;
     spill.pool.mempool_mirrored(request.mempool, served.pool.reuse(request.mempool));
-    let block = spill.pool.allocate(&spill.driver, request).ok()?;
+    let block = spill.pool.allocate(&spill.driver, request, &Budget::default()).ok()?;
     spilled(served, &block);
     Some(block)
 }

@@ -8,7 +8,7 @@
 
 use crate::trace::Trace;
 use weir_pool::sim::Device;
-use weir_pool::{Config, Pool, Request, Stats};
+use weir_pool::{Budget, Config, Pool, Request, Stats};
 
 /// How a replay went.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: boo
         if event.bytes > 0 {
             let stream = (!synchronous).then_some(1);
             let request = Request { bytes: event.bytes as u64, stream, context: 1, ..Request::default() };
-            *address = pool.allocate(&device, &request).ok()?.addr;
+            *address = pool.allocate(&device, &request, &Budget::default()).ok()?.addr;
         } else if synchronous {
             pool.free(&device, *address).ok()?;
         } else {

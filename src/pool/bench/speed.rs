@@ -5,7 +5,7 @@ use crate::peers::{Bfc, Offsets, Peer, Rmm, Torch};
 use std::sync::Barrier;
 use std::time::Instant;
 use weir_pool::sim::Device;
-use weir_pool::{Config, Pool, Request};
+use weir_pool::{Budget, Config, Pool, Request};
 
 const CAPACITY: u64 = 64 << 30;
 
@@ -97,7 +97,7 @@ fn pool(live: usize, threads: u64, pairs: u64, synchronous: bool) -> Nanos {
         let mut pairs_done = 0;
         let mut take = |bytes: u64| {
             let request = Request { bytes, stream, context: 1, ..Request::default() };
-            pool.allocate(&device, &request).map_or(0, |block| block.addr)
+            pool.allocate(&device, &request, &Budget::default()).map_or(0, |block| block.addr)
         };
         let mut give = |addr: u64| {
             if synchronous {

@@ -1,5 +1,7 @@
 //! The driver as the pool sees it: a trait, and the words it is spoken to with. Touches nothing.
 
+use crate::budget::Budget;
+
 /// A physical allocation of the driver (`CUmemGenericAllocationHandle`). Never 0.
 pub type Handle = u64;
 
@@ -36,8 +38,8 @@ pub trait Backing {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError>;
     /// Give address space back; same pointer and size as reserved.
     fn unreserve(&self, addr: u64, bytes: u64) -> Result<(), BackingError>;
-    /// Create one physical handle. This is where the cap is asked.
-    fn create(&self, bytes: u64) -> Result<Handle, BackingError>;
+    /// Create one physical handle, if the cap and the request's budget allow it.
+    fn create(&self, bytes: u64, budget: &Budget) -> Result<Handle, BackingError>;
     /// Give a handle back to the driver and the cap.
     fn release(&self, handle: Handle, bytes: u64) -> Result<(), BackingError>;
     /// Map one whole handle; no access yet.
@@ -51,8 +53,8 @@ pub trait Backing {
         let _ = (addr, bytes, device);
         Ok(())
     }
-    /// A plain allocation, for a device without virtual memory management. The cap is asked here too.
-    fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError>;
+    /// A plain allocation, for a device without virtual memory management, if the cap and the budget allow it.
+    fn segment_alloc(&self, bytes: u64, budget: &Budget) -> Result<u64, BackingError>;
     /// Give a plain allocation back.
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError>;
     /// Record a fence behind all work queued on `stream` so far.

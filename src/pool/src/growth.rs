@@ -6,6 +6,7 @@
 
 use crate::backing::{BackingError, Fence, Handle};
 use crate::block::{DEVICE, Id, NIL, State};
+use crate::budget::Effort;
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::plan::{FencePlan, FenceReport, MapPlan, MapReport, ReleasePlan, ReleaseReport, SegmentPlan, WaitPlan};
@@ -27,14 +28,9 @@ pub(crate) struct Ladder {
 }
 
 impl Ladder {
-    /// Without the rungs that wait for the device.
-    pub(crate) fn at_once() -> Self {
-        Self { synced: true, meshed: true, ..Self::default() }
-    }
-
-    /// Without the rung that stops the device.
-    pub(crate) fn without_mesh() -> Self {
-        Self { meshed: true, ..Self::default() }
+    /// The rungs that an effort includes: a mesh stops the device, a synchronisation waits for it.
+    pub(crate) fn with(effort: Effort) -> Self {
+        Self { synced: effort == Effort::WithoutWait, meshed: effort != Effort::Full, ..Self::default() }
     }
 
     /// Memory came free: what was tried in vain may work now.

@@ -25,6 +25,7 @@
 mod backing;
 mod bins;
 mod block;
+mod budget;
 mod check;
 mod config;
 mod core;
@@ -47,6 +48,7 @@ mod stats;
 mod zone;
 
 pub use backing::{Backing, BackingError, Fence, Grant, Handle};
+pub use budget::{Budget, Effort};
 pub use config::{Config, UNIT};
 pub use fault::Fault;
 #[cfg(feature = "fault-injection")]

@@ -4,6 +4,7 @@
 use crate::Fault;
 use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
 use crate::block::Id;
+use crate::budget::Budget;
 use crate::config::UNIT_SHIFT;
 use crate::fault::injected;
 use crate::search::Donor;
@@ -39,11 +40,11 @@ pub(crate) struct MapReport {
 }
 
 impl MapPlan {
-    pub(crate) fn run(&self, backing: &impl Backing) -> MapReport {
+    pub(crate) fn run(&self, backing: &impl Backing, budget: &Budget) -> MapReport {
         let mut report = MapReport { left: self.spare.clone(), ..MapReport::default() };
         for _ in 0..self.create {
             report.calls.create += 1;
-            match backing.create(self.bytes) {
+            match backing.create(self.bytes, budget) {
                 Ok(handle) => {
                     report.created += 1;
                     report.left.push(handle);
@@ -123,8 +124,8 @@ pub(crate) struct SegmentPlan {
 }
 
 impl SegmentPlan {
-    pub(crate) fn run(&self, backing: &impl Backing) -> Result<u64, BackingError> {
-        backing.segment_alloc(u64::from(self.len) << UNIT_SHIFT)
+    pub(crate) fn run(&self, backing: &impl Backing, budget: &Budget) -> Result<u64, BackingError> {
+        backing.segment_alloc(u64::from(self.len) << UNIT_SHIFT, budget)
     }
 }
 

@@ -2,6 +2,7 @@
 //! without it. Touches the driver only through the `Backing` that is passed in.
 
 use crate::backing::{Backing, BackingError, Grant, Handle};
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::core::{Core, Want};
 use crate::fault::injected;
@@ -121,38 +122,21 @@ impl Pool {
         Some(Turn { pool: self, _held: held })
     }
 
-    /// Serve a request.
+    /// Serve a request within its budget.
     #[inline]
-    pub fn allocate(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
+    pub fn allocate(
+        &self,
+        backing: &impl Backing,
+        request: &Request,
+        budget: &Budget,
+    ) -> Result<Allocation, AllocError> {
         let mut core = self.lock();
         let want = core.want(request)?;
         if let Some(allocation) = core.hit(&want) {
             return Ok(allocation);
         }
         drop(core);
-        self.grow(backing, &want, Ladder::default())
-    }
-
-    /// Serve a request without waiting for the device: no synchronisation, no mesh.
-    pub fn allocate_at_once(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
-        let mut core = self.lock();
-        let want = core.want(request)?;
-        if let Some(allocation) = core.hit(&want) {
-            return Ok(allocation);
-        }
-        drop(core);
-        self.grow(backing, &want, Ladder::at_once())
-    }
-
-    /// Serve a request that was refused before and waits: the device may be waited for, but is not stopped for a mesh.
-    pub fn allocate_again(&self, backing: &impl Backing, request: &Request) -> Result<Allocation, AllocError> {
-        let mut core = self.lock();
-        let want = core.want(request)?;
-        if let Some(allocation) = core.hit(&want) {
-            return Ok(allocation);
-        }
-        drop(core);
-        self.grow(backing, &want, Ladder::without_mesh())
+        self.grow(backing, &want, budget)
     }
 
     /// Serve a request from what is there, or not at all.
@@ -164,7 +148,8 @@ impl Pool {
     }
 
     #[cold]
-    fn grow(&self, backing: &impl Backing, want: &Want, mut ladder: Ladder) -> Result<Allocation, AllocError> {
+    fn grow(&self, backing: &impl Backing, want: &Want, budget: &Budget) -> Result<Allocation, AllocError> {
+        let mut ladder = Ladder::with(budget.effort);
         let mut turn = self.turn().ok_or(AllocError::Busy)?;
         let mut core = self.lock();
         loop {
@@ -174,14 +159,14 @@ impl Pool {
                 Step::Done(allocation) => return Ok(allocation),
                 Step::Fail(error) => return Err(error),
                 Step::Map(plan) => {
-                    let report = plan.run(backing);
+                    let report = plan.run(backing, budget);
                     core = self.lock();
                     if let Some(allocation) = core.finish_map(want, &mut ladder, &plan, report)? {
                         return Ok(allocation);
                     }
                 }
                 Step::Segment(plan) => {
-                    let result = plan.run(backing);
+                    let result = plan.run(backing, budget);
                     core = self.lock();
                     if let Some(allocation) = core.finish_segment(want, &mut ladder, &plan, result) {
                         return Ok(allocation);

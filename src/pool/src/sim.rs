@@ -2,6 +2,7 @@
 //! call with a cost, and finishes queued work only when it is synchronised with. Touches nothing real.
 
 use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
+use crate::budget::Budget;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Microseconds per driver call. Published figures of one data-centre card, for comparison only.
@@ -100,7 +101,7 @@ impl Backing for Device {
     fn unreserve(&self, _: u64, _: u64) -> Result<(), BackingError> {
         Ok(())
     }
-    fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
+    fn create(&self, bytes: u64, _: &Budget) -> Result<Handle, BackingError> {
         self.take(bytes)?;
         self.charge(COSTS.create);
         Ok(self.next.fetch_add(1, Relaxed) + 1)
@@ -122,7 +123,7 @@ impl Backing for Device {
         self.charge(COSTS.set_access * handles(bytes));
         Ok(())
     }
-    fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
+    fn segment_alloc(&self, bytes: u64, _: &Budget) -> Result<u64, BackingError> {
         self.take(bytes)?;
         self.charge(COSTS.alloc);
         self.reserve(bytes, 2 << 20)

@@ -4,7 +4,7 @@
 mod strict;
 
 use strict::{FAULT, Strict, Work};
-use weir_pool::{AllocError, Config, Pool, Request};
+use weir_pool::{AllocError, Budget, Config, Pool, Request};
 
 fn config(capacity: u64, vmm: bool) -> Config {
     Config {
@@ -33,7 +33,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     let mut rng = strict::Rng::new(5);
     let ask = |bytes: u64, stream: Option<u64>, live: &mut Vec<(u64, u64, u64)>| {
         let request = Request { bytes, stream, context: 1, ..Request::default() };
-        match pool.allocate(&device, &request) {
+        match pool.allocate(&device, &request, &Budget::default()) {
             Ok(block) => {
                 device.push(1, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
                 live.push((block.addr, block.given, block.buffer));
@@ -74,7 +74,9 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
         device.drain();
         pool.sync_ended(proof, true);
         // A request that needs a growth lets granules that shared a handle part.
-        if let Ok(block) = pool.allocate(&device, &Request { bytes: 600_000, context: 1, ..Request::default() }) {
+        if let Ok(block) =
+            pool.allocate(&device, &Request { bytes: 600_000, context: 1, ..Request::default() }, &Budget::default())
+        {
             let _ = pool.free(&device, block.addr);
         }
     }

@@ -4,7 +4,7 @@
 mod strict;
 
 use strict::{Strict, Work};
-use weir_pool::{Config, Pool, Request};
+use weir_pool::{Budget, Config, Effort, Pool, Request};
 
 const HANDLE: u64 = 128 << 10;
 const EVENT: u64 = 1 << 60;
@@ -20,7 +20,7 @@ fn bytes_of_a_followed_stream_are_not_proven_by_an_older_look() {
     pool.context_created(1);
     pool.stream_created(2, 1);
     // The first stream uses all memory and frees it; its work has not run.
-    let block = pool.allocate(&device, &request(capacity, 1)).expect("the whole device");
+    let block = pool.allocate(&device, &request(capacity, 1), &Budget::default()).expect("the whole device");
     device.push(1, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
     pool.free_async(block.addr, 1, 1).expect("a live block");
     // The second stream, which has nothing to do, is seen idle.
@@ -34,7 +34,8 @@ fn bytes_of_a_followed_stream_are_not_proven_by_an_older_look() {
     device.push(2, Work::Wait(EVENT));
     pool.event_waited(waits, 2, 1, true);
     // A request that is too large claims the first stream's bytes in vain: they are the second one's now.
-    assert!(pool.allocate_at_once(&device, &request(capacity + HANDLE, 2)).is_err());
+    let budget = Budget { effort: Effort::WithoutWait, ..Budget::default() };
+    assert!(pool.allocate(&device, &request(capacity + HANDLE, 2), &budget).is_err());
     assert_eq!(pool.trim_to(&device, 0), 0, "the first stream's work is still queued");
     assert_eq!(device.lock().violations, Vec::<String>::new());
     assert_eq!(pool.check(), Ok(()));

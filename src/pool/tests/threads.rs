@@ -9,7 +9,7 @@ mod strict;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use strict::{FAULT, Rng, Strict, Work};
-use weir_pool::{AllocError, Config, Pool, Request};
+use weir_pool::{AllocError, Budget, Config, Pool, Request};
 
 fn config(capacity: u64) -> Config {
     Config {
@@ -33,7 +33,7 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
                     _ => 40_000 + rng.below(150_000),
                 };
                 let request = Request { bytes, stream: Some(stream), context: 1, ..Request::default() };
-                match pool.allocate(device, &request) {
+                match pool.allocate(device, &request, &Budget::default()) {
                     Ok(block) => {
                         device.push(stream, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
                         live.push((block.addr, block.given, block.buffer));

@@ -2,7 +2,7 @@
 
 use weir_journal::STREAM_UNKNOWN;
 use weir_pool::sim::Device;
-use weir_pool::{Backing, BackingError, Config, Pool, Request};
+use weir_pool::{Backing, BackingError, Budget, Config, Pool, Request};
 
 use super::{Allocator, Outcome, Settings};
 
@@ -29,7 +29,7 @@ impl Allocator for Pooled {
     fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool {
         let stream = (stream != STREAM_UNKNOWN).then_some(u64::from(stream) + 1);
         let request = Request { bytes: bytes.max(1), stream, context: CONTEXT, ..Request::default() };
-        match (self.pool.allocate(&self.device, &request), self.addresses.get_mut(block as usize)) {
+        match (self.pool.allocate(&self.device, &request, &Budget::default()), self.addresses.get_mut(block as usize)) {
             (Ok(allocation), Some(address)) => {
                 *address = allocation.addr;
                 true
@@ -55,13 +55,13 @@ impl Allocator for Pooled {
     }
 
     fn hold(&mut self, bytes: u64) -> bool {
-        if self.device.segment_alloc(bytes).is_ok() {
+        if self.device.segment_alloc(bytes, &Budget::default()).is_ok() {
             return true;
         }
         // As in a job: the pool gives back what is free, then everything after a synchronisation.
         self.sync();
         self.pool.trim_to(&self.device, 0);
-        self.device.segment_alloc(bytes).is_ok()
+        self.device.segment_alloc(bytes, &Budget::default()).is_ok()
     }
 
     fn unhold(&mut self, bytes: u64) {

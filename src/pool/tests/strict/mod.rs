@@ -7,7 +7,7 @@ pub(crate) mod program;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
-use weir_pool::{Backing, BackingError, Fence, Grant, Handle, UNIT};
+use weir_pool::{Backing, BackingError, Budget, Fence, Grant, Handle, UNIT};
 
 /// A small generator, so that a seed is all that is needed to see a failure again.
 #[derive(Clone)]
@@ -320,7 +320,7 @@ impl Backing for Strict {
     fn unreserve(&self, _: u64, _: u64) -> Result<(), BackingError> {
         Ok(())
     }
-    fn create(&self, bytes: u64) -> Result<Handle, BackingError> {
+    fn create(&self, bytes: u64, _: &Budget) -> Result<Handle, BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
         if inner.used - inner.near_used + bytes > inner.capacity {
@@ -398,7 +398,7 @@ impl Backing for Strict {
         }
         Ok(())
     }
-    fn segment_alloc(&self, bytes: u64) -> Result<u64, BackingError> {
+    fn segment_alloc(&self, bytes: u64, _: &Budget) -> Result<u64, BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
         if inner.used + bytes > inner.capacity {

@@ -3,7 +3,7 @@
 
 use super::{Rng, Strict, Work};
 use std::collections::BTreeMap;
-use weir_pool::{AllocError, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
+use weir_pool::{AllocError, Budget, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
 
 /// What kind of job it is.
 #[derive(Clone, Debug)]
@@ -208,7 +208,7 @@ impl<'a> Program<'a> {
         let mempool = self.mempools[which].0;
         let context = context_of(stream);
         let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool };
-        let answer = self.pool.allocate(&self.device, &request);
+        let answer = self.pool.allocate(&self.device, &request, &Budget::default());
         self.device.lock().late.clear();
         let block = match answer {
             Ok(block) => block,
@@ -537,11 +537,11 @@ impl<'a> Program<'a> {
             }
         }
         let wrong = Request { bytes: 0, context: 1, ..Request::default() };
-        if self.pool.allocate(&self.device, &wrong) != Err(AllocError::Invalid) {
+        if self.pool.allocate(&self.device, &wrong, &Budget::default()) != Err(AllocError::Invalid) {
             return Err("0 bytes were handed out".into());
         }
         let huge = Request { bytes: u64::MAX - self.rng.below(1 << 20), context: 1, ..Request::default() };
-        if self.pool.allocate(&self.device, &huge) != Err(AllocError::TooLarge) {
+        if self.pool.allocate(&self.device, &huge, &Budget::default()) != Err(AllocError::TooLarge) {
             return Err("2^64 bytes were not too many".into());
         }
         Ok(())
@@ -658,7 +658,7 @@ impl<'a> Program<'a> {
                 self.pool.sync_ended(proof, true);
             }
             let request = Request { bytes: 3 * self.kind.capacity / 4, context: 1, ..Request::default() };
-            if let Ok(block) = self.pool.allocate(&self.device, &request) {
+            if let Ok(block) = self.pool.allocate(&self.device, &request, &Budget::default()) {
                 let _ = self.pool.free(&self.device, block.addr);
             }
         }
