@@ -3,7 +3,7 @@
 //! It stands between a process and the CUDA driver on every road that leads there: link-time symbols,
 //! `dlsym`, `dlvsym` and `cuGetProcAddress`. It is inert until the first CUDA call, and whatever goes
 //! wrong in it, the call goes through to the real driver. How a call flows is told in
-//! docs/INTERPOSITION.md.
+//! docs/internals/interposition.md.
 //!
 //! Everything that is intercepted is in `table.rs`; everything that depends on the processor is in
 //! `arch.rs`. Nothing here may panic, start a thread, keep a thread-local with a destructor, or

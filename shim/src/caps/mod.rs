@@ -2,7 +2,7 @@
 //!
 //! Without WEIR_CAP and WEIR_GROUP [`on`] is one load and one branch, and nothing else of this folder runs. With them,
 //! the account is made in cuInit, kept in a ledger file (`weir-ledger`), and never freed. What is charged, and when, is
-//! told in docs/CAPS.md.
+//! told in docs/internals/caps.md.
 //!
 //! | file | for |
 //! |---|---|

@@ -2,7 +2,7 @@
 //!
 //! Made at the first context or allocation in a process whose driver is initialised, never before; never freed. A
 //! forked child begins without one and gets its own in the same way. Recording is lock-free and makes no system call,
-//! except beside a call into the driver. What an event means is told in docs/JOURNAL.md.
+//! except beside a call into the driver. What an event means is told in docs/reference/journal-format.md.
 //!
 //! | file | for |
 //! |---|---|

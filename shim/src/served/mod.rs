@@ -3,7 +3,7 @@
 //! One pool a physical device, made at the first allocation that it serves with the job's own
 //! context current, and never freed. A device without virtual memory management has one for each
 //! context instead, because there the memory belongs to the context. How requests flow and what each
-//! file does is told in docs/POOL.md.
+//! file does is told in docs/internals/pool.md.
 
 pub(crate) mod capture;
 pub(crate) mod contexts;

@@ -1,4 +1,4 @@
-//! `weir man`: the manual pages and docs/COMMANDS.md, made from the same descriptions as `--help`. Writes only where told.
+//! `weir man`: the manual pages and docs/reference/commands.md, made from the same descriptions as `--help`. Writes only where told.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ use serde_json::json;
 Examples:
   weir man | man -l -
   weir man --out ~/.local/share/man/man1
-  weir man --markdown > docs/COMMANDS.md
+  weir man --markdown > docs/reference/commands.md
   weir man --environment > docs/reference/environment.md")]
 pub(crate) struct Arguments {
     /// Write one page a command into this folder (weir.1, weir-run.1, …) instead of printing weir(1)
@@ -53,7 +53,7 @@ fn answer(arguments: &Arguments) -> io::Result<()> {
         return Ok(());
     }
     let (name, text) = match (arguments.markdown, arguments.environment) {
-        (true, _) => ("COMMANDS.md", markdown(&command).into_bytes()),
+        (true, _) => ("commands.md", markdown(&command).into_bytes()),
         (_, true) => ("environment.md", weir_settings::reference::markdown().into_bytes()),
         _ => ("weir.1", page(&command)?),
     };

@@ -32,7 +32,7 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Print JSON instead of text; docs/REPORT.md describes it
+    /// Print JSON instead of text; docs/reference/report.md describes it
     #[arg(long)]
     json: bool,
     /// Write a page for a browser, all in one file, instead of text

@@ -1,5 +1,5 @@
 //! The report of a run: everything that the one screen, the JSON and the page show, gathered in one pass over the
-//! events. docs/REPORT.md describes the JSON.
+//! events. docs/reference/report.md describes the JSON.
 
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Kind, Situation};

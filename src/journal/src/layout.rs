@@ -1,5 +1,5 @@
 //! Where everything lies in a journal file: the header words, the sections and their sizes. Pure numbers; both the
-//! writer and the reader go by this file, and docs/JOURNAL.md describes it byte by byte.
+//! writer and the reader go by this file, and docs/reference/journal-format.md describes it byte by byte.
 
 /// First eight bytes of every journal.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"WEIRJNL\n");

@@ -1,7 +1,7 @@
 //! The journal of a job: one file per process that says what happened to memory, in order, and what is live.
 //!
 //! The writer ([`Journal`]) lives inside the job. Everything it knows is in a mapped file, so it is kept however the
-//! process dies. The reader ([`reader::Reader`]) trusts nothing in a file. docs/JOURNAL.md describes the format.
+//! process dies. The reader ([`reader::Reader`]) trusts nothing in a file. docs/reference/journal-format.md describes the format.
 //!
 //! `unsafe` is confined to the `sys` module.
 #![deny(unsafe_code)]

@@ -2,7 +2,7 @@
 //!
 //! With the feature `ranks` (test builds) every thread keeps a list of what it holds. Taking something against the order,
 //! or waiting for the device, a turn, a capture or another process with anything in hand, ends the process and names both
-//! places. Without the feature nothing of this is there. docs/WAITING.md has the table with reasons.
+//! places. Without the feature nothing of this is there. docs/internals/waiting.md has the table with reasons.
 
 /// What can be held, in the order in which it is taken: a thread takes only what comes later than all it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

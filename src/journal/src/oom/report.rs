@@ -13,7 +13,7 @@ use crate::sys::{clock, files};
 use crate::text;
 use crate::writer::Journal;
 
-/// Version of the JSON schema, which docs/JOURNAL.md describes.
+/// Version of the JSON schema, which docs/reference/journal-format.md describes.
 pub const OOM_SCHEMA: u32 = 1;
 /// Holders listed.
 pub const HOLDERS: usize = 10;

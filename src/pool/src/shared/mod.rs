@@ -1,6 +1,6 @@
 //! The small protocols that threads follow without a lock, or with one around others that have none, apart from the
 //! statics they run on in a job, so that a model checker runs the very same code (tests/model). Touches only the words
-//! and locks that are passed in. docs/POOL.md tells what runs on which.
+//! and locks that are passed in. docs/internals/pool.md tells what runs on which.
 //!
 //! Every access names its ordering here, and the checker is given the same one.
 
