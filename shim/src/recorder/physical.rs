@@ -1,5 +1,5 @@
 //! What lies behind the pool: physical handles, where they are mapped, and the address space. A handle that is mapped
-//! again elsewhere was stolen from where it lay free; one that is mapped in a second place is shared by a mesh.
+//! again elsewhere is remapped from where it lay free; one that is mapped in a second place is shared by a mesh.
 
 use super::{Recorder, device, on, open};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ impl Mappings {
         match self.last.insert(handle, (addr, 1)) {
             None => (Kind::Map, 0),
             Some((old, 0)) if old == addr => (Kind::Map, 0),
-            Some((old, 0)) => (Kind::Steal, old),
+            Some((old, 0)) => (Kind::Remap, old),
             Some((old, times)) => {
                 self.last.insert(handle, (addr, times + 1));
                 (Kind::Mesh, old)

@@ -261,7 +261,7 @@ fn fetch(spill: &Served, most: u64) -> Outcome {
     if wanted < least {
         return Outcome::InVain;
     }
-    match spill.pool.rehouse(&spill.driver, wanted) {
+    match spill.pool.migrate(&spill.driver, wanted) {
         Ok(0) => Outcome::InVain,
         Ok(bytes) => {
             physical::came_back(spill.ordinal, bytes);

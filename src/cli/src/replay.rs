@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// The cap to try: a size like 6GiB or a share of the device like 50%
     #[arg(long, value_name = "SIZE")]
     cap: Option<String>,
-    /// Switches of weir's pool, as in WEIR_POOL: nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE; without it, those
+    /// Switches of weir's pool, as in WEIR_POOL: noremap, nomesh, nolazy, novmm, handle=SIZE, small=SIZE; without it, those
     /// that the job had
     #[arg(long, value_name = "LIST")]
     pool: Option<String>,
@@ -205,7 +205,7 @@ fn figures(outcome: &Outcome) -> String {
         outcome.driver_calls
     );
     for (count, what) in
-        [(outcome.steals, "granules moved"), (outcome.meshes, "shared"), (outcome.self_syncs, "own synchronisations")]
+        [(outcome.remaps, "granules moved"), (outcome.meshes, "shared"), (outcome.self_syncs, "own synchronisations")]
     {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");

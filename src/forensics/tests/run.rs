@@ -50,11 +50,11 @@ fn a_run_tells_what_the_job_did() {
 #[test]
 fn the_settings_of_a_job_are_read_back() {
     let scratch = Scratch::new("settings");
-    let job = Job::set(&scratch.0, 64, &[("WEIR_POOL", "nosteal,handle=4MiB"), ("WEIR_CAP", "8GiB")]).unwrap();
+    let job = Job::set(&scratch.0, 64, &[("WEIR_POOL", "noremap,handle=4MiB"), ("WEIR_CAP", "8GiB")]).unwrap();
     let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
     let pool = run.settings().pool;
-    assert!(!pool.steal && pool.mesh && pool.large_handle == Some(4 * MIB), "{}", run.config());
-    assert!(run.settings().cap.is_some() && run.config().contains("WEIR_POOL=nosteal,handle=4MiB\n"));
+    assert!(!pool.remap && pool.mesh && pool.large_handle == Some(4 * MIB), "{}", run.config());
+    assert!(run.settings().cap.is_some() && run.config().contains("WEIR_POOL=noremap,handle=4MiB\n"));
 }
 
 #[test]

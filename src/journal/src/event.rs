@@ -26,7 +26,7 @@ pub enum Kind {
     /// Physical memory was unmapped.
     Unmap = 8,
     /// Free granules were moved from `asked` (their old address) to `address`.
-    Steal = 9,
+    Remap = 9,
     /// Memory went back to the driver.
     Trim = 10,
     /// Two sparse granules now share one physical granule.
@@ -78,7 +78,7 @@ impl Kind {
         Self::FreeFailed,
         Self::Map,
         Self::Unmap,
-        Self::Steal,
+        Self::Remap,
         Self::Trim,
         Self::Mesh,
         Self::Spill,

@@ -503,7 +503,7 @@ impl Ticket<'_> {
         self
     }
 
-    /// What the event shall say as bytes asked for was found out only now; for a steal, the old address.
+    /// What the event shall say as bytes asked for was found out only now; for a remap, the old address.
     pub fn set_asked(&mut self, asked: u64) {
         self.intent.asked = asked;
     }

@@ -127,9 +127,9 @@ fn capacity(trace: &Trace, mib: u64) -> bool {
     let per_iteration = |outcome: &replay::Outcome, of: &dyn Fn(&weir_pool::Stats) -> u64| -> Vec<u64> {
         outcome.iterations.windows(2).map(|pair| of(&pair[1]) - of(&pair[0])).collect()
     };
-    let (mut steals, mut calls, mut micros, mut syncs) = (Vec::new(), Vec::new(), 0.0, 0);
+    let (mut remaps, mut calls, mut micros, mut syncs) = (Vec::new(), Vec::new(), 0.0, 0);
     if let Some(roomy) = &roomy {
-        steals = per_iteration(roomy, &|stats| stats.steals);
+        remaps = per_iteration(roomy, &|stats| stats.remaps);
         calls = per_iteration(roomy, &|stats| stats.calls.memory());
         micros = roomy.micros;
         syncs = roomy.stats.self_syncs;
@@ -137,12 +137,12 @@ fn capacity(trace: &Trace, mib: u64) -> bool {
     println!(
         "{{\"bench\":\"capacity\",\"trace\":\"{}\",\"handle_mib\":{mib},\"peak_live_bytes\":{},\"min_capacity_bytes\":{least},\
          \"ratio\":{:.4},\"remaps\":{},\"driver_calls\":{},\"self_syncs\":{},\"meshes\":{},\"period\":{},\"fixed_shape\":{},\
-         \"at_3_percent\":{{\"fits\":{},\"remaps_per_iteration\":{steals:?},\"memory_calls_per_iteration\":{calls:?},\
+         \"at_3_percent\":{{\"fits\":{},\"remaps_per_iteration\":{remaps:?},\"memory_calls_per_iteration\":{calls:?},\
          \"self_syncs\":{syncs},\"driver_us\":{micros:.0},\"passthrough_us\":{passthrough:.0}}},\"unknown_frees\":{}}}",
         trace.name,
         trace.peak,
         least as f64 / trace.peak as f64,
-        tight.stats.steals,
+        tight.stats.remaps,
         tight.stats.calls.total(),
         tight.stats.self_syncs,
         tight.stats.meshes,

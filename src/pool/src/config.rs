@@ -42,15 +42,15 @@ pub struct Config {
     pub tiny_limit: u64,
     /// Blocks up to this size live in the small arena. A power of two.
     pub small_limit: u64,
-    /// New handles are created freely up to `peak of given bytes × (1 + slack)`; above, stealing comes first.
+    /// New handles are created freely up to `peak of given bytes × (1 + slack)`; above, remapping comes first.
     pub slack: f64,
     /// Move wholly free granules to where they are needed.
-    pub steal: bool,
+    pub remap: bool,
     /// Let two sparse granules share one handle as the last step before giving up.
     pub mesh: bool,
     /// Make `cuMemFree` lazy. Off: every such free synchronises the device before its bytes are reused.
     pub lazy: bool,
-    /// The device has virtual memory management. Off: plain segments, no stealing, no meshing.
+    /// The device has virtual memory management. Off: plain segments, no remapping, no meshing.
     pub vmm: bool,
     /// Bytes of the smallest plain segment.
     pub segment: u64,
@@ -66,7 +66,7 @@ impl Config {
             tiny_limit: 64 << 10,
             small_limit: 1 << 20,
             slack: 0.03,
-            steal: true,
+            remap: true,
             mesh: true,
             lazy: true,
             vmm: true,
@@ -77,7 +77,7 @@ impl Config {
     /// What WEIR_POOL says, for a device of `device_bytes` of which the job may take `budget`.
     pub fn switched(switches: &Switches, device_bytes: u64, budget: u64) -> Self {
         let mut config = Self::new(device_bytes);
-        (config.steal, config.mesh, config.lazy) = (switches.steal, switches.mesh, switches.lazy);
+        (config.remap, config.mesh, config.lazy) = (switches.remap, switches.mesh, switches.lazy);
         config.vmm = !switches.plain;
         config.large_handle = switches.large_handle.unwrap_or(Self::large_handle_for(budget));
         config.small_handle = switches.small_handle.unwrap_or(config.small_handle);
@@ -124,8 +124,8 @@ mod tests {
     fn switches_reach_the_pool() {
         let config =
             |text: &str, budget| Config::switched(&Switches::parse(text).unwrap_or_default(), 40 << 30, budget);
-        let some = config("nosteal,nomesh,nolazy,novmm,handle=32MiB", 8 << 30);
-        assert!(!some.steal && !some.mesh && !some.lazy && !some.vmm && some.large_handle == 32 << 20);
+        let some = config("noremap,nomesh,nolazy,novmm,handle=32MiB", 8 << 30);
+        assert!(!some.remap && !some.mesh && !some.lazy && !some.vmm && some.large_handle == 32 << 20);
         let large = |text: &str, budget| config(text, budget).large_handle;
         assert_eq!(
             (large("on", 40 << 30), large("on", 1 << 30), large("handle=32MiB", 1 << 30)),

@@ -18,7 +18,7 @@ pub enum Fault {
     /// A destroyed stream's frees count as finished.
     DestroyedStreamForgotten,
     /// Granules are unmapped without proof that work on them has finished.
-    StealWithoutProof,
+    RemapWithoutProof,
     /// Joining two free blocks keeps the older stamp.
     OlderStampKept,
     /// Granules whose live bytes collide are meshed.
@@ -38,9 +38,9 @@ pub enum Fault {
     /// Granules are not told when the shelved bytes in them were freed.
     ShelfStampForgotten,
     /// Memory is exchanged without stopping the device.
-    RehouseWithoutQuiesce,
+    MigrateWithoutQuiesce,
     /// Memory is exchanged without its content.
-    RehouseWithoutCopy,
+    MigrateWithoutCopy,
 }
 
 impl Fault {
@@ -51,7 +51,7 @@ impl Fault {
         Self::EventsIgnored,
         Self::StaleEventTrusted,
         Self::DestroyedStreamForgotten,
-        Self::StealWithoutProof,
+        Self::RemapWithoutProof,
         Self::OlderStampKept,
         Self::MeshWithCollision,
         Self::MeshWithoutQuiesce,
@@ -61,8 +61,8 @@ impl Fault {
         Self::WaitNotInserted,
         Self::ShelvesShared,
         Self::ShelfStampForgotten,
-        Self::RehouseWithoutQuiesce,
-        Self::RehouseWithoutCopy,
+        Self::MigrateWithoutQuiesce,
+        Self::MigrateWithoutCopy,
     ];
 }
 

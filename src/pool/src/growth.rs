@@ -167,15 +167,15 @@ impl Core {
         let may_create = ladder.refused.is_none();
         let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);
         let loose =
-            if rest == 0 || (may_create && below) || !self.config.steal { Vec::new() } else { self.loose(class) };
+            if rest == 0 || (may_create && below) || !self.config.remap { Vec::new() } else { self.loose(class) };
         let movable = loose.iter().map(|run| run.count as usize).sum::<usize>();
-        let steal = rest.min(movable);
-        let create = rest - steal;
+        let remap = rest.min(movable);
+        let create = rest - remap;
         if create > 0 && !may_create {
             self.unclaim(busy, want, None);
             return Err(create);
         }
-        let donors = self.claim_donors(&loose, steal);
+        let donors = self.claim_donors(&loose, remap);
         let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
         let at = self.spare[class].len() - spare;
         let spare = self.spare[class].split_off(at);
@@ -224,7 +224,7 @@ impl Core {
         for (nth, (donor, _, _)) in plan.donors.iter().enumerate() {
             let unmapped = nth < report.unmapped;
             self.release_victim(donor, unmapped);
-            self.counters.steals += if unmapped { u64::from(donor.count) } else { 0 };
+            self.counters.remaps += if unmapped { u64::from(donor.count) } else { 0 };
         }
         let zone = &mut self.zones[plan.zone];
         let highest = plan.missing.last().map_or(0, |index| (index + 1) << zone.granule_shift);

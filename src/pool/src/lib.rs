@@ -16,7 +16,7 @@
 //!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
 //! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
-//! That holds as well when the memory behind it is exchanged for better memory ([`Pool::rehouse`]).
+//! That holds as well when the memory behind it is exchanged for better memory ([`Pool::migrate`]).
 //!
 //! A pool shares nothing between threads without its lock ([`shared`] is for its user), nothing panics on any input, and
 //! no cost of a hit grows with the number of live blocks.
@@ -34,12 +34,12 @@ mod growth;
 mod index;
 mod lock;
 mod mesh;
+mod migrate;
 mod order;
 mod owners;
 mod plan;
 mod pool;
 pub mod ranks;
-mod rehouse;
 mod search;
 pub mod shared;
 mod shelves;

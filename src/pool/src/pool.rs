@@ -8,10 +8,10 @@ use crate::core::{Core, Want};
 use crate::fault::injected;
 use crate::growth::{Ladder, Step};
 use crate::mesh::{Leave, Moved};
+use crate::migrate::{Exchange, Exchanged};
 use crate::order::Proof;
 use crate::owners::{Mempool, MempoolBytes, Reuse};
 use crate::ranks::{self, Locked, Mutex, Rank};
-use crate::rehouse::{Exchange, Exchanged};
 use crate::shared::{Guarded, give_turn, take_turn};
 use crate::stats::{DriverCalls, Hole, Stats};
 use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request};
@@ -270,7 +270,7 @@ impl Pool {
     /// If the device is idle, exchange the memory behind live blocks for better memory, at most `limit`
     /// bytes of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
     /// stay, and what is exported stays where it is. Returns the bytes that were exchanged.
-    pub fn rehouse(&self, backing: &impl Backing, limit: u64) -> Result<u64, BackingError> {
+    pub fn migrate(&self, backing: &impl Backing, limit: u64) -> Result<u64, BackingError> {
         let core = self.lock();
         if !core.config.vmm || core.order.captures > 0 {
             return Ok(0);
@@ -278,7 +278,7 @@ impl Pool {
         let began = core.order.now;
         let portion = core.config.large_handle.max(core.config.small_handle);
         drop(core);
-        if !injected(Fault::RehouseWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
+        if !injected(Fault::MigrateWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
             return Ok(0);
         }
         let _stopped = Stopped::by(backing);
@@ -293,7 +293,7 @@ impl Pool {
             return Ok(0);
         }
         core.counters.calls.sync += 1;
-        if !injected(Fault::RehouseWithoutQuiesce) {
+        if !injected(Fault::MigrateWithoutQuiesce) {
             core.order.all_done(began);
             core.settle();
         }

@@ -307,7 +307,7 @@ impl Core {
                     let mut last: Option<Loose> = None;
                     for first in zone.inside(block.start, block.end()) {
                         let granule = zone.granule(first);
-                        let safe = granule.stamp <= done || injected(Fault::StealWithoutProof);
+                        let safe = granule.stamp <= done || injected(Fault::RemapWithoutProof);
                         let pinned = granule.pins > 0 && !injected(Fault::PinIgnored);
                         if !safe || pinned || granule.mesh != 0 {
                             continue;

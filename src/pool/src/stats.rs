@@ -21,7 +21,7 @@ pub struct DriverCalls {
     pub fence: u64,
     /// Device synchronisations by the pool itself.
     pub sync: u64,
-    /// Copies for meshing and rehousing.
+    /// Copies for meshing and migrating.
     pub copy: u64,
 }
 
@@ -85,13 +85,13 @@ pub struct Stats {
     /// Requests served from another stream's frees by an inserted wait.
     pub inserted_waits: u64,
     /// Granules moved from where they lay free to where they were needed.
-    pub steals: u64,
+    pub remaps: u64,
     /// Granules given back to the driver.
     pub trims: u64,
     /// Granules freed by sharing.
     pub meshes: u64,
     /// Granules whose memory was exchanged for better.
-    pub rehoused: u64,
+    pub migrated: u64,
     /// Synchronisations that the pool made by itself.
     pub self_syncs: u64,
     /// Requests refused.
@@ -123,10 +123,10 @@ pub(crate) struct Counters {
     pub(crate) hits: u64,
     pub(crate) ordered_reuses: u64,
     pub(crate) inserted_waits: u64,
-    pub(crate) steals: u64,
+    pub(crate) remaps: u64,
     pub(crate) trims: u64,
     pub(crate) meshes: u64,
-    pub(crate) rehoused: u64,
+    pub(crate) migrated: u64,
     pub(crate) self_syncs: u64,
     pub(crate) refusals: u64,
     pub(crate) calls: DriverCalls,
@@ -228,10 +228,10 @@ impl crate::core::Core {
             hits: counters.hits,
             ordered_reuses: counters.ordered_reuses,
             inserted_waits: counters.inserted_waits,
-            steals: counters.steals,
+            remaps: counters.remaps,
             trims: counters.trims,
             meshes: counters.meshes,
-            rehoused: counters.rehoused,
+            migrated: counters.migrated,
             self_syncs: counters.self_syncs,
             refusals: counters.refusals,
             calls: counters.calls,

@@ -18,7 +18,7 @@ fn config(capacity: u64, vmm: bool) -> Config {
     }
 }
 
-/// Fill the device with small blocks, free three of four, ask for large ones: creates, steals, converts,
+/// Fill the device with small blocks, free three of four, ask for large ones: creates, remaps, converts,
 /// synchronises, meshes. Then give everything back. Returns the number of driver calls.
 fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Stats) {
     let capacity = 1 << 20;
@@ -62,8 +62,8 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     }
     // Once the device is idle, live blocks get better memory.
     device.drain();
-    let _ = pool.rehouse(&device, 4 * (128 << 10));
-    assert_eq!(pool.check(), Ok(()), "after rehousing with fault {fail_at:?}");
+    let _ = pool.migrate(&device, 4 * (128 << 10));
+    assert_eq!(pool.check(), Ok(()), "after migrating with fault {fail_at:?}");
     for (addr, bytes, tag) in live {
         device.push(1, Work::Check { addr, bytes, tag });
         assert!(pool.free(&device, addr).is_ok());
@@ -105,7 +105,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
 #[test]
 fn any_single_fault_is_survived() {
     let (calls, stats) = story(true, None, 1);
-    let done = [stats.meshes, stats.trims, stats.self_syncs, stats.rehoused];
+    let done = [stats.meshes, stats.trims, stats.self_syncs, stats.migrated];
     assert!(done.iter().all(|count| *count > 0), "the story is too short: {stats:?}");
     for fail_at in 0..calls {
         story(true, Some(fail_at), 1);

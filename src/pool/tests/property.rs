@@ -20,9 +20,9 @@ fn random_programs_keep_every_rule() {
                 panic!("kind {number}, seed {seed}, operation {at}: {what}\n{kind:?}");
             }
             let stats = program.stats();
-            seen.steals += stats.steals;
+            seen.remaps += stats.remaps;
             seen.meshes += stats.meshes;
-            seen.rehoused += stats.rehoused;
+            seen.migrated += stats.migrated;
             seen.trims += stats.trims;
             seen.self_syncs += stats.self_syncs;
             seen.ordered_reuses += stats.ordered_reuses;
@@ -33,9 +33,9 @@ fn random_programs_keep_every_rule() {
     }
     // A program that never gets there proves nothing about it.
     for (what, count) in [
-        ("steals", seen.steals),
+        ("remaps", seen.remaps),
         ("meshes", seen.meshes),
-        ("rehoused granules", seen.rehoused),
+        ("migrated granules", seen.migrated),
         ("trims", seen.trims),
         ("self syncs", seen.self_syncs),
         ("ordered reuses", seen.ordered_reuses),

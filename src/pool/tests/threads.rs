@@ -1,5 +1,5 @@
 //! Several threads on one pool and one strict device: each fills, checks and frees its own blocks while
-//! the others grow, steal, synchronise and mesh. Touches nothing real.
+//! the others grow, remap, synchronise and mesh. Touches nothing real.
 //!
 //! Nothing in the pool is shared between threads without its lock (no atomics, no unsafe code), so there
 //! is no interleaving of memory operations to model; what can go wrong is the order of whole critical
@@ -91,6 +91,6 @@ fn threads_never_see_each_others_bytes() {
     assert_eq!(pool.check(), Ok(()));
     let stats = pool.stats();
     assert_eq!((stats.live_blocks, stats.given_bytes), (0, 0));
-    assert!(stats.steals > 0 && stats.self_syncs > 0, "the threads never ran out: {stats:?}");
+    assert!(stats.remaps > 0 && stats.self_syncs > 0, "the threads never ran out: {stats:?}");
     assert!(refused.load(Ordering::Relaxed) > 0);
 }

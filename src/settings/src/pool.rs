@@ -4,7 +4,7 @@ use crate::size::{BadValue, parse_size};
 
 /// What may be written.
 pub const GRAMMAR: &str =
-    "on, off, or a list of nosteal, nomesh, nolazy, novmm, handle=SIZE, small=SIZE (2MiB to 1GiB)";
+    "on, off, or a list of noremap, nomesh, nolazy, novmm, handle=SIZE, small=SIZE (2MiB to 1GiB)";
 
 /// The switches in effect.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own for diagnosis")]
@@ -15,7 +15,7 @@ pub struct Switches {
     /// Serve from plain segments even where the device could map.
     pub plain: bool,
     /// Free granules are moved to where they are needed.
-    pub steal: bool,
+    pub remap: bool,
     /// Two sparse granules may share one handle.
     pub mesh: bool,
     /// `cuMemFree` does not synchronise.
@@ -28,7 +28,7 @@ pub struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Self { on: true, plain: false, steal: true, mesh: true, lazy: true, small_handle: None, large_handle: None }
+        Self { on: true, plain: false, remap: true, mesh: true, lazy: true, small_handle: None, large_handle: None }
     }
 }
 
@@ -46,7 +46,8 @@ impl Switches {
         }
         for word in text.trim().split(',') {
             match (word, word.split_once('=')) {
-                ("nosteal", _) => switches.steal = false,
+                // "nosteal" is what it was called before.
+                ("noremap" | "nosteal", _) => switches.remap = false,
                 ("nomesh", _) => switches.mesh = false,
                 ("nolazy", _) => switches.lazy = false,
                 ("novmm", _) => switches.plain = true,
@@ -81,8 +82,9 @@ mod tests {
     fn switches_are_told_apart() {
         assert_eq!(Switches::parse("on"), Ok(Switches::default()));
         assert!(!Switches::parse("off").unwrap().on);
-        let some = Switches::parse("nosteal,nomesh,nolazy,handle=32MiB,small=4M").unwrap();
-        assert!(some.on && !some.steal && !some.mesh && !some.lazy && !some.plain);
+        let some = Switches::parse("noremap,nomesh,nolazy,handle=32MiB,small=4M").unwrap();
+        assert!(some.on && !some.remap && !some.mesh && !some.lazy && !some.plain);
+        assert_eq!(Switches::parse("nosteal"), Switches::parse("noremap"), "journals and scripts hold the old word");
         assert_eq!((some.large_handle, some.small_handle), (Some(32 << 20), Some(4 << 20)));
         assert!(Switches::parse("novmm").unwrap().plain);
         for bad in [
@@ -90,7 +92,7 @@ mod tests {
             "On",
             "yes",
             "nostea",
-            "nosteal,",
+            "noremap,",
             "handle=3MiB",
             "handle=1MiB",
             "handle=2GiB",

@@ -423,13 +423,13 @@ mod tests {
     #[test]
     fn what_a_journal_keeps_reads_back() {
         let given = read(&[
-            ("WEIR_POOL", "nosteal,handle=4MiB"),
+            ("WEIR_POOL", "noremap,handle=4MiB"),
             ("WEIR_CAP", "1=50%"),
             ("WEIR_DIR", "/d"),
             ("WEIR_KEEP", "x"),
         ]);
         assert_eq!(Settings::from_text(&given.text()), given.settings);
-        assert!(!Settings::from_text(&recorded([("WEIR_POOL", "nosteal")])).pool.steal);
+        assert!(!Settings::from_text(&recorded([("WEIR_POOL", "noremap")])).pool.remap);
         assert_eq!(Settings::from_text("cap = none\nrubbish\n"), Settings::default());
     }
 }

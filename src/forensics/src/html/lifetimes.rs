@@ -122,7 +122,7 @@ impl Lifetimes {
             && let Some(slot) = replay.back()?
         {
             if let Slot::Event(event) = slot
-                && (matches!(event.kind, Kind::Alloc | Kind::Free | Kind::Map | Kind::Unmap | Kind::Steal | Kind::Mesh)
+                && (matches!(event.kind, Kind::Alloc | Kind::Free | Kind::Map | Kind::Unmap | Kind::Remap | Kind::Mesh)
                     || is_mark(event.kind)
                     || event.kind == Kind::HostSample)
             {
@@ -211,7 +211,7 @@ impl Forward {
                 self.birth(event.class, block);
             }
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.free(event),
-            Kind::Map | Kind::Steal | Kind::Mesh => {
+            Kind::Map | Kind::Remap | Kind::Mesh => {
                 self.unmap(event);
                 self.entry(event.seq, Change::Birth);
                 self.mapped.insert(event.address, self.lifetimes.blocks.len());

@@ -74,7 +74,7 @@ pub struct Settings {
     /// For TensorFlow's allocator: the most that its regions may be. Without growth it takes that at once, and all of it
     /// counts as held. None: as much as it may have, of which without growth what it ever touches counts.
     pub region: Option<u64>,
-    /// For weir's pool: its own settings; sizes of handles, stealing, meshing.
+    /// For weir's pool: its own settings; sizes of handles, remapping, meshing.
     pub pool: weir_pool::Config,
 }
 
@@ -124,7 +124,7 @@ pub struct Outcome {
     /// What these would take, by a table of published costs of one card; for comparison only.
     pub driver_micros: f64,
     /// Granules moved to where they were needed (weir).
-    pub steals: u64,
+    pub remaps: u64,
     /// Granules freed by sharing (weir).
     pub meshes: u64,
     /// Synchronisations that the allocator made by itself.

@@ -76,6 +76,6 @@ impl Allocator for Pooled {
         let stats = self.pool.stats();
         outcome.driver_calls = stats.calls.total();
         outcome.driver_micros = self.device.micros();
-        (outcome.steals, outcome.meshes, outcome.self_syncs) = (stats.steals, stats.meshes, stats.self_syncs);
+        (outcome.remaps, outcome.meshes, outcome.self_syncs) = (stats.remaps, stats.meshes, stats.self_syncs);
     }
 }

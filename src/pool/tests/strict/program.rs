@@ -179,7 +179,7 @@ impl<'a> Program<'a> {
             98 if self.rng.chance(4) => {
                 let _ = self.pool.grant(&self.device, Grant { device: self.rng.below(3) as i32, write: true });
             }
-            99 => self.rehouse()?,
+            99 => self.migrate()?,
             _ => {}
         }
         let steps = self.rng.below(4);
@@ -585,7 +585,7 @@ impl<'a> Program<'a> {
     }
 
     /// Live blocks get better memory where the device is idle; mostly it has just become so.
-    fn rehouse(&mut self) -> Result<(), String> {
+    fn migrate(&mut self) -> Result<(), String> {
         if self.capture.is_none() && !self.rng.chance(4) {
             self.device.drain();
         }
@@ -594,8 +594,8 @@ impl<'a> Program<'a> {
             let near = self.device.lock().near.clone();
             self.pool.trim_handles(&self.device, |handle| near.contains(&handle));
         }
-        match self.pool.rehouse(&self.device, (1 + self.rng.below(8)) * self.kind.large_handle) {
-            Err(error) if self.kind.faults == 0 => Err(format!("nothing was rehoused: {error:?}")),
+        match self.pool.migrate(&self.device, (1 + self.rng.below(8)) * self.kind.large_handle) {
+            Err(error) if self.kind.faults == 0 => Err(format!("nothing was migrated: {error:?}")),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! Rehousing: the memory behind live bytes is exchanged for better memory, as the backing judges it: a
+//! Migration: the memory behind live bytes is exchanged for better memory, as the backing judges it: a
 //! spill's host memory for device memory once there is room. Pointers and contents stay. Only with the
 //! device stopped. Plans under the lock, copies and remaps without it.
 
@@ -64,7 +64,7 @@ impl Exchange {
     fn fill(&self, backing: &impl Backing, window: u64, calls: &mut DriverCalls) -> Result<(), BackingError> {
         calls.set_access += 1;
         backing.set_access(window, self.bytes, &[])?;
-        if injected(Fault::RehouseWithoutCopy) {
+        if injected(Fault::MigrateWithoutCopy) {
             return Ok(());
         }
         calls.copy += 1;
@@ -123,7 +123,7 @@ impl Core {
         match (exchanged, granule) {
             (Exchanged::Yes, Some(granule)) => {
                 granule.handle = new;
-                self.counters.rehoused += 1;
+                self.counters.migrated += 1;
                 Some(plan.old)
             }
             (Exchanged::Lost(_), Some(granule)) => {
