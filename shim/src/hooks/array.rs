@@ -1,9 +1,10 @@
 //! Arrays and mipmaps: the driver's own, charged to the job.
 
-use crate::caps::{self, arrays};
-use crate::guard::Call;
-use crate::recorder::passed::{self, Wanted};
-use crate::served::{self, real};
+use crate::alloc;
+use crate::cap::{self, arrays};
+use crate::driver::real;
+use crate::process::guard::Call;
+use crate::record::passed::{self, Wanted};
 use core::ffi::c_uint;
 use weir_cuda::*;
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -36,7 +37,7 @@ fn recorded<F: Copy>(
     }
     passed::allocate(call, Wanted::here(Class::Array, bound), run, || {
         let handle = made();
-        let size = caps::current_device().and_then(|ordinal| size_of(handle, ordinal));
+        let size = cap::current_device().and_then(|ordinal| size_of(handle, ordinal));
         Granted { address: handle, given: size.unwrap_or(bound) }
     })
 }
@@ -54,7 +55,7 @@ unsafe fn make<F: Copy>(
     // SAFETY: only asked after success, when the handle is there.
     let made = || unsafe { *array } as u64;
     let run = || {
-        served::with_room_for(|asked| {
+        alloc::with_room_for(|asked| {
             arrays::create(bound, flags, || asked.ask(&forward), made, arrays::size_of_array, undo)
         })
     };
@@ -142,7 +143,7 @@ pub(crate) unsafe fn create_mipmap(
     // SAFETY: null or the caller's own description.
     let (bound, flags) = unsafe { wanted.as_ref() }.map_or((0, 0), |d| (arrays::bound(d, levels), d.Flags));
     let run = || {
-        served::with_room_for(|asked| {
+        alloc::with_room_for(|asked| {
             arrays::create(
                 bound,
                 flags,

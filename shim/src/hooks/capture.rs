@@ -2,8 +2,9 @@
 //! belongs to it.
 
 use super::memory::per_thread;
-use crate::guard::Call;
-use crate::served::{self, capture, stream, work};
+use crate::alloc;
+use crate::driver::{capture, stream, work};
+use crate::process::guard::Call;
 use weir_cuda::*;
 
 pub(crate) type Begin = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
@@ -35,7 +36,7 @@ fn beginning(
     mode: CUstreamCaptureMode,
     begin: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let lane = if served::watching() { stream::lane(stream, per_thread(variant, stream)) } else { None };
+    let lane = if alloc::watching() { stream::lane(stream, per_thread(variant, stream)) } else { None };
     let Some(_queueing) = work::enter() else { return work::REFUSED };
     capture::beginning(|| {
         let result = begin();

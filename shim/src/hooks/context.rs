@@ -1,8 +1,11 @@
 //! Contexts: their making and end, and what waits for all their work.
 
-use crate::export::signature;
-use crate::guard::Call;
-use crate::{caps, job, presence, tensorflow};
+use crate::cap;
+use crate::frameworks::tensorflow;
+use crate::interpose::export::signature;
+use crate::interpose::presence;
+use crate::process::guard::Call;
+use crate::process::job;
 use core::ffi::c_uint;
 use weir_cuda::CUresult;
 
@@ -13,7 +16,7 @@ pub(crate) const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// `cuInit`: fails where the job must not run because a limit cannot be kept.
 pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uint) -> CUresult {
     #[cfg(feature = "fault-injection")]
-    crate::fault::strike("body:cuInit");
+    crate::process::fault::strike("body:cuInit");
     if job::refused().is_some() {
         presence::first();
         return REFUSED;
@@ -24,7 +27,7 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
         tensorflow::begin();
     }
     if let Some(job) = job::get().filter(|_| result == CUresult::CUDA_SUCCESS) {
-        caps::begin(&job.config);
+        cap::begin(&job.config);
     }
     presence::first();
     if job::refused().is_some() { REFUSED } else { result }

@@ -1,9 +1,10 @@
 //! Events: what was queued before a record, and when it is known to have finished.
 
 use super::memory::per_thread;
-use crate::guard::Call;
-use crate::served::proofs::Proofs;
-use crate::served::{self, capture, events, spill, stream};
+use crate::alloc::proofs::Proofs;
+use crate::alloc::{self, spill};
+use crate::driver::{capture, events, stream};
+use crate::process::guard::Call;
 use core::ffi::c_uint;
 use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream, Variant};
 
@@ -20,12 +21,12 @@ const NO_STREAM: u64 = 0;
 
 /// A record of `event`; `lane` is `None` where it says nothing about one stream.
 fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresult) -> CUresult {
-    if !served::any() || !events::trusted(event as u64) {
+    if !alloc::any() || !events::trusted(event as u64) {
         return forward();
     }
     let lane = lane.unwrap_or(NO_STREAM);
     let proofs: Proofs =
-        served::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
+        alloc::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
     // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
     if !events::trusted(event as u64) {
         for (served, _) in proofs {
@@ -42,7 +43,7 @@ fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresu
 
 /// The stream that a record speaks of: none if the record becomes part of a graph.
 fn recorded(stream: CUstream, per_thread: bool) -> Option<u64> {
-    if !served::any() || capture::holds(stream, per_thread) {
+    if !alloc::any() || capture::holds(stream, per_thread) {
         return None;
     }
     stream::lane(stream, per_thread).map(|(lane, _)| lane.id)
@@ -53,7 +54,7 @@ pub(crate) unsafe fn create(call: &Call<Create, CUresult>, event: *mut CUevent, 
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(event, flags) });
     let shared = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
-    if shared && result == CUresult::CUDA_SUCCESS && served::on() {
+    if shared && result == CUresult::CUDA_SUCCESS && alloc::on() {
         // SAFETY: after success the place holds the event.
         events::distrust(unsafe { *event } as u64);
     }
@@ -64,7 +65,7 @@ pub(crate) unsafe fn create(call: &Call<Create, CUresult>, event: *mut CUevent, 
 pub(crate) unsafe fn open(call: &Call<Open, CUresult>, event: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(event, handle) });
-    if result == CUresult::CUDA_SUCCESS && served::on() {
+    if result == CUresult::CUDA_SUCCESS && alloc::on() {
         // SAFETY: after success the place holds the event.
         events::distrust(unsafe { *event } as u64);
     }
@@ -86,7 +87,7 @@ pub(crate) unsafe fn record_with_flags(
     flags: c_uint,
 ) -> CUresult {
     let own = per_thread(call.variant, stream);
-    if served::any() && capture::holds(stream, own) {
+    if alloc::any() && capture::holds(stream, own) {
         // An external record in a capture is a node: every launch of the graph records the event.
         events::distrust(event as u64);
     }
@@ -108,8 +109,8 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
 
 /// A call that tells, by success, that an event's record has finished.
 fn settling(event: CUevent) -> impl FnOnce(CUresult) {
-    let proofs: Proofs = if served::any() {
-        served::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
+    let proofs: Proofs = if alloc::any() {
+        alloc::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
     } else {
         Proofs::default()
     };
@@ -143,7 +144,7 @@ pub(crate) unsafe fn query(call: &Call<OfEvent, CUresult>, event: CUevent) -> CU
 /// `cuEventDestroy`.
 pub(crate) unsafe fn destroy(call: &Call<OfEvent, CUresult>, event: CUevent) -> CUresult {
     // Before the driver can give the handle to a new event in another thread.
-    if served::on() {
+    if alloc::on() {
         events::destroyed(event as u64);
     }
     // SAFETY: the caller's own argument.

@@ -1,7 +1,8 @@
 //! Graphs: events that a graph records are recorded at every launch, where weir does not see it.
 
-use crate::guard::Call;
-use crate::served::{self, events};
+use crate::alloc;
+use crate::driver::events;
+use crate::process::guard::Call;
 use weir_cuda::*;
 
 pub(crate) type AddNode = unsafe extern "C-unwind" fn(
@@ -32,7 +33,7 @@ unsafe fn note(parameters: *const CUgraphNodeParams) {
     // SAFETY: null or the caller's own parameters.
     if let Some(node) = unsafe { parameters.as_ref() }
         && node.type_ == CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD
-        && served::on()
+        && alloc::on()
     {
         // SAFETY: the type says which member of the union is meant.
         events::distrust(unsafe { node.__bindgen_anon_1.eventRecord.event } as u64);
@@ -40,7 +41,7 @@ unsafe fn note(parameters: *const CUgraphNodeParams) {
 }
 
 fn note_event(event: CUevent) {
-    if served::on() {
+    if alloc::on() {
         events::distrust(event as u64);
     }
 }

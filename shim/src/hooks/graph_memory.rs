@@ -1,10 +1,11 @@
 //! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
 
 use super::memory::per_thread;
-use crate::caps::measured::{self, Appetite};
-use crate::guard::Call;
-use crate::recorder::graphs;
-use crate::served::{self, real, work};
+use crate::alloc;
+use crate::cap::measured::{self, Appetite};
+use crate::driver::{real, work};
+use crate::process::guard::Call;
+use crate::record::graphs;
 use core::ffi::{c_char, c_ulonglong};
 use weir_cuda::*;
 
@@ -74,7 +75,7 @@ pub(crate) unsafe fn instantiate_with_flags(
     flags: c_ulonglong,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { noting(exec, graph, None, || served::with_room(|| call.forward(|real| real(exec, graph, flags)))) }
+    unsafe { noting(exec, graph, None, || alloc::with_room(|| call.forward(|real| real(exec, graph, flags)))) }
 }
 
 /// `cuGraphInstantiateWithParams`.
@@ -88,7 +89,7 @@ pub(crate) unsafe fn instantiate_with_params(
     let upload = unsafe { parameters.as_ref() }.filter(|p| p.flags & UPLOAD != 0);
     let upload = upload.map(|p| (p.hUploadStream, call.variant));
     // SAFETY: the caller's own arguments.
-    unsafe { noting(exec, graph, upload, || served::with_room(|| call.forward(|real| real(exec, graph, parameters)))) }
+    unsafe { noting(exec, graph, upload, || alloc::with_room(|| call.forward(|real| real(exec, graph, parameters)))) }
 }
 
 /// `cuGraphExecDestroy`.
@@ -111,7 +112,7 @@ pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, 
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(exec, stream) })
     };
-    let result = taking(&appetite, stream, call.variant, || served::with_room(launch));
+    let result = taking(&appetite, stream, call.variant, || alloc::with_room(launch));
     graphs::launched(exec as u64);
     result
 }

@@ -1,16 +1,18 @@
 //! Taking and giving device memory: served from the pool, forwarded where the pool has no business.
 
 use super::graph_memory;
-use crate::calls::Uncancelled;
-use crate::caps::{self, linear, measured, wake};
-use crate::guard::Call;
-use crate::recorder::passed::{self, Wanted};
-use crate::recorder::{self, blocks::Freeing};
-use crate::reserve;
-use crate::served::mempools::{self, Pooled};
-use crate::served::{self, Served, capture, device_attribute, pins, stream};
-use crate::stack::roomy;
-use crate::tensorflow::ForTensors;
+use crate::alloc::mempools::{self, Pooled};
+use crate::alloc::{self, Served, device_attribute, pins};
+use crate::cap::{self, linear, measured, wake};
+use crate::driver::{capture, stream};
+use crate::frameworks::tensorflow::ForTensors;
+use crate::process::calls::Uncancelled;
+use crate::process::guard::Call;
+use crate::process::reserve;
+use crate::process::stack::roomy;
+use crate::record;
+use crate::record::blocks::Freeing;
+use crate::record::passed::{self, Wanted};
 use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -46,7 +48,7 @@ fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
     if bytes == 0 || capture::forbids() {
         return None;
     }
-    let (served, context) = served::here()?;
+    let (served, context) = alloc::here()?;
     let request = Request { bytes: bytes as u64, stream: None, context, mempool: served.plain };
     served.allocate(&request)
 }
@@ -54,7 +56,7 @@ fn plain(bytes: usize) -> Option<Result<u64, CUresult>> {
 /// A request while the host has no memory to keep account of it: nobody's, or refused where it would be charged.
 #[cold]
 fn unaccounted<F: Copy>(call: &Call<F, CUresult>, forward: impl FnOnce(F) -> CUresult) -> CUresult {
-    if caps::on().is_some() { CUresult::CUDA_ERROR_OUT_OF_MEMORY } else { call.forward(forward) }
+    if cap::on().is_some() { CUresult::CUDA_ERROR_OUT_OF_MEMORY } else { call.forward(forward) }
 }
 
 /// `cuMemAlloc`.
@@ -72,7 +74,7 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
         Some(Err(code)) => code,
         // SAFETY: the caller's own arguments.
         None => unsafe {
-            let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes)));
+            let forward = || alloc::with_room(|| call.forward(|real| real(dptr, bytes)));
             let run = || linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, forward);
             let wanted = Wanted::here(Class::Device, bytes as u64);
             roomy(|| passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 }))
@@ -83,7 +85,7 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
 /// `cuMemAlloc` as in CUDA 2, for 32-bit device addresses. No driver of today has such memory to give; should one have,
 /// it would lie beside the account, so there is none under a cap.
 pub(crate) unsafe fn alloc_v1(call: &Call<AllocV1, CUresult>, dptr: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
-    if caps::on().is_some() {
+    if cap::on().is_some() {
         return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     }
     // SAFETY: the caller's own arguments.
@@ -99,7 +101,7 @@ pub(crate) unsafe fn alloc_pitch_v1(
     height: c_uint,
     element: c_uint,
 ) -> CUresult {
-    if caps::on().is_some() {
+    if cap::on().is_some() {
         return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     }
     // SAFETY: the caller's own arguments.
@@ -135,7 +137,7 @@ pub(crate) unsafe fn alloc_pitch(
             // SAFETY: the caller's own arguments; after success the pitch is there.
             unsafe {
                 let told = || (*pitch as u64).saturating_mul(height as u64);
-                let forward = || served::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
+                let forward = || alloc::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
                 let run = || linear::allocate(expected, Category::Device, dptr, told, forward);
                 let asked = (width as u64).saturating_mul(height as u64);
                 passed::allocate(call, Wanted::here(Class::Device, asked), run, || Granted {
@@ -160,7 +162,7 @@ pub(crate) unsafe fn alloc_managed(
     }
     // SAFETY: the caller's own arguments.
     unsafe {
-        let forward = || served::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
+        let forward = || alloc::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
         let run = || linear::allocate(bytes as u64, Category::Managed, dptr, || bytes as u64, forward);
         let wanted = Wanted::here(Class::Managed, bytes as u64);
         passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
@@ -168,7 +170,7 @@ pub(crate) unsafe fn alloc_managed(
 }
 
 fn pitch_of(width: usize) -> Option<usize> {
-    let (served, _) = served::here()?;
+    let (served, _) = alloc::here()?;
     let align = device_attribute(served.ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
     width.checked_next_multiple_of(usize::try_from(align?).ok()?.max(512))
 }
@@ -181,19 +183,19 @@ fn ordered(
     per_thread: bool,
     from: impl FnOnce(i32) -> Option<&'static Pooled>,
 ) -> Option<Result<u64, CUresult>> {
-    if bytes == 0 || !served::on() || capture::holds(stream, per_thread) {
+    if bytes == 0 || !alloc::on() || capture::holds(stream, per_thread) {
         return None;
     }
     let (lane, slot) = stream::lane(stream, per_thread)?;
     // Makes the pool of the stream's device, which also tells its default mempool.
-    let mut served = served::serving(slot)?;
+    let mut served = alloc::serving(slot)?;
     if !served.mapped() {
         return None;
     }
     let pooled = from(lane.ordinal)?;
     if pooled.ordinal() != lane.ordinal {
         served = pooled.served()?;
-        served::may_reach(lane.ordinal, served.ordinal);
+        alloc::may_reach(lane.ordinal, served.ordinal);
     }
     let mempool = pooled.mempool(served)?;
     served.allocate(&Request { bytes: bytes as u64, stream: Some(lane.id), context: lane.ctx, mempool })
@@ -208,15 +210,15 @@ unsafe fn left_to_driver<F: Copy>(
     place: *const CUdeviceptr,
     forward: impl Fn() -> CUresult,
 ) -> CUresult {
-    let recorder = recorder::on();
-    if (caps::on().is_none() && recorder.is_none()) || graph_memory::captured(stream, call.variant) {
-        return served::with_room(forward);
+    let recorder = record::on();
+    if (cap::on().is_none() && recorder.is_none()) || graph_memory::captured(stream, call.variant) {
+        return alloc::with_room(forward);
     }
     let own = per_thread(call.variant, stream);
-    let ordinal = stream::lane(stream, own).map(|(lane, _)| lane.ordinal).or_else(caps::current_device);
+    let ordinal = stream::lane(stream, own).map(|(lane, _)| lane.ordinal).or_else(cap::current_device);
     let run = || {
         // SAFETY: the caller's own place.
-        served::with_room_for(|asked| unsafe {
+        alloc::with_room_for(|asked| unsafe {
             measured::allocate(bytes as u64, pool, ordinal, place, || asked.ask(&forward))
         })
     };
@@ -288,7 +290,7 @@ pub(crate) unsafe fn alloc_from_pool(
 #[inline]
 fn owner(dptr: CUdeviceptr) -> Option<&'static Served> {
     // Even after weir has turned itself off, its own pointers come back to it.
-    served::owner(dptr)
+    alloc::owner(dptr)
 }
 
 /// `cuMemFree`: lazily, the bytes wait for a synchronisation.
@@ -319,12 +321,12 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     let Some(served) = owner(dptr) else {
         // SAFETY: the caller's own arguments.
         let forward = || call.forward(|real| unsafe { real(dptr, stream) });
-        if (caps::on().is_some() || recorder::open().is_some()) && graph_memory::captured(stream, call.variant) {
+        if (cap::on().is_some() || record::open().is_some()) && graph_memory::captured(stream, call.variant) {
             // A node of a graph: nothing is freed now.
             return forward();
         }
         let run = || linear::free_in_order(dptr, stream, own, forward);
-        let number = recorder::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
+        let number = record::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
         return roomy(|| passed::free(dptr, &LINEAR, number, run));
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
@@ -334,7 +336,7 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(dptr, stream) });
     };
-    served::may_reach(lane.ordinal, served.ordinal);
+    alloc::may_reach(lane.ordinal, served.ordinal);
     let record = Freeing::begin(Some(lane.id));
     let note = |freed: &Freed| record.freed(served, dptr, freed.number);
     let freed = served.pool.free_async_noting(dptr, lane.id, lane.ctx, |number| record.going(served, number), note);

@@ -1,7 +1,7 @@
 //! NVML's memory queries: of a device with a cap they tell what CUDA tells.
 
-use crate::caps::view;
-use crate::guard::Call;
+use crate::cap::view;
+use crate::process::guard::Call;
 use weir_cuda::nvml::*;
 
 pub(crate) type Memory = unsafe extern "C-unwind" fn(NvmlDevice, *mut NvmlMemory) -> NvmlReturn;

@@ -1,10 +1,11 @@
 //! Contexts as owners of memory: their coming and going, their synchronisation, access between devices.
 
-use crate::caps;
-use crate::guard::Call;
-use crate::recorder::{self, passed};
-use crate::served::proofs::Proofs;
-use crate::served::{self, contexts, quiet, real, spill};
+use crate::alloc::proofs::Proofs;
+use crate::alloc::{self, spill};
+use crate::cap;
+use crate::driver::{contexts, guards, real};
+use crate::process::guard::Call;
+use crate::record::{self, passed};
 use core::ffi::{c_int, c_uint};
 use std::collections::HashMap;
 use weir_cuda::*;
@@ -26,21 +27,21 @@ pub(crate) type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> C
 unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, of: Of, give: impl FnOnce() -> CUresult) -> CUresult {
     let give = || {
         let result = give();
-        if result == CUresult::CUDA_SUCCESS && served::watching() {
+        if result == CUresult::CUDA_SUCCESS && alloc::watching() {
             // Before anything is noted of it: a context of the same handle may be on its way out in another thread.
-            served::context(made_at(place));
+            alloc::context(made_at(place));
         }
         result
     };
     let result = match device {
-        Some(device) => caps::contexts::making(device, give, || made_at(place)),
+        Some(device) => cap::contexts::making(device, give, || made_at(place)),
         None => give(),
     };
     if result == CUresult::CUDA_SUCCESS {
         let (ordinal, primary) = match of {
             Of::Device(ordinal) => (ordinal, false),
             Of::Primary(ordinal) => (ordinal, true),
-            Of::Green => (caps::current_device().unwrap_or(-1), false),
+            Of::Green => (cap::current_device().unwrap_or(-1), false),
         };
         passed::context_made(made_at(place), ordinal, primary);
     }
@@ -74,7 +75,7 @@ pub(crate) unsafe fn create(
     // SAFETY: the caller's own arguments.
     unsafe {
         giving(ctx, Some(device), Of::Device(device), || {
-            served::with_room(|| call.forward(|real| real(ctx, flags, device)))
+            alloc::with_room(|| call.forward(|real| real(ctx, flags, device)))
         })
     }
 }
@@ -114,7 +115,7 @@ pub(crate) unsafe fn create_with(
 pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: the caller's own arguments.
     unsafe {
-        let fresh = caps::on().filter(|_| !is_active(device)).map(|_| device);
+        let fresh = cap::on().filter(|_| !is_active(device)).map(|_| device);
         giving(ctx, fresh, Of::Primary(device), || call.forward(|real| real(ctx, device)))
     }
 }
@@ -127,8 +128,8 @@ pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUco
 
 /// A call that ends a context, or not. `ended` says so after it succeeded.
 fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    let going = if served::watching() { served::context_leaves(ctx) } else { None };
-    let account = if going.is_some() { caps::contexts::ending(ctx) } else { None };
+    let going = if alloc::watching() { alloc::context_leaves(ctx) } else { None };
+    let account = if going.is_some() { cap::contexts::ending(ctx) } else { None };
     let result = end();
     let gone = result == CUresult::CUDA_SUCCESS && (going.is_some() || passed::knows(ctx)) && ended();
     if !gone {
@@ -215,7 +216,7 @@ fn primary(device: CUdevice) -> Option<u64> {
 
 /// The primary context of a device, where anybody keeps account of it; else 0.
 fn primary_if_known(device: CUdevice) -> u64 {
-    let known = if served::any() || caps::on().is_some() { primary(device) } else { None };
+    let known = if alloc::any() || cap::on().is_some() { primary(device) } else { None };
     known.or_else(|| passed::primary_of(device)).unwrap_or(0)
 }
 
@@ -239,20 +240,20 @@ pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) ->
     // SAFETY: the caller's own argument.
     let result = ending(ctx, || call.forward(|real| unsafe { real(device) }), || true);
     if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {
-        served::context(ctx);
+        alloc::context(ctx);
     }
     result
 }
 
 fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
-    let slot = if served::any() { served::context(ctx) } else { None };
+    let slot = if alloc::any() { alloc::context(ctx) } else { None };
     let proofs: Proofs = slot
         .map(|slot| {
-            served::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
+            alloc::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
         })
         .unwrap_or_default();
     // Without a pool a wait proves nothing to anybody.
-    let sync = slot.map(|slot| recorder::synchronising(slot.ordinal(), false));
+    let sync = slot.map(|slot| record::synchronising(slot.ordinal(), false));
     move |result| {
         for (served, proof) in proofs {
             served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
@@ -268,7 +269,7 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
 
 /// `cuCtxSynchronize`.
 pub(crate) unsafe fn synchronize(_: Variant) -> impl FnOnce(CUresult) {
-    synchronising(if served::any() { quiet::current() } else { 0 })
+    synchronising(if alloc::any() { guards::current() } else { 0 })
 }
 
 /// `cuCtxSynchronize`, second version.
@@ -281,10 +282,10 @@ pub(crate) unsafe fn enable_peer(call: &Call<EnablePeer, CUresult>, peer: CUcont
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(peer, flags) });
     if result == CUresult::CUDA_SUCCESS
-        && served::on()
-        && let (Some(mine), Some(theirs)) = (served::context(quiet::current()), served::context(peer as u64))
+        && alloc::on()
+        && let (Some(mine), Some(theirs)) = (alloc::context(guards::current()), alloc::context(peer as u64))
     {
-        served::peers::enabled(mine, theirs);
+        alloc::peers::enabled(mine, theirs);
     }
     result
 }
@@ -294,10 +295,10 @@ pub(crate) unsafe fn disable_peer(call: &Call<OfContext, CUresult>, peer: CUcont
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(peer) });
     if result == CUresult::CUDA_SUCCESS
-        && served::on()
-        && let (Some(mine), Some(theirs)) = (served::context(quiet::current()), served::context(peer as u64))
+        && alloc::on()
+        && let (Some(mine), Some(theirs)) = (alloc::context(guards::current()), alloc::context(peer as u64))
     {
-        served::peers::disabled(mine, theirs);
+        alloc::peers::disabled(mine, theirs);
     }
     result
 }

@@ -1,9 +1,9 @@
 //! Mempools: real ones of the driver's in handle, properties and settings; their memory is the pool's.
 
-use crate::caps::measured;
-use crate::guard::Call;
-use crate::recorder;
-use crate::served::{self, Served, mempools};
+use crate::alloc::{self, Served, mempools};
+use crate::cap::measured;
+use crate::process::guard::Call;
+use crate::record;
 use CUmemPool_attribute as A;
 use core::ffi::c_void;
 use weir_cuda::*;
@@ -25,7 +25,7 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, properties) });
-    if result == CUresult::CUDA_SUCCESS && served::watching() {
+    if result == CUresult::CUDA_SUCCESS && alloc::watching() {
         // SAFETY: the driver has accepted both places, so both are readable.
         let (handle, wanted) = unsafe { (*pool as u64, &*properties) };
         let plain = wanted.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
@@ -38,7 +38,7 @@ pub(crate) unsafe fn create(
             if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
                 measured::mempool_made(handle, wanted.location.id());
             }
-            if plain && served::on() {
+            if plain && alloc::on() {
                 mempools::add(handle, wanted.location.id());
             }
         });
@@ -124,7 +124,7 @@ pub(crate) unsafe fn get_attribute(
         }
     };
     let Some(own) = told(served) else { return result };
-    let spills = served::pools().filter(|spill| spill.host && spill.ordinal == served.ordinal);
+    let spills = alloc::pools().filter(|spill| spill.host && spill.ordinal == served.ordinal);
     let own = own + spills.filter_map(told).sum::<u64>();
     // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
     // holds itself are allocations that weir had to leave to it.
@@ -179,7 +179,7 @@ pub(crate) unsafe fn set_access(
         let none = wanted.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if !none && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             // Other mempools of the device share the memory, so nothing is ever narrowed again.
-            served::peers::granted_by_mempool(wanted.location.id(), pooled.ordinal());
+            alloc::peers::granted_by_mempool(wanted.location.id(), pooled.ordinal());
         }
     }
     result
@@ -196,7 +196,7 @@ pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, 
         && let Some((served, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
     {
         let given = served.pool.trim_mempool(&served.driver, mempool, keep as u64);
-        recorder::physical::trimmed(served.ordinal, given);
+        record::physical::trimmed(served.ordinal, given);
     }
     result
 }

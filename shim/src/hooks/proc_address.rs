@@ -4,10 +4,10 @@
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
 //! with another signature, and that one has to reach its caller as it is.
 
-use crate::calls::Uncancelled;
-use crate::export::{DRIVER, signature};
-use crate::guard::Call;
-use crate::job;
+use crate::interpose::export::{DRIVER, signature};
+use crate::process::calls::Uncancelled;
+use crate::process::guard::Call;
+use crate::process::job;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_cuda::{COUNT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, FUNCTIONS, Function};

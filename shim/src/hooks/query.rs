@@ -1,9 +1,10 @@
 //! What is told about memory: always the job's allocations, never weir's arenas.
 
-use crate::caps::{self, view};
-use crate::guard::Call;
-use crate::served::contexts::Slot;
-use crate::served::{self, Served, ipc, mempools, real};
+use crate::alloc::{self, Served, ipc, mempools};
+use crate::cap::{self, view};
+use crate::driver::contexts::Slot;
+use crate::driver::real;
+use crate::process::guard::Call;
 use CUpointer_attribute as A;
 use core::ffi::{c_uint, c_void};
 use weir_cuda::{CUdevice, CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
@@ -34,14 +35,14 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
     if result == CUresult::CUDA_SUCCESS && capped_info(free, total) {
         return result;
     }
-    if result == CUresult::CUDA_SUCCESS && !free.is_null() && served::any() {
-        let device = served::context(served::quiet::current()).map_or(-1, Slot::ordinal);
+    if result == CUresult::CUDA_SUCCESS && !free.is_null() && alloc::any() {
+        let device = alloc::context(crate::driver::guards::current()).map_or(-1, Slot::ordinal);
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
-        for served in served::pools().filter(|served| served.ordinal == device && !served.host) {
+        for served in alloc::pools().filter(|served| served.ordinal == device && !served.host) {
             held += served.reusable() as usize;
             live += served.pool.stats().given_bytes as usize;
             // SAFETY: the place is a live local.
-            unsafe { served::real::cuDeviceTotalMem_v2(&raw mut all, device) };
+            unsafe { real::cuDeviceTotalMem_v2(&raw mut all, device) };
         }
         // The two were asked one after the other, and other threads go on: never more than can be.
         // SAFETY: the driver has just written there.
@@ -81,13 +82,13 @@ pub(crate) unsafe fn total_v1(call: &Call<TotalV1, CUresult>, bytes: *mut c_uint
 
 /// Tells what a cap leaves, into the places that the driver has accepted.
 fn capped_info(free: *mut usize, total: *mut usize) -> bool {
-    if caps::on().is_none() {
+    if cap::on().is_none() {
         return false;
     }
     let (mut really, mut all) = (0, 0);
     // SAFETY: both places are live locals; the caller may have asked for one of them only.
     unsafe { real::cuMemGetInfo_v2(&raw mut really, &raw mut all) };
-    let Some(told) = caps::current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
+    let Some(told) = cap::current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
         return false;
     };
     for (place, value) in [(free, told.free), (total, told.total)] {
@@ -120,9 +121,9 @@ pub(crate) unsafe fn address_range(
     size: *mut usize,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    let known = served::block(ptr).map(|(_, block)| (block.addr, block.bytes)).or_else(|| ipc::opened(ptr));
+    let known = alloc::block(ptr).map(|(_, block)| (block.addr, block.bytes)).or_else(|| ipc::opened(ptr));
     let Some((start, bytes)) = known else {
-        if served::owner(ptr).is_some() {
+        if alloc::owner(ptr).is_some() {
             return CUresult::CUDA_ERROR_NOT_FOUND;
         }
         // SAFETY: the caller's own arguments.
@@ -226,7 +227,7 @@ pub(crate) unsafe fn attribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if served::owner(ptr).is_none() {
+    if alloc::owner(ptr).is_none() {
         // SAFETY: the caller's own arguments.
         let result = call.forward(|real| unsafe { real(data, attribute, ptr) });
         if let Some((start, bytes)) = ipc::opened(ptr).filter(|_| result == CUresult::CUDA_SUCCESS) {
@@ -235,7 +236,7 @@ pub(crate) unsafe fn attribute(
         }
         return result;
     }
-    let Some((served, block)) = served::block(ptr) else {
+    let Some((served, block)) = alloc::block(ptr) else {
         // SAFETY: the caller's own place; the driver refuses the pointer.
         return call.forward(|real| unsafe { real(data, attribute, NOWHERE) });
     };
@@ -265,8 +266,8 @@ pub(crate) unsafe fn attributes(
     data: *mut *mut c_void,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    let known = served::block(ptr);
-    let asked = if known.is_none() && served::owner(ptr).is_some() { NOWHERE } else { ptr };
+    let known = alloc::block(ptr);
+    let asked = if known.is_none() && alloc::owner(ptr).is_some() { NOWHERE } else { ptr };
     // SAFETY: the caller's own places.
     let result = call.forward(|real| unsafe { real(count, attributes, data, asked) });
     let Some((served, block)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
@@ -297,7 +298,7 @@ pub(crate) unsafe fn set_attribute(
     let result = call.forward(|real| unsafe { real(value, attribute, ptr) });
     if result == CUresult::CUDA_SUCCESS
         && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-        && let Some((served, block)) = served::block(ptr)
+        && let Some((served, block)) = alloc::block(ptr)
     {
         // SAFETY: the driver has read the attribute's integer from there.
         let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;

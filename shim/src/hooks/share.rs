@@ -1,11 +1,11 @@
 //! Memory that leaves the process, and handles behind pointers: the pool's memory looks like plain
 //! memory of the driver's, and what is shared stays where it is.
 
-use crate::caps::handles;
-use crate::guard::Call;
-use crate::recorder::{self, passed};
-use crate::served::real::{self, done};
-use crate::served::{self, ipc, pins};
+use crate::alloc::{self, ipc, pins};
+use crate::cap::handles;
+use crate::driver::real::{self, done};
+use crate::process::guard::Call;
+use crate::record::{self, passed};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use weir_cuda::*;
 use weir_journal::Granted;
@@ -43,12 +43,12 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     unsafe {
-        let forward = || served::with_room(|| call.forward(|real| real(handle, size, properties, flags)));
+        let forward = || alloc::with_room(|| call.forward(|real| real(handle, size, properties, flags)));
         let run = || handles::create(handle, size, properties, forward);
         let on_device = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
         let location = properties.as_ref().map(|properties| properties.location);
         let ordinal = location.filter(|location| location.type_ == on_device).map(|location| location.id());
-        recorder::handles::create(call, ordinal, size as u64, run, || *handle)
+        record::handles::create(call, ordinal, size as u64, run, || *handle)
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) unsafe fn get_access(
     location: *const CUmemLocation,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if served::owner(ptr).is_some() {
+    if alloc::owner(ptr).is_some() {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's own arguments.
@@ -72,14 +72,14 @@ pub(crate) unsafe fn retain_handle(
     handle: *mut CUmemGenericAllocationHandle,
     addr: *mut c_void,
 ) -> CUresult {
-    if served::owner(addr as CUdeviceptr).is_some() {
+    if alloc::owner(addr as CUdeviceptr).is_some() {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(handle, addr) });
     let result = handles::given_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
-        recorder::handles::retained(made_at(handle));
+        record::handles::retained(made_at(handle));
     }
     result
 }
@@ -95,7 +95,7 @@ pub(crate) unsafe fn import(
     let forward = || call.forward(|real| unsafe { real(handle, shared, kind) });
     let result = handles::given_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
-        recorder::handles::imported(made_at(handle));
+        record::handles::imported(made_at(handle));
     }
     result
 }
@@ -106,7 +106,7 @@ pub(crate) unsafe fn get_handle(
     handle: *mut CUipcMemHandle,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    let known = served::block(ptr).filter(|(served, block)| served.mapped() && block.mempool == served.plain);
+    let known = alloc::block(ptr).filter(|(served, block)| served.mapped() && block.mempool == served.plain);
     match known.filter(|_| !handle.is_null()) {
         Some((served, block)) => match ipc::export(served, &block) {
             Ok(opaque) => {
@@ -180,7 +180,7 @@ pub(crate) unsafe fn handle_for_range(
     kind: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    let pinned = served::block(ptr).filter(|(served, block)| pins::pin(served, block.addr));
+    let pinned = alloc::block(ptr).filter(|(served, block)| pins::pin(served, block.addr));
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(handle, ptr, size, kind, flags) });
     if let Some((served, block)) = pinned.filter(|_| result != CUresult::CUDA_SUCCESS) {

@@ -1,10 +1,11 @@
 //! Streams: what their synchronisation proves, and their end.
 
 use super::memory::per_thread;
-use crate::guard::Call;
-use crate::served::proofs::Proofs;
-use crate::served::{self, capture, quiet, spill, stream, wait, work};
-use crate::{caps, recorder};
+use crate::alloc::proofs::Proofs;
+use crate::alloc::{self, spill};
+use crate::driver::{capture, guards, stream, wait, work};
+use crate::process::guard::Call;
+use crate::{cap, record};
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
 
@@ -17,13 +18,13 @@ pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, 
 /// Notes a created stream, so that weir can ask all of them whether the device is idle.
 unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {
     let result = create();
-    if result == CUresult::CUDA_SUCCESS && served::watching() && !place.is_null() {
+    if result == CUresult::CUDA_SUCCESS && alloc::watching() && !place.is_null() {
         // SAFETY: after success the place holds the stream.
-        stream::created(unsafe { *place }, quiet::current());
+        stream::created(unsafe { *place }, guards::current());
     }
-    if result == CUresult::CUDA_SUCCESS && !place.is_null() && recorder::on().is_some() {
+    if result == CUresult::CUDA_SUCCESS && !place.is_null() && record::on().is_some() {
         // SAFETY: as above.
-        recorder::stream_created(unsafe { *place } as u64, caps::current_device());
+        record::stream_created(unsafe { *place } as u64, cap::current_device());
     }
     result
 }
@@ -47,9 +48,9 @@ pub(crate) unsafe fn create_with_priority(
 
 /// A call that tells, by success, that a stream has finished what was queued before the call.
 fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
-    let lane = if served::any() { stream::lane(stream, per_thread) } else { None };
+    let lane = if alloc::any() { stream::lane(stream, per_thread) } else { None };
     let proofs: Proofs = lane
-        .map(|(lane, _)| served::pools().map(|served| (served, served.pool.stream_sync_began(lane.id))).collect())
+        .map(|(lane, _)| alloc::pools().map(|served| (served, served.pool.stream_sync_began(lane.id))).collect())
         .unwrap_or_default();
     move |result| {
         for (served, proof) in proofs {
@@ -87,12 +88,12 @@ pub(crate) unsafe fn wait_event(
 ) -> CUresult {
     let own = per_thread(call.variant, stream);
     let Some(_queueing) = work::enter() else { return work::REFUSED };
-    let lane = if served::any() { stream::lane(stream, own) } else { None };
+    let lane = if alloc::any() { stream::lane(stream, own) } else { None };
     let Some((lane, _)) = lane else {
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(stream, event, flags) });
     };
-    let proofs: Proofs = served::pools_reached_by(lane.ordinal)
+    let proofs: Proofs = alloc::pools_reached_by(lane.ordinal)
         .map(|served| (served, served.pool.event_use_began(event as u64)))
         .collect();
     let before = capture::holds(stream, own);
@@ -110,22 +111,22 @@ pub(crate) unsafe fn wait_event(
 pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) -> CUresult {
     let handle = stream as u64;
     // All of it before the driver can give the handle to a new stream in another thread.
-    if served::watching() {
+    if alloc::watching() {
         wait::stream_goes(handle);
         stream::forget(handle);
     }
-    if served::any() {
-        for served in served::pools() {
+    if alloc::any() {
+        for served in alloc::pools() {
             served.pool.stream_destroyed(&served.driver, handle);
         }
     }
     let captured = capture::is_of(handle);
-    let leaving = recorder::stream_leaves(handle);
+    let leaving = record::stream_leaves(handle);
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(stream) });
     if captured && result == CUresult::CUDA_SUCCESS {
         capture::gone(|lane| lane.id == handle);
     }
-    recorder::stream_left(handle, leaving, result == CUresult::CUDA_SUCCESS);
+    record::stream_left(handle, leaving, result == CUresult::CUDA_SUCCESS);
     result
 }

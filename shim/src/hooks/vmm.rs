@@ -1,9 +1,9 @@
 //! The job's own physical memory: the driver's, charged to the job until the last release and the last unmap.
 
-use crate::caps::handles;
-use crate::guard::Call;
-use crate::recorder;
-use crate::recorder::passed::{self, Wanted};
+use crate::cap::handles;
+use crate::process::guard::Call;
+use crate::record;
+use crate::record::passed::{self, Wanted};
 use core::ffi::c_ulonglong;
 use weir_cuda::*;
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -19,7 +19,7 @@ pub(crate) type Unmap = unsafe extern "C-unwind" fn(CUdeviceptr, usize) -> CUres
 pub(crate) unsafe fn release(call: &Call<Release, CUresult>, handle: CUmemGenericAllocationHandle) -> CUresult {
     // SAFETY: the caller's own argument.
     let run = || handles::release(handle, || call.forward(|real| unsafe { real(handle) }));
-    recorder::handles::release(handle, run)
+    record::handles::release(handle, run)
 }
 
 /// `cuMemMap`.
@@ -34,14 +34,14 @@ pub(crate) unsafe fn map(
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
     let run = || handles::map(ptr, size, handle, forward);
-    recorder::handles::map(ptr, size as u64, handle, run)
+    record::handles::map(ptr, size as u64, handle, run)
 }
 
 /// `cuMemUnmap`.
 pub(crate) unsafe fn unmap(call: &Call<Unmap, CUresult>, ptr: CUdeviceptr, size: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
     let run = || handles::unmap(ptr, size, || call.forward(|real| unsafe { real(ptr, size) }));
-    recorder::handles::unmap(ptr, size as u64, run)
+    record::handles::unmap(ptr, size as u64, run)
 }
 
 /// `cuMemAddressReserve`: addresses, no memory.

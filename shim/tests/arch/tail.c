@@ -1,4 +1,4 @@
-// A preload library around the assembly of shim/src/arch: the pointers to the real functions and a
+// A preload library around the assembly of shim/src/interpose/arch: the pointers to the real functions and a
 // `decide` that knows a few names. It stands in for the Rust side, which cannot be compiled for every
 // processor here; what is tested is the assembly.
 #define _GNU_SOURCE

@@ -1,0 +1,421 @@
+//! Passed-through allocations by address: plain, pitched, managed, and those of the driver's mempools.
+//!
+//! The driver puts small blocks together into portions of 2 MiB ([`PAGE`]), and a portion is taken while one block
+//! lives in it. So small blocks are charged by the portions that they touch, each once, and larger ones by whole
+//! portions: never less than what is physically taken. No cost grows with the number of live blocks.
+//!
+//! A block that is freed in the order of a stream is the driver's until the stream has come there. It stays charged
+//! until a fence behind the free is passed, which is looked at when room is needed.
+
+use super::admit::urgency;
+use super::fences::{Fence, Fences};
+use super::watch::Change;
+use super::{Caps, Device, PAGE, lock};
+use crate::driver::real::{self, done};
+use core::hash::{BuildHasherDefault, Hasher};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
+use weir_cuda::{CUdeviceptr, CUresult, CUstream};
+use weir_ledger::{Category, DeviceId, Urgency};
+use weir_pool::ranks::{Mutex, Rank};
+
+/// Blocks up to this size share portions.
+const SMALL: u64 = 1 << 20;
+const SHARDS: usize = 64;
+/// So many of the oldest queued frees are looked at whenever one more is queued.
+const LOOKS: usize = 4;
+
+/// Addresses are spread by a multiplication; nobody chooses them to collide.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+type Map<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// A live block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// The device that is charged.
+    pub(crate) ordinal: i32,
+    /// The context that it goes with, 0 for none.
+    pub(crate) ctx: u64,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// What it is.
+    pub(crate) category: Category,
+    /// The mempool of the driver's whose reserve is charged instead, else 0.
+    pub(crate) mempool: u64,
+}
+
+/// All live blocks, and how many small ones touch each portion.
+pub(crate) struct Books {
+    blocks: [Mutex<Map<Block>>; SHARDS],
+    pages: [Mutex<Map<u32>>; SHARDS],
+    /// Freed by the job in the order of a stream that may not have come there, oldest first.
+    leaving: Mutex<VecDeque<(u64, Block, Fence)>>,
+    /// Live blocks of managed memory, which moves between host and device by itself.
+    managed: AtomicUsize,
+    /// Behind those frees, and behind launches of graphs.
+    pub(super) fences: Fences,
+}
+
+impl Books {
+    pub(super) fn new() -> Self {
+        Self {
+            blocks: std::array::from_fn(|_| Mutex::new(Rank::Blocks, Map::default())),
+            pages: std::array::from_fn(|_| Mutex::new(Rank::Portions, Map::default())),
+            leaving: Mutex::new(Rank::Leaving, VecDeque::new()),
+            managed: AtomicUsize::new(0),
+            fences: Fences::default(),
+        }
+    }
+
+    fn shard<T>(of: &[Mutex<T>; SHARDS], key: u64) -> Option<&Mutex<T>> {
+        of.get((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize)
+    }
+
+    /// Enters a block and tells what it costs.
+    pub(crate) fn enter(&self, addr: u64, block: Block) -> u64 {
+        if let Some(shard) = Self::shard(&self.blocks, addr) {
+            lock(shard).insert(addr, block);
+        }
+        if block.category == Category::Managed {
+            self.managed.fetch_add(1, Ordering::Relaxed);
+        }
+        if block.mempool != 0 {
+            return 0;
+        }
+        if block.bytes > SMALL || block.category == Category::Managed {
+            return whole(addr, block.bytes);
+        }
+        let mut fresh = 0;
+        for page in touched(addr, block.bytes) {
+            let Some(shard) = Self::shard(&self.pages, page) else { continue };
+            let mut pages = lock(shard);
+            let users = pages.entry(page).or_insert(0);
+            fresh += u64::from(*users == 0);
+            *users += 1;
+        }
+        fresh * PAGE
+    }
+
+    /// Whether small blocks live in portions that other small things may share.
+    pub(crate) fn shares(&self) -> bool {
+        self.pages.iter().any(|shard| !lock(shard).is_empty())
+    }
+
+    /// Bytes of the portions that small blocks live in.
+    pub(super) fn small_portions(&self) -> u64 {
+        self.pages.iter().map(|shard| lock(shard).len() as u64 * PAGE).sum()
+    }
+
+    /// Whether there is memory that moves between host and device by itself.
+    pub(crate) fn moves(&self) -> bool {
+        self.managed.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes a block off the list before the driver frees it, so that nobody else's block of the same address is meant.
+    pub(crate) fn take(&self, addr: u64) -> Option<Block> {
+        lock(Self::shard(&self.blocks, addr)?).remove(&addr)
+    }
+
+    /// Puts a block back that the driver has not freed.
+    pub(crate) fn put_back(&self, addr: u64, block: Block) {
+        if let Some(shard) = Self::shard(&self.blocks, addr) {
+            lock(shard).insert(addr, block);
+        }
+    }
+
+    /// The driver has freed a block: what comes free.
+    pub(crate) fn freed(&self, addr: u64, block: &Block) -> u64 {
+        if block.category == Category::Managed {
+            self.managed.fetch_sub(1, Ordering::Relaxed);
+        }
+        if block.mempool != 0 {
+            return 0;
+        }
+        if block.bytes > SMALL || block.category == Category::Managed {
+            return whole(addr, block.bytes);
+        }
+        let mut free = 0;
+        for page in touched(addr, block.bytes) {
+            let Some(shard) = Self::shard(&self.pages, page) else { continue };
+            let mut pages = lock(shard);
+            if let Some(users) = pages.get_mut(&page) {
+                *users = users.saturating_sub(1);
+                if *users == 0 {
+                    pages.remove(&page);
+                    free += 1;
+                }
+            }
+        }
+        free * PAGE
+    }
+
+    /// Whether any queued free may not have happened.
+    pub(crate) fn any_leaving(&self) -> bool {
+        !lock(&self.leaving).is_empty()
+    }
+
+    /// Takes up to `most` blocks whose free has happened off the list of queued frees, oldest first. Without `all` the
+    /// first one that has not happened ends the search.
+    fn take_left(&self, most: usize, all: bool) -> Vec<(u64, Block)> {
+        let mut leaving = lock(&self.leaving);
+        let mut gone = Vec::new();
+        let mut at = 0;
+        while gone.len() < most
+            && let Some((addr, block, fence)) = leaving.get(at).copied()
+        {
+            if self.fences.passed(fence) {
+                leaving.remove(at);
+                gone.push((addr, block));
+            } else if all {
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        gone
+    }
+
+    /// Takes all blocks of a context off the list: they went with it.
+    pub(crate) fn take_all_of(&self, ctx: u64) -> Vec<(u64, Block)> {
+        let mut gone = Vec::new();
+        lock(&self.leaving).retain(|(addr, block, _)| {
+            let goes = block.ctx == ctx;
+            if goes {
+                gone.push((*addr, *block));
+            }
+            !goes
+        });
+        for shard in &self.blocks {
+            lock(shard).retain(|addr, block| {
+                let goes = block.ctx == ctx && block.mempool == 0;
+                if goes {
+                    gone.push((*addr, *block));
+                }
+                !goes
+            });
+        }
+        gone
+    }
+}
+
+fn touched(addr: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    addr / PAGE..=(addr + bytes.max(1) - 1) / PAGE
+}
+
+fn whole(addr: u64, bytes: u64) -> u64 {
+    (addr % PAGE + bytes).next_multiple_of(PAGE)
+}
+
+/// The most that a block of so many bytes can cost, wherever it comes to lie.
+fn most(bytes: u64) -> u64 {
+    match bytes {
+        // One that lies across a boundary of two fresh portions is not worth a second one held back.
+        _ if urgency(bytes) == Urgency::Tiny => PAGE,
+        _ if bytes <= SMALL => 2 * PAGE,
+        _ => bytes.next_multiple_of(PAGE),
+    }
+}
+
+/// An allocation that the driver serves in the current context: charged before, corrected after. `told` gives the
+/// bytes that were really taken, if the caller learns them only from the driver.
+///
+/// # Safety
+/// `place` is the caller's place for the address, written by `call` if it succeeds.
+pub(crate) unsafe fn allocate(
+    bytes: u64,
+    category: Category,
+    place: *const CUdeviceptr,
+    told: impl FnOnce() -> u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some((caps, at)) = super::on().and_then(|caps| Some((caps, caps.here()?))) else { return call() };
+    if bytes == 0 || place.is_null() {
+        return call();
+    }
+    let most = if category == Category::Managed { bytes.next_multiple_of(PAGE) } else { most(bytes) };
+    let enter = || {
+        let ctx = crate::driver::guards::current();
+        // SAFETY: after success the address is there.
+        let addr = unsafe { *place };
+        caps.linear.enter(addr, Block { ordinal: at.0.ordinal, ctx, bytes: told(), category, mempool: 0 })
+    };
+    if category == Category::Device && urgency(bytes) == Urgency::Tiny {
+        // SAFETY: as above.
+        return tiny(caps, at, most, call, enter, || unsafe { *place });
+    }
+    let reservation = match caps.admit(at, most, category, urgency(bytes)) {
+        Ok(reservation) => reservation,
+        Err(code) => return code,
+    };
+    let _change = Change::begin();
+    let result = call();
+    let used = (result == CUresult::CUDA_SUCCESS).then(enter);
+    caps.settle(at, reservation, category, used);
+    result
+}
+
+/// What is set aside for tiny requests: one portion for the pool's handle. Where the driver serves them, one for the
+/// driver to take, and one more to ask it with (see [`tiny`]).
+pub(super) fn aside() -> u64 {
+    if crate::alloc::on() { PAGE } else { 2 * PAGE }
+}
+
+/// A tiny request. It may find a place in a portion that is taken already, but only the driver knows, and asking it may
+/// take a fresh one. So a portion is reserved to ask with; at the cap it is the last one that was set aside, and what
+/// would keep that one goes back at once.
+fn tiny(
+    caps: &Caps,
+    at: (&Device, DeviceId),
+    most: u64,
+    call: impl FnOnce() -> CUresult,
+    enter: impl FnOnce() -> u64,
+    addr: impl FnOnce() -> u64,
+) -> CUresult {
+    let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let ask = || caps.admit_more(at, most, Category::Device);
+    let answer = ask();
+    let mut at_the_cap = answer.is_err();
+    let mut answer = answer.or_else(|_| caps.admit_tiny(at, most, Category::Device));
+    let is_last = || caps.ledger.view(at.1).is_some_and(|view| view.own.set_aside < PAGE);
+    // Before it is refused, what was freed in the order of a stream is waited for, as for any other request.
+    if (answer.is_err() || (at_the_cap && is_last())) && caps.linear.any_leaving() {
+        caps.make_room(at.0, true);
+        if let Ok(more) = ask() {
+            if let Ok(last) = answer {
+                caps.ledger.give_back(last);
+            }
+            (answer, at_the_cap) = (Ok(more), false);
+        }
+    }
+    let Ok(reservation) = answer else { return refused };
+    let last = at_the_cap && is_last();
+    let _change = Change::begin();
+    let result = call();
+    let used = (result == CUresult::CUDA_SUCCESS).then(enter);
+    if !last || used.is_none_or(|fresh| fresh == 0) {
+        caps.settle(at, reservation, Category::Device, used);
+        return result;
+    }
+    let addr = addr();
+    let block = caps.linear.take(addr);
+    // SAFETY: it was allocated a moment ago, and nobody else knows it.
+    let gone = done(unsafe { real::cuMemFree_v2(addr) }).is_ok();
+    if let Some(block) = block.filter(|_| gone) {
+        caps.linear.freed(addr, &block);
+    }
+    caps.settle(at, reservation, Category::Device, used.filter(|_| !gone));
+    refused
+}
+
+/// A free of an address that is none of the pool's.
+pub(crate) fn free(addr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(caps) = super::on() else { return call() };
+    let Some(block) = caps.linear.take(addr) else { return call() };
+    let _change = Change::begin();
+    let result = call();
+    if result == CUresult::CUDA_SUCCESS {
+        caps.freed(addr, &block);
+    } else {
+        caps.linear.put_back(addr, block);
+    }
+    result
+}
+
+/// A free of an address that is none of the pool's, in the order of a stream. `own`: stream 0 is the thread's own.
+pub(crate) fn free_in_order(
+    addr: CUdeviceptr,
+    stream: CUstream,
+    own: bool,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(caps) = super::on() else { return call() };
+    let Some(block) = caps.linear.take(addr) else {
+        return super::measured::free_in_order(caps, addr, stream, own, call);
+    };
+    let _change = Change::begin();
+    let result = call();
+    if result != CUresult::CUDA_SUCCESS {
+        caps.linear.put_back(addr, block);
+    } else if block.mempool != 0 {
+        // What its mempool holds is charged, and the driver tells that.
+        caps.freed(addr, &block);
+    } else {
+        let fence = caps.linear.fences.behind(stream, own);
+        lock(&caps.linear.leaving).push_back((addr, block, fence));
+        caps.settle_frees(LOOKS, false);
+    }
+    result
+}
+
+impl Caps {
+    /// Takes queued frees that have happened off the account.
+    fn settle_frees(&self, most: usize, all: bool) -> u64 {
+        self.linear.take_left(most, all).iter().map(|(addr, block)| self.freed(*addr, block)).sum()
+    }
+
+    /// Takes all queued frees that have happened off the account; tells how many bytes came free.
+    pub(super) fn settle_all_frees(&self) -> u64 {
+        if !self.linear.any_leaving() {
+            return 0;
+        }
+        let _change = Change::begin();
+        self.settle_frees(usize::MAX, true)
+    }
+
+    /// A block is gone: its charge goes too.
+    pub(super) fn freed(&self, addr: u64, block: &Block) -> u64 {
+        let free = self.linear.freed(addr, block);
+        self.release(block.ordinal, block.category, free);
+        free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(bytes: u64) -> Block {
+        Block { ordinal: 0, ctx: 1, bytes, category: Category::Device, mempool: 0 }
+    }
+
+    #[test]
+    fn small_blocks_share_a_portion_and_the_last_one_frees_it() {
+        let books = Books::new();
+        let base = 64 * PAGE;
+        assert_eq!(books.enter(base, block(512)), PAGE);
+        assert_eq!(books.enter(base + 512, block(1 << 20)), 0);
+        assert_eq!(books.enter(base + PAGE - 512, block(1024)), PAGE, "it touches the next one too");
+        let taken = |addr| books.take(addr).map(|block| books.freed(addr, &block));
+        assert_eq!(taken(base), Some(0));
+        assert_eq!(taken(base + PAGE - 512), Some(PAGE));
+        assert_eq!(taken(base + 512), Some(PAGE));
+        assert_eq!(taken(base + 512), None, "a second free is none of ours");
+    }
+
+    #[test]
+    fn large_blocks_cost_whole_portions() {
+        let books = Books::new();
+        assert_eq!(books.enter(0, block(PAGE + 1)), 2 * PAGE);
+        assert_eq!(books.enter(8 * PAGE, block(SMALL + 1)), PAGE);
+        assert_eq!(books.take_all_of(1).len(), 2);
+        for bytes in [1, 4096, 4097, SMALL, SMALL + 1, PAGE, 3 * PAGE - 1] {
+            assert!(most(bytes) >= bytes.next_multiple_of(PAGE).min(PAGE), "{bytes}");
+        }
+    }
+}

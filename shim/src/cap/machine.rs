@@ -1,0 +1,144 @@
+//! The machine's devices, by UUID, without making a context: what CUDA lets the job see, and what NVML knows of all.
+//!
+//! An index in WEIR_CAP is the physical one. Only NVML can tell it, whatever CUDA_VISIBLE_DEVICES says; it is loaded
+//! only for a job with a cap, and stays initialised.
+
+use crate::driver::real::{self, done};
+use crate::interpose::export::NVML;
+use crate::process::linker;
+use core::ffi::{CStr, c_char, c_uint};
+use std::sync::OnceLock;
+use weir_cuda::CUuuid;
+use weir_cuda::nvml::*;
+use weir_settings::limit::{CapSetting, DeviceFacts};
+
+/// The devices that the job sees, in CUDA's order; their physical index is not known.
+pub(crate) fn visible() -> Vec<DeviceFacts> {
+    let mut count = 0;
+    // SAFETY: the place is a live local.
+    if unsafe { done(real::cuDeviceGetCount(&raw mut count)) }.is_err() {
+        return Vec::new();
+    }
+    (0..count)
+        .map(|ordinal| {
+            let mut uuid = CUuuid { bytes: [0; 16] };
+            let mut physical = 0;
+            // SAFETY: both places are live locals. The second version tells a partition from its device.
+            unsafe {
+                if done(real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal)).is_err() {
+                    real::cuDeviceGetUuid(&raw mut uuid, ordinal);
+                }
+                real::cuDeviceTotalMem_v2(&raw mut physical, ordinal);
+            }
+            DeviceFacts { uuid: uuid.bytes.map(|b| b as u8), index: None, physical: physical as u64 }
+        })
+        .collect()
+}
+
+/// All devices that can be known. NVML is asked only where an entry names a device.
+pub(crate) fn facts(visible: &[DeviceFacts], cap: Option<&CapSetting>) -> Vec<DeviceFacts> {
+    let mut facts = match cap {
+        Some(cap) if !cap.named.is_empty() => nvml().map_or_else(Vec::new, |nvml| nvml.devices.clone()),
+        _ => Vec::new(),
+    };
+    for device in visible {
+        match facts.iter_mut().find(|fact| fact.uuid == device.uuid) {
+            // What the driver can hand out is a little less than what is built in.
+            Some(fact) => fact.physical = device.physical,
+            None => facts.push(*device),
+        }
+    }
+    facts
+}
+
+type Init = unsafe extern "C" fn() -> NvmlReturn;
+type Count = unsafe extern "C" fn(*mut c_uint) -> NvmlReturn;
+type ByIndex = unsafe extern "C" fn(c_uint, *mut NvmlDevice) -> NvmlReturn;
+type Uuid = unsafe extern "C" fn(NvmlDevice, *mut c_char, c_uint) -> NvmlReturn;
+type Memory = unsafe extern "C" fn(NvmlDevice, *mut NvmlMemory) -> NvmlReturn;
+type Processes = unsafe extern "C" fn(NvmlDevice, *mut c_uint, *mut NvmlProcessInfo) -> NvmlReturn;
+
+/// NVML, initialised.
+struct Nvml {
+    devices: Vec<DeviceFacts>,
+    handles: Vec<usize>,
+    processes: Option<Processes>,
+}
+
+fn nvml() -> Option<&'static Nvml> {
+    static KNOWN: OnceLock<Option<Nvml>> = OnceLock::new();
+    KNOWN.get_or_init(find).as_ref()
+}
+
+/// A function of the real NVML.
+///
+/// # Safety
+/// `F` must be the type of that function.
+unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    let address = linker::lookup(NVML.handle(), name);
+    // SAFETY: a function pointer is as large as an address, and F is its type by contract.
+    (address != 0).then(|| unsafe { core::mem::transmute_copy::<usize, F>(&address) })
+}
+
+fn find() -> Option<Nvml> {
+    if !NVML.resolve(true) {
+        linker::clear_error();
+        return None;
+    }
+    // SAFETY: these are the public signatures of these functions; every place is a live local.
+    let found = unsafe {
+        let ok = |result: NvmlReturn| (result == NvmlReturn::SUCCESS).then_some(());
+        let (init, count) = (function::<Init>(c"nvmlInit_v2")?, function::<Count>(c"nvmlDeviceGetCount_v2")?);
+        let by_index = function::<ByIndex>(c"nvmlDeviceGetHandleByIndex_v2")?;
+        let memory = function::<Memory>(c"nvmlDeviceGetMemoryInfo")?;
+        ok(init())?;
+        let mut number = 0;
+        ok(count(&raw mut number))?;
+        let (mut devices, mut handles) = (Vec::new(), Vec::new());
+        for index in 0..number {
+            let (mut handle, mut told) = (core::ptr::null_mut(), NvmlMemory::default());
+            if ok(by_index(index, &raw mut handle)).is_none() {
+                continue;
+            }
+            let Some(uuid) = uuid_of(handle) else { continue };
+            let _ = memory(handle, &raw mut told);
+            devices.push(DeviceFacts { uuid, index: Some(index), physical: told.total });
+            handles.push(handle as usize);
+        }
+        let processes = function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v3")
+            .or_else(|| function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v2"));
+        Nvml { devices, handles, processes }
+    };
+    linker::clear_error();
+    Some(found)
+}
+
+/// The UUID of an NVML device, which anybody may have made.
+pub(crate) fn uuid_of(device: NvmlDevice) -> Option<[u8; 16]> {
+    let mut text = [0; 96];
+    // SAFETY: the public signature; the place is a live local of the length given.
+    let result = unsafe { function::<Uuid>(c"nvmlDeviceGetUUID")?(device, text.as_mut_ptr(), 96) };
+    if result != NvmlReturn::SUCCESS {
+        return None;
+    }
+    let digits: String =
+        text.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).skip(4).filter(|c| *c != '-').collect();
+    u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
+}
+
+/// Bytes that the driver says this process holds on a device, everything included; `None` if it can't be told.
+pub(crate) fn own_bytes(uuid: [u8; 16]) -> Option<u64> {
+    let nvml = nvml()?;
+    let at = nvml.devices.iter().position(|device| device.uuid == uuid)?;
+    let mut list = vec![NvmlProcessInfo::default(); 256];
+    let mut count = list.len() as c_uint;
+    // SAFETY: the public signature; the list has the room that `count` says.
+    let result = unsafe { nvml.processes?(*nvml.handles.get(at)? as NvmlDevice, &raw mut count, list.as_mut_ptr()) };
+    let own = std::process::id();
+    let listed = list.iter().take(count as usize).find(|process| process.pid == own);
+    (result == NvmlReturn::SUCCESS)
+        .then(|| listed.map_or(0, |process| process.used_gpu_memory))
+        // "Not available" is written as all ones.
+        .filter(|bytes| *bytes != u64::MAX)
+}

@@ -1,0 +1,125 @@
+//! One truth behind every query: cuMemGetInfo, cuDeviceTotalMem and NVML tell the same figures, and what is told as
+//! free is what a request could really get.
+
+use super::{Caps, Device, PAGE, measured, on};
+use crate::alloc::{self, Served};
+use serde_json::{Value, json};
+use weir_ledger::{Category, DeviceId, View};
+use weir_settings::limit::uuid_text;
+
+/// What the job is told of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Its size.
+    pub(crate) total: u64,
+    /// What could be got.
+    pub(crate) free: u64,
+}
+
+/// What a view tells, given what the driver has free and the pool could hand out.
+fn tell(view: &View, driver_free: u64, cached: u64) -> Told {
+    let total = view.total();
+    // New memory comes in whole portions: less than one cannot be got.
+    let fresh = driver_free.min(total.saturating_sub(view.used)) / PAGE * PAGE;
+    Told { total, free: fresh.saturating_add(cached).min(total) }
+}
+
+impl Caps {
+    fn told(&self, device: &Device, account: DeviceId, driver_free: u64) -> Option<Told> {
+        measured::refresh(self, device);
+        let look = || {
+            let pools = alloc::pools().filter(|served| served.ordinal == device.ordinal);
+            Some((self.ledger.view(account)?, pools.map(Served::reusable).sum::<u64>()))
+        };
+        // A pool that grows or gives back between a look at the account and one at the pool would count twice.
+        let ((first, cached), (mut view, cached_now)) = (look()?, look()?);
+        view.cap?;
+        view.used = view.used.max(first.used);
+        Some(tell(&view, driver_free, cached.min(cached_now)))
+    }
+}
+
+/// What the job is told of the device with this number, given what the driver has free; `None`: what the driver says.
+pub(crate) fn of(ordinal: i32, driver_free: u64) -> Option<Told> {
+    let caps = on()?;
+    let (device, account) = caps.at(ordinal)?;
+    caps.told(device, account, driver_free)
+}
+
+/// The size of a device; `None`: what the driver says.
+pub(crate) fn total(ordinal: i32) -> Option<u64> {
+    let caps = on()?;
+    let (_, account) = caps.at(ordinal)?;
+    let view = caps.ledger.view(account)?;
+    view.cap.map(|_| view.total())
+}
+
+/// What the job is told of the device of an NVML handle.
+pub(crate) fn of_nvml(handle: weir_cuda::nvml::NvmlDevice, driver_free: u64) -> Option<Told> {
+    let caps = on()?;
+    let uuid = super::machine::uuid_of(handle)?;
+    // A device that CUDA hides from the job has no account and is told as it is.
+    let device = caps.devices().iter().find(|device| device.uuid == uuid)?;
+    caps.told(device, caps.account(device)?, driver_free)
+}
+
+/// The devices that the job sees, each with the cap that it has.
+pub(crate) fn terms() -> Vec<Value> {
+    let devices = on().map(Caps::devices).unwrap_or_default();
+    let cap = |device: &Device| on().and_then(|caps| caps.known_cap(device.ordinal));
+    devices
+        .iter()
+        .map(|device| {
+            json!({"device": device.ordinal, "uuid": uuid_text(device.uuid), "physical": device.physical, "cap": cap(device)})
+        })
+        .collect()
+}
+
+/// The account, for `weir doctor` and the tests.
+pub(crate) fn status() -> Option<Value> {
+    const NAMES: [&str; 8] = ["pool", "device", "managed", "array", "vmm", "imported", "context", "spilled"];
+    let caps = on().filter(|caps| caps.lost.is_none() || caps.strict)?;
+    let devices: Vec<Value> = caps
+        .devices()
+        .iter()
+        .filter_map(|device| {
+            let account = (*device.opened.get()?)?;
+            let view = caps.ledger.view(account)?;
+            let uses: serde_json::Map<String, Value> = Category::ALL
+                .iter()
+                .zip(NAMES)
+                .map(|(category, name)| (name.to_owned(), json!(view.own.by_category.get(*category as usize))))
+                .collect();
+            Some(json!({
+                "device": device.ordinal,
+                "uuid": uuid_text(device.uuid),
+                "physical": view.physical,
+                "cap": view.cap,
+                "used": view.used,
+                "own": view.own.charged,
+                "set_aside": view.own.set_aside,
+                "pending": view.own.pending,
+                "peak": view.peak,
+                "uses": uses,
+            }))
+        })
+        .collect();
+    Some(json!({"file": caps.ledger.path(), "group": caps.terms.group, "devices": devices}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_ledger::Usage;
+
+    #[test]
+    fn free_is_what_can_be_got() {
+        let view = |cap, used| View { physical: 100 * PAGE, cap, used, peak: used, own: Usage::default() };
+        let told = |v: &View, free, cached| (tell(v, free, cached).total / PAGE, tell(v, free, cached).free / PAGE);
+        assert_eq!(told(&view(Some(10 * PAGE), 4 * PAGE), 90 * PAGE, 0), (10, 6));
+        assert_eq!(told(&view(Some(10 * PAGE), 4 * PAGE), 3 * PAGE, PAGE), (10, 4), "the device has no more");
+        assert_eq!(told(&view(Some(10 * PAGE), 12 * PAGE), 90 * PAGE, 0), (10, 0), "a lowered cap");
+        let odd = tell(&view(Some(10 * PAGE), 9 * PAGE + 512), 90 * PAGE, 0);
+        assert_eq!(odd.free, 0, "a part of a portion cannot be got");
+    }
+}

@@ -1,0 +1,134 @@
+//! The captures that are under way, and the streams that are part of one.
+
+use super::stream::Lane;
+use super::{contexts, real, wait};
+use crate::alloc::pools_reached_by;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
+use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
+use weir_pool::ranks::{self, Rank};
+use weir_pool::shared::{Counted, Counts, Guarded, Uses};
+
+/// Short uses of the job's streams by weir, barred while a capture begins: so no call of weir's ever becomes part of one.
+static CALM: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
+static LIST: Counted<Guarded<Captures>, AtomicUsize, 2> =
+    Counted::new(Guarded::new(Rank::Captures, Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
+
+/// Captured streams, each with whether the driver refuses calls that allocate meanwhile.
+struct Captures(Vec<(Lane, bool)>);
+
+const STRICT: usize = 1;
+
+impl Counts<2> for Captures {
+    fn counts(&self) -> [usize; 2] {
+        [self.0.len(), self.0.iter().filter(|(_, strict)| *strict).count()]
+    }
+}
+
+/// Whether anything is being captured in this process.
+#[inline]
+pub(crate) fn under_way() -> bool {
+    LIST.any()
+}
+
+/// Whether the driver may refuse an allocation because of a capture: then it is asked.
+#[inline]
+pub(crate) fn forbids() -> bool {
+    LIST.has(STRICT)
+}
+
+/// While it lives no capture is under way and none begins.
+pub(crate) struct Calm {
+    _held: ranks::Held,
+}
+
+impl Drop for Calm {
+    fn drop(&mut self) {
+        CALM.leave();
+    }
+}
+
+/// Tries to use streams of the job's, for a moment in which nobody waits; `None` if a capture is under way or begins.
+#[track_caller]
+pub(crate) fn calm() -> Option<Calm> {
+    if !CALM.enter() {
+        return None;
+    }
+    let calm = Calm { _held: ranks::take(Rank::UseBesideCaptures) };
+    if under_way() { None } else { Some(calm) }
+}
+
+/// Runs the call that begins a capture, and what makes it known.
+pub(crate) fn beginning<R>(begin: impl FnOnce() -> R) -> R {
+    CALM.bar(wait::for_uses("a use of streams before a capture"), begin)
+}
+
+/// In a forked child: whoever was in a use is not here.
+pub(crate) fn forked() {
+    CALM.clear();
+}
+
+/// Whether `stream` is part of a capture; costs a driver call only while there is one.
+#[inline]
+pub(crate) fn holds(stream: CUstream, per_thread: bool) -> bool {
+    under_way() && asks(stream, per_thread) != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+}
+
+fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is the job's own argument, the place a live local.
+    let result = unsafe {
+        if per_thread {
+            real::cuStreamIsCapturing_ptsz(stream, &raw mut status)
+        } else {
+            real::cuStreamIsCapturing(stream, &raw mut status)
+        }
+    };
+    match result {
+        CUresult::CUDA_SUCCESS => status,
+        // The legacy stream while a blocking one is captured: it can't be captured itself.
+        _ => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
+    }
+}
+
+/// A capture began; `strict`: in another than the relaxed mode.
+pub(crate) fn began(lane: Lane, strict: bool) {
+    contexts::announce(|_| {
+        for served in pools_reached_by(lane.ordinal) {
+            served.pool.capture_began(lane.id, lane.ctx);
+        }
+        LIST.with(|list: &mut Captures| list.0.push((lane, strict)));
+    });
+}
+
+/// A capture may have ended: it has if the stream is no part of one any more.
+pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, lane: Lane) {
+    if asks(stream, per_thread) == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        gone(|known| known.id == lane.id);
+    }
+}
+
+/// Captures whose stream or context no longer exists.
+pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
+    if !under_way() {
+        return;
+    }
+    contexts::announce(|_| {
+        let ended: Vec<Lane> = list().into_iter().filter(|lane| which(lane)).collect();
+        for lane in ended {
+            for served in pools_reached_by(lane.ordinal) {
+                served.pool.capture_ended(lane.id, lane.ctx);
+            }
+        }
+        LIST.with(|list: &mut Captures| list.0.retain(|(lane, _)| !which(lane)));
+    });
+}
+
+/// Whether a capture began on this stream and is not known to have ended.
+pub(crate) fn is_of(stream: u64) -> bool {
+    under_way() && list().iter().any(|lane| lane.id == stream)
+}
+
+/// The captures under way, for a pool that is made now.
+pub(crate) fn list() -> Vec<Lane> {
+    LIST.with(|list: &mut Captures| list.0.iter().map(|(lane, _)| *lane).collect())
+}

@@ -1,0 +1,128 @@
+//! A real library, libcuda or NVML: where it is, and where its functions are.
+//!
+//! Resolved once, whole, from a private handle and never by RTLD_NEXT: TensorFlow exports functions
+//! of the driver's names itself, and RTLD_NEXT finds those. There is no lock: threads that come at
+//! the same moment resolve side by side and store the same addresses, so neither a library's
+//! initialiser that calls back into weir nor a fork in the middle can block anything.
+
+use crate::interpose::entry::Entry;
+use crate::process::linker;
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use weir_pool::shared;
+
+/// A real library with `N` known functions.
+pub(crate) struct Library<const N: usize> {
+    names: [&'static CStr; 2],
+    /// What weir knows of it, one entry a function.
+    pub(crate) entries: &'static [Entry; N],
+    handle: AtomicPtr<c_void>,
+    /// All of it is resolved, and the job is made.
+    ready: AtomicBool,
+    real: [AtomicUsize; N],
+    calls: [AtomicU64; N],
+    handed_out: [AtomicU64; N],
+}
+
+impl<const N: usize> Library<N> {
+    /// A library that may go by one of `names`.
+    pub(crate) const fn new(names: [&'static CStr; 2], entries: &'static [Entry; N]) -> Self {
+        Self {
+            names,
+            entries,
+            handle: AtomicPtr::new(core::ptr::null_mut()),
+            ready: AtomicBool::new(false),
+            real: [const { AtomicUsize::new(0) }; N],
+            calls: [const { AtomicU64::new(0) }; N],
+            handed_out: [const { AtomicU64::new(0) }; N],
+        }
+    }
+
+    /// The private handle, null while the library has not been found.
+    pub(crate) fn handle(&self) -> *mut c_void {
+        self.handle.load(Ordering::Acquire)
+    }
+
+    /// Finds the library and its functions; `load` says whether it may be loaded for that.
+    pub(crate) fn resolve(&self, load: bool) -> bool {
+        if !self.handle().is_null() {
+            return true;
+        }
+        #[cfg(feature = "fault-injection")]
+        if crate::process::fault::is_set("resolve") {
+            return false;
+        }
+        let Some(handle) = self.names.iter().map(|name| linker::open(name, load)).find(|handle| !handle.is_null())
+        else {
+            return false;
+        };
+        shared::ready(&self.handle, handle, || {
+            for (entry, real) in self.entries.iter().zip(&self.real) {
+                let address = linker::lookup(handle, entry.symbol);
+                let own = entry.hook.is_some_and(|h| h.export as usize == address);
+                if address != 0 && !own {
+                    real.store(address, Ordering::Release);
+                }
+            }
+            // What the library does not have is no error of the caller's.
+            linker::clear_error();
+        });
+        true
+    }
+
+    /// Whether a call may go its way: weir's own calls find every function, not only the one that was called.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// The job is made and `resolve` has found the library.
+    pub(crate) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// The real function `id`, 0 where it is not known (yet).
+    #[inline(always)]
+    pub(crate) fn real(&self, id: usize) -> usize {
+        self.real.get(id).map_or(0, |r| r.load(Ordering::Acquire))
+    }
+
+    /// The real function `id` as a function pointer of type `F`.
+    ///
+    /// # Safety
+    /// `F` must be the type of that function.
+    pub(crate) unsafe fn real_as<F: Copy>(&self, id: usize) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        let address = self.real(id);
+        // SAFETY: a function pointer is as large as an address, and F is its type by contract.
+        (address != 0).then(|| unsafe { core::mem::transmute_copy::<usize, F>(&address) })
+    }
+
+    /// Remembers the real function `id` if its library does not export it.
+    pub(crate) fn learn(&self, id: usize, address: usize) {
+        if let Some(real) = self.real.get(id) {
+            let _ = shared::keep_first(real, address);
+        }
+    }
+
+    /// Counts a call of function `id`.
+    #[inline(always)]
+    pub(crate) fn count(&self, id: usize) {
+        if let Some(calls) = self.calls.get(id) {
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts that somebody was given weir's function `id`.
+    pub(crate) fn count_handed_out(&self, id: usize) {
+        if let Some(count) = self.handed_out.get(id) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often function `id` was called, and handed out.
+    pub(crate) fn counts(&self, id: usize) -> (u64, u64) {
+        let get = |of: &[AtomicU64; N]| of.get(id).map_or(0, |c| c.load(Ordering::Relaxed));
+        (get(&self.calls), get(&self.handed_out))
+    }
+}

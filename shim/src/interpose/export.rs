@@ -1,0 +1,257 @@
+//! Makes, from the table, what the outside sees: the exported functions and the list of entries.
+
+use super::entry::{Entry, Hook, symbol};
+use super::gate;
+use super::table::Topic;
+use crate::driver::library::Library;
+#[allow(unused_imports)] // every argument has the method: most by the trait
+use crate::driver::work::{self, NoStream};
+use crate::hooks;
+use crate::process::guard::{self, Call};
+use crate::process::linker;
+use core::mem::transmute;
+use weir_cuda::nvml::*;
+use weir_cuda::*;
+
+macro_rules! ids {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
+        /// Place of each driver function in [`weir_cuda::FUNCTIONS`] and in [`DRIVER`].
+        #[allow(non_camel_case_types, dead_code, missing_docs, clippy::enum_variant_names)]
+        #[repr(u16)]
+        #[derive(Clone, Copy)]
+        pub(crate) enum Id { $($symbol),* }
+
+        /// The type of each driver function.
+        #[allow(non_camel_case_types, dead_code, missing_docs)]
+        pub(crate) mod signature {
+            use super::*;
+            $(pub(crate) type $symbol = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;)*
+        }
+    };
+}
+driver_functions!(ids);
+
+/// `real!(cuMemCreate)`: the real driver function with its type, for calls of weir's own; `None` while
+/// there is no driver, or where it has no such function.
+macro_rules! real {
+    ($symbol:ident) => {
+        // SAFETY: the type is made from the same row of the ABI list as the id.
+        unsafe { $crate::interpose::export::DRIVER.real_as::<signature::$symbol>(Id::$symbol as usize) }
+    };
+}
+
+/// An exported function. A plain one is a count and a jump; one with a body runs it under the guard; one that
+/// waits has guarded work before and after, and the wait between them.
+/// The calling convention lets a thread's cancellation unwind through it.
+macro_rules! export {
+    (hooked work forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    let own = false $(|| work::Probe($arg).per_thread())*;
+                    let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
+                        return work::REFUSED;
+                    };
+                    // SAFETY: as for any plain export.
+                    unsafe { transmute::<usize, Real>(real)($($arg),*) }
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked code forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    let loading = guard::run(stringify!($symbol), crate::cap::contexts::loading).flatten();
+                    // SAFETY: as for any plain export.
+                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    if let Some(loading) = loading {
+                        let first = [$($arg as usize),*].first().copied().unwrap_or(0);
+                        guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
+                    }
+                    result
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                // SAFETY: the address is that of the real function of this name, which the public
+                // headers declare with these types; the arguments are the caller's own.
+                Ok(real) => unsafe { transmute::<usize, Real>(real)($($arg),*) },
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked $topic:ident {waits $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    let variant = const { $id::$symbol.variant() };
+                    // SAFETY: the body gets the caller's own arguments.
+                    let after = guard::run(stringify!($symbol), || unsafe { $body(variant, $($arg),*) });
+                    // SAFETY: as for a plain export.
+                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    if let Some(after) = after {
+                        guard::run(stringify!($symbol), move || after(result));
+                    }
+                    result
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked $topic:ident {quick $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run_quick; $library $id $result $symbol ($($arg: $ty),*) }
+    };
+    (hooked $topic:ident {$body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run; $library $id $result $symbol ($($arg: $ty),*) }
+    };
+    (hooked $topic:ident {$body:path} $run:ident; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, $id::$symbol as usize) {
+                Ok(real) => {
+                    // SAFETY: as for a plain export.
+                    let real = unsafe { transmute::<usize, Real>(real) };
+                    let call = Call::new(real, const { $id::$symbol.variant() });
+                    // SAFETY: the body gets the caller's own arguments and the real function.
+                    guard::$run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
+                        .or_else(|| call.result())
+                        // SAFETY: as for a plain export; the body has not called it.
+                        .unwrap_or_else(|| unsafe { real($($arg),*) })
+                }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (unhooked; $($rest:tt)*) => {};
+}
+
+macro_rules! entry {
+    (hooked $topic:ident $how:tt; $symbol:ident) => {
+        Entry {
+            symbol: const { symbol(concat!(stringify!($symbol), "\0")) },
+            hook: Some(Hook { export: $symbol as *const core::ffi::c_void, topic: Topic::$topic }),
+        }
+    };
+    (unhooked; $symbol:ident) => {
+        Entry { symbol: const { symbol(concat!(stringify!($symbol), "\0")) }, hook: None }
+    };
+}
+
+macro_rules! driver {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
+        $(hooked_row! { export $name $base DRIVER Id CUresult $symbol ($($arg: $ty),*) })*
+        /// What weir knows of the driver.
+        pub(crate) static DRIVER_ENTRIES: [Entry; COUNT] = [$(hooked_row! { entry $name $base $symbol }),*];
+    };
+}
+driver_functions!(driver);
+
+/// libcuda.
+pub(crate) static DRIVER: Library<COUNT> = Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
+
+/// An exported function of NVML, which has no stream variants.
+macro_rules! nvml_export {
+    ({$body:path} $symbol:ident $arguments:tt) => {
+        export! { hooked nvml {$body}; NVML NvmlId NvmlReturn $symbol $arguments }
+    };
+    ($symbol:ident $arguments:tt) => {
+        export! { hooked nvml forward; NVML NvmlId NvmlReturn $symbol $arguments }
+    };
+}
+
+macro_rules! nvml {
+    ($($symbol:ident ($($arg:ident : $ty:ty),*) $({$body:path})?;)*) => {
+        #[allow(non_camel_case_types)]
+        #[repr(u16)]
+        enum NvmlId { $($symbol),* }
+        /// How many NVML functions are intercepted.
+        pub(crate) const NVML_COUNT: usize = [$(NvmlId::$symbol as u16),*].len();
+        $(nvml_export! { $({$body})? $symbol ($($arg: $ty),*) })*
+        /// What weir knows of NVML.
+        pub(crate) static NVML_ENTRIES: [Entry; NVML_COUNT] = [$(entry! { hooked nvml forward; $symbol }),*];
+    };
+}
+nvml_functions!(nvml);
+
+/// NVML.
+pub(crate) static NVML: Library<NVML_COUNT> = Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_ENTRIES);
+
+/// The real driver's version, as `cuDriverGetVersion` writes it; it needs no initialised driver.
+pub(crate) fn driver_version() -> Option<i32> {
+    let get = real!(cuDriverGetVersion)?;
+    let mut version = 0;
+    // SAFETY: the pointer is to a local.
+    let result = unsafe { get(&raw mut version) };
+    (result == CUresult::CUDA_SUCCESS).then_some(version)
+}
+
+impl Id {
+    // The compiler runs this: an index out of range would not compile.
+    #[allow(clippy::indexing_slicing)]
+    const fn variant(self) -> Variant {
+        FUNCTIONS[self as usize].variant
+    }
+}
+
+impl NvmlId {
+    #[allow(clippy::unused_self, reason = "asked like the driver's functions, which have stream variants")]
+    const fn variant(self) -> Variant {
+        Variant::Legacy
+    }
+}
+
+/// What a caller gets when the real function does not exist.
+#[derive(Clone, Copy)]
+pub(crate) enum Absent {
+    /// There is no such library on this machine.
+    Library,
+    /// The library is older than the function.
+    Function,
+}
+
+impl From<Absent> for CUresult {
+    fn from(absent: Absent) -> Self {
+        match absent {
+            Absent::Library => Self::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
+            Absent::Function => Self::CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+        }
+    }
+}
+
+impl From<Absent> for NvmlReturn {
+    fn from(absent: Absent) -> Self {
+        match absent {
+            Absent::Library => Self(12), // NVML_ERROR_LIBRARY_NOT_FOUND
+            Absent::Function => Self::FUNCTION_NOT_FOUND,
+        }
+    }
+}
+
+/// The next definition of a function after this library's, for a process without the real one: what
+/// it would call if weir were not there (TensorFlow brings such functions, which answer an error).
+pub(crate) fn next_definition(entry: &Entry) -> Option<usize> {
+    let address = linker::lookup(libc::RTLD_NEXT, entry.symbol);
+    linker::clear_error();
+    let own = entry.hook.is_some_and(|h| h.export as usize == address);
+    (address != 0 && !own).then_some(address)
+}

@@ -1,0 +1,152 @@
+//! What the environment asks for, read once by weir-settings, in the shape that each part of the library wants.
+//!
+//! A bad setting costs only itself: one line, and its default holds. A bad *limit* is not replaced by anything: cuInit
+//! fails, unless `WEIR_STRICT=0`.
+
+use super::environment;
+use crate::cap::terms::Terms;
+use crate::record::settings::Settings;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use weir_ledger::Place;
+use weir_settings::pool::Switches;
+use weir_settings::{Kind, Problem, Reading, Shown};
+
+/// What a job is to have.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// Fail at cuInit rather than run without a limit.
+    pub(crate) strict: bool,
+    /// What the pool is to do.
+    pub(crate) pool: Switches,
+    /// What the job may take.
+    pub(crate) caps: Terms,
+    /// What is written down.
+    pub(crate) journal: Settings,
+    /// Leave TensorFlow's own allocator in charge.
+    pub(crate) keep_tensorflow: bool,
+    /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
+    pub(crate) dir: Option<PathBuf>,
+    /// Where `weir run` looks for the processes of its job.
+    pub(crate) runs: Vec<PathBuf>,
+    /// Every setting with its value in effect.
+    pub(crate) shown: Vec<Shown>,
+    /// What is wrong, each to be said in one line.
+    pub(crate) problems: Vec<Problem>,
+    text: String,
+}
+
+/// Variables that only a build for tests reads.
+const TESTS: &[&str] = &[
+    #[cfg(feature = "fault-injection")]
+    "WEIR_FAULT",
+];
+
+impl Config {
+    /// Reads the environment with which the process was started.
+    pub(crate) fn from_environment() -> Self {
+        match environment::variables() {
+            Ok(variables) => Self::read(variables.into_iter()),
+            Err(why) => {
+                let lost = Problem {
+                    variable: "WEIR_CAP".into(),
+                    value: String::new(),
+                    why: why.into(),
+                    kind: Some(Kind::Limit),
+                };
+                Self { problems: vec![lost], ..Self::read(std::iter::empty()) }
+            }
+        }
+    }
+
+    /// Where the settings could not be read at all: a limit that was to hold is lost.
+    pub(crate) fn unread(why: &str) -> Self {
+        let limits = environment::variables().unwrap_or_default().into_iter();
+        let limits = limits.filter(|(name, value)| (name == "WEIR_CAP" || name == "WEIR_GROUP") && !value.is_empty());
+        let problem = |(name, value): (OsString, OsString)| Problem {
+            variable: name.to_string_lossy().into_owned(),
+            value: value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect(),
+            why: why.to_owned(),
+            kind: Some(Kind::Limit),
+        };
+        Self { strict: true, problems: limits.map(problem).collect(), ..Self::default() }
+    }
+
+    /// Reads an environment given as pairs.
+    fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let reading = Reading::of(variables, TESTS);
+        let text = reading.text();
+        let Reading { settings, shown, problems, own_dir, runtime_dir } = reading;
+        let mut caps = Terms::new(&settings);
+        if caps.any() {
+            let own = settings.dir.as_deref().filter(|_| own_dir).and_then(|dir| dir.to_str());
+            caps.place = Place::from_variables(own, runtime_dir.as_deref());
+        }
+        Self {
+            strict: settings.strict,
+            caps,
+            journal: Settings::new(&settings),
+            keep_tensorflow: settings.keep_tensorflow,
+            pool: settings.pool,
+            dir: settings.dir,
+            runs: settings.runs,
+            shown,
+            problems,
+            text,
+        }
+    }
+
+    /// Every setting in effect, one `NAME=value` a line: what the journal keeps.
+    pub(crate) fn text(&self) -> String {
+        self.text.clone()
+    }
+
+    /// What is wrong, one line each.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|problem| problem.line(self.strict))
+    }
+
+    /// The limits that the job was to have and has not.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let lost: Vec<_> = self.problems.iter().filter(|problem| problem.is_limit()).map(Problem::text).collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_settings::SETTINGS;
+
+    fn read(pairs: &[(&str, &str)]) -> Config {
+        Config::read(pairs.iter().map(|(n, v)| (n.into(), v.into())))
+    }
+
+    #[test]
+    fn a_bad_value_of_any_setting_leaves_all_others_alone() {
+        for setting in SETTINGS {
+            let other = if setting.variable == "WEIR_CAP" { ("WEIR_ON_CAP", "spill") } else { ("WEIR_CAP", "1GiB") };
+            let config = read(&[other, (setting.variable, "\u{1}")]);
+            assert_eq!(config.lines().count(), 1, "{}", setting.variable);
+            assert_eq!(config.lost().is_some(), setting.kind == Kind::Limit, "{}", setting.variable);
+            assert!(config.strict, "{}", setting.variable);
+            assert_eq!(config.caps.any(), setting.variable != "WEIR_CAP", "{}", setting.variable);
+        }
+    }
+
+    #[test]
+    fn an_unknown_variable_turns_nothing_off() {
+        let config = read(&[("WEIR_CPA", "1"), ("WEIR_METRICS_SERVICE_HOST", "10.0.0.1"), ("WEIR_CAP", "1GiB")]);
+        assert!(config.lost().is_none() && config.caps.any());
+        let lines: Vec<_> = config.lines().collect();
+        assert!(lines.len() == 1 && lines.iter().all(|line| line.contains("did you mean WEIR_CAP?")), "{lines:?}");
+        assert!(!read(&[("WEIR_STRICT", "0"), ("WEIR_CAP", "5x")]).strict);
+    }
+
+    #[test]
+    fn the_shown_default_of_the_ring_is_the_real_one() {
+        let (shown, real) =
+            (Settings::new(&weir_settings::Settings::default()).geometry, weir_journal::Geometry::default());
+        assert_eq!(shown, real);
+    }
+}
