@@ -2,7 +2,7 @@
 with a limit of 300 MiB does not stay below 304 MiB."""
 # gpu: 2GiB
 # env: WEIR_TF_ALLOCATOR=keep WEIR_CAP=304MiB
-# verdict: hoarding
+# verdict: reserved_idle
 import tensorflow as tf
 
 gpu = tf.config.list_physical_devices("GPU")[0]

@@ -2,7 +2,7 @@
 and not a word of memory. Its allocator has given a tensor a chunk twice as large rather than split it."""
 # gpu: 2GiB
 # env: WEIR_TF_ALLOCATOR=keep
-# verdict: hoarding
+# verdict: reserved_idle
 # remedy: WEIR_TF_ALLOCATOR=pool
 import tensorflow as tf
 

@@ -22,7 +22,7 @@ def without_bar(shown):
 
 
 def a_report_is_one_screen(scene):
-    paths = {kind: scene.synthetic(kind) for kind in ("leak", "fragmentation", "cap", "well")}
+    paths = {kind: scene.synthetic(kind) for kind in ("growth", "fragmentation", "cap", "well")}
     paths["busy"] = scene.synthetic("busy", "100000")
     for kind, path in paths.items():
         for columns in (80, 100, 132):
@@ -46,9 +46,9 @@ def a_report_is_one_screen(scene):
 
 
 def what_the_screen_leaves_out_is_in_the_details(scene):
-    path = scene.synthetic("leak")
+    path = scene.synthetic("growth")
     short, long = scene.weir("report", path).stdout, scene.weir("report", path, "--details").stdout
-    for word in ("64.0 MiB pinned", "232 use 7.30 GiB, none idle; beside it 0", "Rule    GROWTH, strength 95", "Made-up GPU", path[-20:]):
+    for word in ("64.0 MiB pinned", "232 use 7.30 GiB, none idle; beside it 0", "Rule      GROWTH, strength 95", "Made-up GPU", path[-20:]):
         assert word in long and word not in short, (word, long)
     for word in ("GROWTH: train.py:131", "also CAP", "activations 4.30 GiB", "look at train.py:131"):
         assert word in short and word in long, (word, short)
@@ -57,7 +57,7 @@ def what_the_screen_leaves_out_is_in_the_details(scene):
 
 
 def every_command_answers_in_json(scene):
-    leak, pages = scene.synthetic("leak"), os.path.join(scene.folder, "pages")
+    leak, pages = scene.synthetic("growth"), os.path.join(scene.folder, "pages")
     # clap's own list: a page for each command.
     told = json.loads(scene.weir("man", "--out", pages, "--json").stdout)
     assert sorted(told["files"]) == sorted(os.listdir(pages)) and told["folder"] == pages
@@ -107,7 +107,7 @@ def facts_of(path):
 
 
 def a_page_is_about_what_was_asked_for(scene):
-    scene.synthetic("leak")
+    scene.synthetic("growth")
     page = os.path.join(scene.folder, "page.html")
     for arguments, word in [(["--oom", "9"], "no out-of-memory dump 9"), (["--device", "7"], "has no device 7"), (["--top", "0"], "--top")]:
         done = scene.weir("report", "--html", page, *arguments, code=2 if "--top" in arguments else 1)
@@ -149,7 +149,7 @@ def a_run_from_before_the_machine_was_booted_is_over(scene):
     shown = {job["journal"]: job["life"] for job in json.loads(scene.weir("top", "--all", "--json").stdout)["jobs"]}
     assert shown == {paths["alive"]: "alive", path: "killed"}, shown
     # Numbers of processes are used again, and each container has its own: the same one is no sign of the same process.
-    beside = json.loads(scene.weir("report", paths["alive"], "--json").stdout)["neighbours"]
+    beside = json.loads(scene.weir("report", paths["alive"], "--json").stdout)["other_processes"]
     assert beside == [f"pid {own} train.py --batch 64"], beside
     os.remove(paths["alive"])
     assert json.loads(scene.weir("report", own, "--json").stdout)["state"] == "killed"

@@ -47,20 +47,20 @@ def tables(name, expected):
     path = {end: str(folder / f"{name}.{end}") for end in ("csv", "jsonl", "parquet")}
     with open(path["csv"], newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, strict=True))
-    check(f"{name}.csv", by_class((r["kind"], int(r["device"]), r["class"], int(r["given"])) for r in rows), wanted)
+    check(f"{name}.csv", by_class((r["kind"], int(r["device"]), r["class"], int(r["allocated"])) for r in rows), wanted)
     with open(path["jsonl"], encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
-    check(f"{name}.jsonl", by_class((r["kind"], r["device"], r["class"], r["given"]) for r in lines), wanted)
+    check(f"{name}.jsonl", by_class((r["kind"], r["device"], r["class"], r["allocated"]) for r in lines), wanted)
     check(f"{name}.jsonl has what {name}.csv has", [{k: str(v) for k, v in line.items()} for line in lines], rows)
 
     frame = pandas.read_parquet(path["parquet"])
-    found = by_class(frame[["kind", "device", "class", "given"]].itertuples(index=False))
+    found = by_class(frame[["kind", "device", "class", "allocated"]].itertuples(index=False))
     check(f"{name}.parquet in pandas", found, wanted)
     check(f"{name}.parquet has the type of moments", str(frame["time_ns"].dtype), "datetime64[ns, UTC]")
     about = pyarrow.parquet.read_schema(path["parquet"]).metadata
     check(f"{name}.parquet knows its command", about[b"weir.command"].decode(), 'python3 train, "quoted".py --batch 64')
-    sql = """select device, class, sum(case kind when 'free' then -given when 'alloc' then given when 'live' then given end)
-             from {} group by all having sum(given) > 0"""
+    sql = """select device, class, sum(case kind when 'free' then -allocated when 'alloc' then allocated when 'live' then allocated end)
+             from {} group by all having sum(allocated) > 0"""
     for source in (f"'{path['parquet']}'", f"read_csv('{path['csv']}')", f"read_json('{path['jsonl']}')"):
         answer = duckdb.sql(sql.format(source)).fetchall()
         check(f"{source} in DuckDB", {(d, c): int(b) for d, c, b in answer if b}, wanted)
@@ -127,7 +127,7 @@ def perfetto_trace(name, expected):
     check(f"{name}.perfetto-trace", last, wanted)
     if name == "plain":
         oom = [notes for kind, notes in instants if kind == "oom"]
-        check("plain.perfetto-trace tells of the OOM", [(o["asked"], o["op"]) for o in oom], [(4 << 30, "model/big/MatMul")])
+        check("plain.perfetto-trace tells of the OOM", [(o["requested"], o["op"]) for o in oom], [(4 << 30, "model/big/MatMul")])
 
 
 class Plain(pickle.Unpickler):

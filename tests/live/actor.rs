@@ -81,7 +81,7 @@ fn obey(journal: &Journal, order: &Value) {
                 device,
                 class: class(order),
                 stream: STREAM_UNKNOWN,
-                asked: number(order, "asked"),
+                requested: number(order, "asked"),
                 result: 2,
                 by: attribution(journal, order),
             };

@@ -23,7 +23,7 @@ pub(crate) fn tell(recorder: &Recorder, ordinal: i32, class: Class, stream: u16,
         device: if ordinal < 0 { HOST_DEVICE } else { device(ordinal) },
         class,
         stream,
-        asked,
+        requested: asked,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
         by: attribute::here(journal, What::Shortage),
     };
@@ -42,7 +42,7 @@ pub(crate) fn tried(recorder: &Recorder, ordinal: i32, asked: u64) {
         device: device(ordinal),
         class: Class::Tensor,
         stream: STREAM_UNKNOWN,
-        asked,
+        requested: asked,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
         by: attribute::here(journal, What::DriverCall),
     });

@@ -142,7 +142,7 @@ fn as_json(requests: &Requests, rows: &[Row]) -> String {
     let whole = json!({
         "run": requests.name, "device": requests.device, "device_bytes": requests.device_bytes,
         "recorded_cap": requests.cap, "allocations": requests.allocations, "peak_live": requests.peak_live,
-        "lost_events": requests.lost, "failed_request": requests.demand, "replays": rows,
+        "lost_events": requests.lost, "failed_request": requests.refused, "replays": rows,
     });
     crate::output::json_text(&whole, false) + "\n"
 }
@@ -156,7 +156,7 @@ fn as_text(requests: &Requests, rows: &[Row]) -> String {
         requests.allocations,
         requests.device,
         Human(requests.peak_live),
-        requests.demand.map(|bytes| format!(", with the {} that it did not get", Human(bytes))).unwrap_or_default()
+        requests.refused.map(|bytes| format!(", with the {} that it did not get", Human(bytes))).unwrap_or_default()
     );
     if requests.lost > 0 || requests.folded() > 0 {
         let _ = writeln!(

@@ -13,8 +13,8 @@ use weir_forensics::{Fate, Run, html, runs};
 
 /// Exit code of `--check` when the job ran out of memory.
 const FOUND: u8 = 3;
-/// Other runs that are looked at for neighbours.
-const MOST_NEIGHBOURS: usize = 64;
+/// Other runs that are looked at for other_processes.
+const MOST_OTHERS: usize = 64;
 
 /// Arguments of `weir report`.
 #[derive(clap::Args)]
@@ -70,7 +70,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         oom: arguments.oom,
         device: arguments.device,
         holders: top.unwrap_or(0),
-        neighbours: neighbours(&run, arguments),
+        other_processes: other_processes(&run, arguments),
         no_replay: arguments.no_replay,
     };
     if let Some(file) = &arguments.html {
@@ -113,7 +113,7 @@ fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCo
 }
 
 /// Other recorded jobs that were on the same device at the time.
-fn neighbours(run: &Run, arguments: &Arguments) -> Vec<String> {
+fn other_processes(run: &Run, arguments: &Arguments) -> Vec<String> {
     let Some(dir) = arguments.which.place.dir.clone().or_else(runs::directory) else { return Vec::new() };
     let chosen = arguments.oom.map_or(run.ooms().len(), |number| number.min(run.ooms().len()));
     let moment = chosen.checked_sub(1).and_then(|place| run.ooms().get(place)).map(|oom| oom.realtime_ns);
@@ -128,8 +128,8 @@ fn neighbours(run: &Run, arguments: &Arguments) -> Vec<String> {
         }
     };
     let files = runs::files(&dir).unwrap_or_default();
-    let others = files.iter().take(MOST_NEIGHBOURS).filter(|path| path.as_path() != run.path());
-    // A recording of the same process is no neighbour; a process that had the same number before is.
+    let others = files.iter().take(MOST_OTHERS).filter(|path| path.as_path() != run.path());
+    // A recording of the same process is no other process; a process that had the same number before is.
     let others = others.filter_map(|path| Run::open(path).ok());
     let others = others.filter(|other| other.header().identity != run.header().identity);
     others

@@ -61,7 +61,7 @@ fn fails(dir: &Path) -> Outcome {
             job.wait(0.5);
         }
         let (by, asked) = (job.who("model/last/MatMul", 90 + place), (50 + u64::from(place)) * GIB);
-        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, asked, result: 2, by };
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested: asked, result: 2, by };
         job.journal.out_of_memory(&failure, &Situation::default());
     }
     println!("{}", job.end(End::Exit)?.display());

@@ -1,8 +1,8 @@
 //! Writes the journal of a made-up job and prints its path: for the tests of the command and for the benchmark.
 //!
-//! usage: synthetic DIR leak|fragmentation|cap|well
+//! usage: synthetic DIR growth|fragmentation|cap|well
 //!        synthetic DIR busy EVENTS        a recording of so many events, of a job that allocates and frees
-//!        synthetic DIR alive PID          as leak, by a process that lives
+//!        synthetic DIR alive PID          as growth, by a process that lives
 //!        synthetic DIR rebooted PID       the same, from before the machine was booted: it had been up for a year
 //!        synthetic DIR names              a job whose every name is made to steer a terminal or a spreadsheet
 //!        synthetic DIR numbers HOW        a job whose every number is the largest there is, or the smallest
@@ -36,7 +36,7 @@ fn main() -> std::io::Result<()> {
             let end = match kind {
                 "alive" => End::Of { pid, rebooted: false },
                 "rebooted" => End::Of { pid, rebooted: true },
-                "leak" => End::Killed,
+                "growth" => End::Killed,
                 _ => End::Exit,
             };
             if kind == "rebooted" {
@@ -51,7 +51,7 @@ fn main() -> std::io::Result<()> {
 
 /// Two hundred steps, then the end that the kind says.
 fn trained(dir: &Path, kind: &str, end: End) -> std::io::Result<PathBuf> {
-    let leaks = matches!(kind, "leak" | "alive" | "rebooted");
+    let growing = matches!(kind, "growth" | "alive" | "rebooted");
     let mut job = Job::new(dir, 1 << 14)?.called(&["python3", "/home/me/train.py", "--batch", "64"]);
     let weights = job.by(
         "StatelessRandomUniformV2",
@@ -83,7 +83,7 @@ fn trained(dir: &Path, kind: &str, end: End) -> std::io::Result<PathBuf> {
         made.extend((0..6).map(|_| job.alloc(forward, 256 * MIB)));
         job.wait(0.3);
         made.push(job.alloc(backward, 512 * MIB));
-        if leaks {
+        if growing {
             job.alloc(job.who("StatefulPartitionedCall/model/head/Softmax", 131), 22 * MIB);
         }
         for address in made {
@@ -92,7 +92,7 @@ fn trained(dir: &Path, kind: &str, end: End) -> std::io::Result<PathBuf> {
         job.wait(0.2);
     }
     let now = match kind {
-        _ if leaks || kind == "cap" => {
+        _ if growing || kind == "cap" => {
             job.journal.set_cap(0, 8 * GIB);
             let charged = 7 * GIB + 500 * MIB;
             Situation { device_total: 40 * GIB, device_free: 30 * GIB, cap: 8 * GIB, charged, ..Situation::default() }

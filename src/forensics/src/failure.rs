@@ -6,7 +6,7 @@ use weir_journal::reader::Slot;
 use weir_journal::{Event, Kind, OomReport};
 
 use crate::names::short_op;
-use crate::report::{Asked, Options};
+use crate::report::{Options, Request};
 use crate::{Error, Run, holders, roles};
 
 /// Events at the end of a run among which one looks for what it tried in vain.
@@ -23,7 +23,7 @@ pub(crate) enum Failure<'run> {
 }
 
 impl<'run> Failure<'run> {
-    /// The failure that is asked for; none where nothing failed.
+    /// The failure that is requested; none where nothing failed.
     pub(crate) fn of(run: &'run Run, options: &Options) -> Result<Option<Self>, Error> {
         let dumps = run.ooms();
         if let Some(number) = options.oom {
@@ -32,7 +32,7 @@ impl<'run> Failure<'run> {
             let missing = || Error::at(run.path(), format!("has no out-of-memory dump {number}; it has {there}"));
             return dump.map(|dump| Some(Self::Refused(dump))).ok_or_else(missing);
         }
-        // Of a device that was asked for, its own last one; what a host could not pin belongs to all.
+        // Of a device that was requested, its own last one; what a host could not pin belongs to all.
         let meant =
             |dump: &&OomReport| options.device.is_none_or(|device| dump.device == device || dump.device == HOST_DEVICE);
         match dumps.iter().rev().find(meant) {
@@ -66,13 +66,13 @@ impl<'run> Failure<'run> {
     }
 
     /// The request; `event` is the one that tells of it, if it is still there.
-    pub(crate) fn asked(&self, run: &Run, event: Option<Event>) -> Asked {
+    pub(crate) fn request(&self, run: &Run, event: Option<Event>) -> Request {
         let event = if let Self::Tried(event, _) = self { Some(*event) } else { event };
         let who = event.map(|event| run.who(event.by));
         let line = who.as_ref().and_then(|who| who.line());
         let nameless = who.as_ref().filter(|who| who.is_nameless());
         let modules = || run.reader().modules().unwrap_or_default();
-        let asked = Asked {
+        let request = Request {
             bytes: 0,
             class: weir_journal::Class::Other,
             op: who.as_ref().map(|who| who.op_name().to_owned()).unwrap_or_default(),
@@ -85,25 +85,26 @@ impl<'run> Failure<'run> {
         };
         match self {
             Self::Tried(event, times) => {
-                Asked { bytes: event.asked, class: event.class, times: *times, only_tried: true, ..asked }
+                Request { bytes: event.asked, class: event.class, times: *times, only_tried: true, ..request }
             }
             Self::Refused(dump) => {
                 let causes = run.reader().causes().unwrap_or_default();
                 let cause = event.and_then(|event| causes.get(usize::from(event.aux))).copied();
                 // An allocator that probes asks for less each time: the last is what it could not do without.
-                let probing = cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.asked);
+                let probing =
+                    cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.requested);
                 // Without its event only the dump tells where it was.
                 let told = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
                 let told = line.is_none().then(|| (told.0.to_owned(), told.1.to_owned()));
-                let (python, function) = told.unwrap_or((asked.python, asked.function));
-                Asked {
-                    bytes: probing.map_or(dump.asked, |cause| cause.latest),
+                let (python, function) = told.unwrap_or((request.python, request.function));
+                Request {
+                    bytes: probing.map_or(dump.requested, |cause| cause.latest),
                     class: dump.class,
                     op: short_op(&dump.op).to_owned(),
                     python,
                     function,
                     times: cause.map_or(1, |cause| cause.times),
-                    ..asked
+                    ..request
                 }
             }
         }

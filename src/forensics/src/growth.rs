@@ -1,104 +1,81 @@
-//! Growth of a quantity over time: a straight line through samples, how well it explains them, and
-//! when it reaches a limit.
+//! What grows: owners whose memory rises from step to step, how fast, and when the limit is reached.
 
-/// One observation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// When, in any unit: seconds, or steps.
-    pub at: f64,
-    /// How many bytes.
-    pub bytes: f64,
+use std::collections::HashMap;
+
+use weir_journal::{Class, Kind};
+
+use crate::survey::{BUCKETS, Survey};
+use crate::trend::Trend;
+
+/// Samples below which growth is not told from building up.
+const FEWEST_SAMPLES: usize = 6;
+/// Growth below this share of the limit is not worth a word.
+const LEAST_SHARE: f64 = 0.005;
+/// Without steps, a job that has freed a smaller share of its allocations than this is still building up.
+const LEAST_FREED: f64 = 0.3;
+
+/// Parts of the run in each of which what grows must rise: one jump and then nothing is no growth, however well a line
+/// fits it.
+const PARTS: usize = 5;
+
+/// Owners that grow: one, or several on one line that grow only together, as new names for the same thing do.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// Their places among the survey's owners, the largest first.
+    pub owners: Vec<usize>,
+    /// The line through them.
+    pub trend: Trend,
+    /// Bytes that came since the first sample.
+    pub grown: u64,
+    /// Whether the line is by steps; else by seconds.
+    pub by_step: bool,
+    /// Whether it comes in stairs, with many samples on each: something larger than a step makes it grow.
+    pub in_stairs: bool,
 }
 
-/// A straight line through samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trend {
-    /// Bytes a unit of time.
-    pub slope: f64,
-    /// Bytes at the last sample, by the line.
-    pub now: f64,
-    /// The last sample's time.
-    pub last: f64,
-    /// Share of the samples' variation that the line explains, 0 to 1.
-    pub fit: f64,
-}
-
-impl Trend {
-    /// The line of least squares; none for fewer than three samples or samples of one instant.
-    pub fn through(samples: &[Sample]) -> Option<Self> {
-        let usable = |s: &&Sample| s.at.is_finite() && s.bytes.is_finite();
-        let samples: Vec<&Sample> = samples.iter().filter(usable).collect();
-        let last = samples.iter().map(|s| s.at).fold(f64::NEG_INFINITY, f64::max);
-        if samples.len() < 3 {
-            return None;
+/// What grows on a device, fastest first. `limit` is what the job may have.
+pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
+    let by_step = survey.steps.seen > 0;
+    let count = |kind: Kind| survey.kinds[kind as usize] as f64;
+    if !by_step && count(Kind::Free) < LEAST_FREED * count(Kind::Alloc) {
+        return Vec::new();
+    }
+    // Where TensorFlow's own allocator is in charge, tensors grow and regions only follow.
+    let tensors = survey.of_class(device, Class::Tensor) > 0;
+    let counts = |class: Class| if tensors { class == Class::Tensor } else { crate::is_held(class) };
+    let grows = |owners: Vec<usize>, floor: &[i64; BUCKETS]| {
+        let samples = survey.samples(floor);
+        let (first, last) = (samples.first()?.bytes, samples.last()?.bytes);
+        let trend = Trend::through(&samples).filter(Trend::grows)?;
+        let enough = samples.len() >= FEWEST_SAMPLES && last - first >= LEAST_SHARE * limit as f64;
+        let ends: Vec<f64> =
+            (0..=PARTS).filter_map(|part| samples.get((samples.len() - 1) * part / PARTS)).map(|s| s.bytes).collect();
+        let steady = ends.windows(2).all(|pair| pair[1] > pair[0]);
+        let rises = samples.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
+        let in_stairs = rises * 3 < samples.len();
+        (enough && steady).then_some(Growth { owners, trend, grown: (last - first) as u64, by_step, in_stairs })
+    };
+    let mut found = Vec::new();
+    let mut lines: HashMap<String, Vec<usize>> = HashMap::new();
+    for (place, owner) in survey.owners.iter().enumerate() {
+        if owner.device != device || owner.bytes == 0 || !counts(owner.class) {
+            continue;
         }
-        let n = samples.len() as f64;
-        let mean_at = samples.iter().map(|s| s.at).sum::<f64>() / n;
-        let mean_bytes = samples.iter().map(|s| s.bytes).sum::<f64>() / n;
-        let (mut spread, mut together, mut variation) = (0.0, 0.0, 0.0);
-        for s in &samples {
-            let (x, y) = (s.at - mean_at, s.bytes - mean_bytes);
-            spread += x * x;
-            together += x * y;
-            variation += y * y;
+        match (grows(vec![place], &owner.floor), owner.who.line()) {
+            (Some(growth), _) => found.push(growth),
+            (None, Some(line)) => lines.entry(format!("{}:{}", line.file, line.line)).or_default().push(place),
+            (None, None) => {}
         }
-        if spread <= 0.0 {
-            return None;
+    }
+    for mut owners in lines.into_values().filter(|owners| owners.len() > 1) {
+        let of = |place: &usize| survey.owners.get(*place);
+        let mut floor = [0; BUCKETS];
+        for owner in owners.iter().filter_map(of) {
+            floor.iter_mut().zip(owner.floor).for_each(|(sum, bytes)| *sum += bytes);
         }
-        let slope = together / spread;
-        let fit = if variation > 0.0 { together * together / (spread * variation) } else { 1.0 };
-        Some(Self { slope, now: mean_bytes + slope * (last - mean_at), last, fit })
+        owners.sort_by_key(|place| std::cmp::Reverse(of(place).map_or(0, |owner| owner.bytes)));
+        found.extend(grows(owners, &floor));
     }
-
-    /// Whether this is growth and not noise: upwards, and the line explains most of what happens.
-    pub fn grows(&self) -> bool {
-        self.slope > 0.0 && self.fit >= 0.8
-    }
-
-    /// Time from the last sample until `limit` is reached; none if it never is.
-    pub fn until(&self, limit: f64) -> Option<f64> {
-        let left = limit - self.now;
-        if left <= 0.0 {
-            return Some(0.0);
-        }
-        (self.slope > 0.0).then(|| left / self.slope)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn samples(of: impl Fn(f64) -> f64) -> Vec<Sample> {
-        (0..50).map(|i| Sample { at: f64::from(i), bytes: of(f64::from(i)) }).collect()
-    }
-
-    #[test]
-    fn a_leak_is_growth_with_a_forecast() {
-        let trend = Trend::through(&samples(|t| 1000.0 + 22.0 * t + 5.0 * (t * 7.0).sin())).unwrap();
-        assert!(trend.grows());
-        assert!((trend.slope - 22.0).abs() < 0.5, "{trend:?}");
-        let left = trend.until(1000.0 + 22.0 * 149.0).unwrap();
-        assert!((left - 100.0).abs() < 2.0, "{left}");
-    }
-
-    #[test]
-    fn a_saw_tooth_is_no_growth() {
-        let trend = Trend::through(&samples(|t| 1e9 * (t % 10.0))).unwrap();
-        assert!(!trend.grows(), "{trend:?}");
-    }
-
-    #[test]
-    fn what_shrinks_never_reaches_the_limit() {
-        let trend = Trend::through(&samples(|t| 1000.0 - t)).unwrap();
-        assert_eq!(trend.until(2000.0), None);
-        assert_eq!(trend.until(10.0), Some(0.0));
-    }
-
-    #[test]
-    fn too_few_samples_have_no_line() {
-        assert_eq!(Trend::through(&samples(|t| t)[..2]), None);
-        assert_eq!(Trend::through(&[Sample { at: 1.0, bytes: 2.0 }; 5]), None);
-        assert_eq!(Trend::through(&[Sample { at: f64::NAN, bytes: 2.0 }; 5]), None);
-    }
+    found.sort_by(|a, b| b.trend.slope.total_cmp(&a.trend.slope));
+    found
 }

@@ -3,7 +3,7 @@
 use weir_journal::Class;
 use weir_journal::reader::ModuleEntry;
 
-use crate::leaks::Leak;
+use crate::growth::Growth;
 use crate::names::{Who, base_name};
 use crate::roles::{self, Region, Role};
 use crate::survey::{BUCKETS, Owner, Survey};
@@ -104,7 +104,7 @@ fn holds_regions(owner: &Owner) -> bool {
 }
 
 /// The holders of a device, largest first, and the rest in one number.
-pub fn holders(run: &Run, survey: &Survey, device: u8, leaks: &[Leak], most: usize) -> (Vec<Holder>, u64) {
+pub fn holders(run: &Run, survey: &Survey, device: u8, growths: &[Growth], most: usize) -> (Vec<Holder>, u64) {
     let modules = run.reader().modules().unwrap_or_default();
     let mut owners: Vec<(usize, &Owner)> = survey
         .owners
@@ -129,7 +129,7 @@ pub fn holders(run: &Run, survey: &Survey, device: u8, leaks: &[Leak], most: usi
             blocks: owner.blocks,
             recent: survey.recent(&owner.ends, RECENT),
             course: course(&owner.ends),
-            grows: leaks.iter().any(|leak| leak.owners.contains(&place)),
+            grows: growths.iter().any(|growth| growth.owners.contains(&place)),
             dtype: owner.who.op.dtype,
         }
     });

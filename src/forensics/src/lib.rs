@@ -11,7 +11,6 @@ pub mod host;
 #[cfg(feature = "synthetic")]
 pub mod hostile;
 pub mod html;
-pub mod leaks;
 mod modules;
 pub mod names;
 pub mod remedies;
@@ -25,6 +24,7 @@ pub mod symbols;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 pub mod text;
+pub mod trend;
 pub mod verdict;
 pub mod views;
 pub mod words;

@@ -237,7 +237,7 @@ fn believed(mut oom: OomReport) -> OomReport {
         &mut now.pinned,
         &mut now.resident,
     ];
-    let own = [&mut oom.asked, &mut oom.live_bytes, &mut oom.live_blocks, &mut oom.dumps, &mut oom.failures];
+    let own = [&mut oom.requested, &mut oom.live_bytes, &mut oom.live_blocks, &mut oom.dumps, &mut oom.failures];
     let holders = oom.holders.iter_mut().flat_map(|holder| [&mut holder.bytes, &mut holder.blocks]);
     situation.into_iter().chain(own).chain(holders).for_each(|number| *number = (*number).min(LARGEST_SUM));
     oom

@@ -156,20 +156,20 @@ impl Job {
     }
 
     /// A request is refused for want of memory.
-    pub fn refused(&mut self, by: Attribution, asked: u64, situation: &Situation) -> Outcome {
-        self.refused_as(Class::Block, by, asked, situation)
+    pub fn refused(&mut self, by: Attribution, requested: u64, situation: &Situation) -> Outcome {
+        self.refused_as(Class::Block, by, requested, situation)
     }
 
     /// A request of some class is refused for want of memory.
-    pub fn refused_as(&mut self, class: Class, by: Attribution, asked: u64, situation: &Situation) -> Outcome {
-        let failure = Failure { device: 0, class, stream: STREAM_UNKNOWN, asked, result: 2, by };
+    pub fn refused_as(&mut self, class: Class, by: Attribution, requested: u64, situation: &Situation) -> Outcome {
+        let failure = Failure { device: 0, class, stream: STREAM_UNKNOWN, requested, result: 2, by };
         self.journal.out_of_memory(&failure, situation)
     }
 
     /// A request that TensorFlow can do without gets nothing: of its own allocator a tensor, of the pool a block.
-    pub fn tried(&mut self, class: Class, by: Attribution, asked: u64) {
+    pub fn tried(&mut self, class: Class, by: Attribution, requested: u64) {
         let (device, stream) = (0, STREAM_UNKNOWN);
-        self.journal.tried_in_vain(&Failure { device, class, stream, asked, result: 2, by });
+        self.journal.tried_in_vain(&Failure { device, class, stream, requested, result: 2, by });
     }
 
     /// The job ends; the journal's path.

@@ -7,7 +7,7 @@ use crate::Fate;
 use crate::holders::Holder;
 use crate::host::HostHolder;
 use crate::names::{short, tail};
-use crate::report::{Asked, Report};
+use crate::report::{Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
 use crate::words::{change, count, duration, several, size};
@@ -102,15 +102,15 @@ fn start(text: &str, most: usize) -> String {
 }
 
 fn why(page: &mut Page, report: &Report) {
-    if let Some(asked) = &report.asked {
+    if let Some(request) = &report.request {
         let width = if page.look.details { usize::MAX } else { page.look.width.saturating_sub(LABEL) };
-        let line = asker(asked, width);
-        page.paragraph(if asked.only_tried { "Tried" } else { "Asked" }, &line);
+        let line = requester(request, width);
+        page.paragraph(if request.only_tried { "Tried" } else { "Requested" }, &line);
     }
     let told = page.room.findings;
     for (place, finding) in report.findings.iter().take(told).enumerate() {
         let (label, also, colour) = if place == 0 { ("Why", "", RED) } else { ("", "also ", DIM) };
-        let until = if finding.cause == Cause::Leak { forecast(report) } else { String::new() };
+        let until = if finding.cause == Cause::Growth { forecast(report) } else { String::new() };
         let title = painted(colour, finding.cause.title());
         page.paragraph(label, &format!("{also}{title}: {}{until}", finding.evidence));
     }
@@ -126,7 +126,7 @@ fn why(page: &mut Page, report: &Report) {
         };
         page.paragraph("Why", on);
     }
-    if report.asked.as_ref().is_some_and(|asked| asked.compiled) {
+    if report.request.as_ref().is_some_and(|request| request.compiled) {
         let note = "XLA asks once for all operations of what it compiled; with jit_compile=False each asks for itself, and is named";
         page.paragraph("Note", note);
     }
@@ -153,15 +153,15 @@ fn forecast(report: &Report) -> String {
 }
 
 /// Size, operation and line on one line.
-fn asker(asked: &Asked, width: usize) -> String {
-    let bytes = size(asked.bytes);
-    let times = if asked.times > 1 { format!("   ({} times)", count(asked.times)) } else { String::new() };
-    let who = if asked.op.is_empty() { &asked.library } else { &asked.op };
-    let place = crate::names::base_name(&asked.python);
+fn requester(request: &Request, width: usize) -> String {
+    let bytes = size(request.bytes);
+    let times = if request.times > 1 { format!("   ({} times)", count(request.times)) } else { String::new() };
+    let who = if request.op.is_empty() { &request.library } else { &request.op };
+    let place = crate::names::base_name(&request.python);
     if who.is_empty() && place.is_empty() {
         return format!("{bytes}   by nobody known{times}");
     }
-    let function = asked.function.as_str();
+    let function = request.function.as_str();
     let named = !function.is_empty() && function != "<module>";
     let inside = if named { format!("{place} in {function}") } else { place.to_owned() };
     // A function's name is left out where the operation would have no room beside it.
@@ -193,10 +193,10 @@ fn bar(page: &mut Page, report: &Report) {
         let note = match part {
             Part::Live => several(report.blocks, "block"),
             Part::PoolFree if report.pool.2 > 0 => {
-                format!("{}, up to {}", several(report.pool.2, "hole"), size(report.pool.1))
+                format!("{}, up to {}", several(report.pool.2, "free range"), size(report.pool.1))
             }
             Part::Overhead => "contexts, code, mappings".into(),
-            Part::Others if !report.neighbours.is_empty() => report.neighbours.join(", "),
+            Part::Others if !report.other_processes.is_empty() => report.other_processes.join(", "),
             Part::Others => "and the driver's own".into(),
             Part::Free if !view.measured => "or others': not measured".into(),
             _ => String::new(),
@@ -215,7 +215,7 @@ fn bar(page: &mut Page, report: &Report) {
         let beyond = if view.slack < 1 << 20 || view.slack * 100 < view.used {
             String::new()
         } else {
-            format!(" ({} more than they asked for)", size(view.slack))
+            format!(" ({} more than they requested)", size(view.slack))
         };
         let (tensors, used, reserved) = (count(view.tensors), size(view.used), size(view.reserved));
         let (idle, beside) = (size(view.idle), size(view.beside));

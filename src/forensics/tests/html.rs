@@ -47,7 +47,7 @@ fn a_page_opens_where_the_options_say() {
     // Each asks from a line of its own: a failure that repeats itself is dumped once.
     let mut fails = |device, asked| {
         let by = job.who("Conv2D", (asked >> 30) as u32);
-        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, asked, result: 2, by };
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested: asked, result: 2, by };
         job.journal.out_of_memory(&failure, &Situation::default());
         job.alloc_as(Class::Block, device, by, MIB);
     };
@@ -64,7 +64,7 @@ fn a_page_opens_where_the_options_say() {
         let facts: serde_json::Value = serde_json::from_str(facts).unwrap();
         // What was asked for at the moment at which the page opens.
         let mark = facts["marks"].as_array().unwrap().iter().find(|mark| mark["entry"] == facts["moment"]);
-        let asked = mark.map(|mark| mark["asked"].as_u64().unwrap() >> 30);
+        let asked = mark.map(|mark| mark["requested"].as_u64().unwrap() >> 30);
         (facts["device"].as_u64().unwrap(), asked, facts["rows"].as_u64().unwrap())
     };
     let plain = Options::default();

@@ -96,19 +96,19 @@ fn what_happened_before_the_oldest_event_is_there_too() {
 
 #[test]
 fn the_request_that_the_job_died_of_must_fit() {
-    let scratch = Scratch::new("demand");
+    let scratch = Scratch::new("refused");
     let journal = scratch.journal(1024);
     alloc(&journal, Class::Block, 1 << 30, 100 * MIB);
     journal.begin(intent(Class::Block, 300 * MIB)).ended(Kind::Refused, 0, 2);
     let died = requests(&journal);
-    assert_eq!((died.demand, died.peak_live), (Some(300 * MIB), 400 * MIB));
+    assert_eq!((died.refused, died.peak_live), (Some(300 * MIB), 400 * MIB));
     let outcome = replay(&died, &Settings::new(Policy::Weir, 200 * MIB), &mut |_, _| {});
     assert!(outcome.refusal.is_some_and(|refusal| refusal.recorded && refusal.bytes == 300 * MIB));
     assert!(fits(&died, &Settings::new(Policy::Weir, 416 * MIB)));
 
     // A job that got as much later could do without.
     alloc(&journal, Class::Block, 2 << 30, 300 * MIB);
-    assert_eq!(requests(&journal).demand, None);
+    assert_eq!(requests(&journal).refused, None);
 }
 
 #[test]

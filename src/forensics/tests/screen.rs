@@ -54,12 +54,12 @@ fn trained(scratch: &Scratch) -> Report {
 /// The same with more of everything than a screen can take.
 fn overloaded(scratch: &Scratch) -> Report {
     let mut report = trained(scratch);
-    report.neighbours = (0..3).map(|n| format!("pid 3901{n} jupyter-notebook-{n}")).collect();
+    report.other_processes = (0..3).map(|n| format!("pid 3901{n} jupyter-notebook-{n}")).collect();
     report.driver.parts = [Part::Live, Part::PoolFree, Part::Deferred, Part::Overhead, Part::Others, Part::Free]
         .map(|part| (part, 40 * GIB / 6))
         .to_vec();
     report.driver.spilled = GIB;
-    report.findings = [Cause::Leak, Cause::Fragmentation, Cause::Neighbour, Cause::Cap, Cause::Demand]
+    report.findings = [Cause::Growth, Cause::Fragmentation, Cause::OtherProcess, Cause::Cap, Cause::DeviceFull]
         .map(|cause| Finding { cause, strength: 90, rule: "a rule", evidence: "much_evidence ".repeat(9) })
         .to_vec();
     let text = "do this, and that, and something else ".repeat(4);
@@ -97,16 +97,16 @@ fn a_real_report_is_one_screen() {
         // The cause, the line, the parts, the holders, the remedy and the evidence are there.
         for word in [
             "━━ GPU OUT OF MEMORY ━━ train.py",
-            "Asked   2.00 GiB",
+            "Requested 2.00 GiB",
             "GROWTH: train.py:131",
             "also FRAGMENTATION",
             "also CAP",
             "live in this job",
-            "212 holes",
+            "212 free ranges",
             "Cap 8.00 GiB (reached)",
             "By role",
             "and others together",
-            "Try     1.",
+            "Try       1.",
             "Log complete",
             "--details",
         ] {
@@ -127,11 +127,11 @@ fn a_real_report_is_one_screen() {
     few.holders.truncate(5);
     assert!(!screen(&few, &LOOK).contains("and others together"));
     // A long function gives way to the operation; one line is all there is.
-    if let Some(asked) = &mut few.asked {
+    if let Some(asked) = &mut few.request {
         asked.function = "a_function_with_a_very_long_name_indeed_it_is".into();
     }
     let text = screen(&few, &LOOK);
-    let asked = text.lines().skip_while(|line| !line.starts_with("Asked")).take(2).collect::<Vec<_>>();
+    let asked = text.lines().skip_while(|line| !line.starts_with("Requested")).take(2).collect::<Vec<_>>();
     assert!(asked[0].contains("Conv2DBackpropInput   train.py:16") && asked[1].starts_with("Why"), "{text}");
     // The command is cut only where there is no room for it.
     few.command = "a_script_of_27_columns.py 77".into();
@@ -168,7 +168,7 @@ fn details_tell_what_the_screen_leaves_out() {
     assert!(widest(&text) <= 80, "{text}");
     assert_eq!(text.matches("(replayed)").count(), 4, "{text}");
     assert_eq!(text.matches("much_evidence").count(), 5 * 9, "{text}");
-    for word in ["10 …", "64.0 MiB pinned", "Rule    GROWTH, strength 90: a rule", "Growth  train.py:131"] {
+    for word in ["10 …", "64.0 MiB pinned", "Rule      GROWTH, strength 90: a rule", "Growth    train.py:131"] {
         assert!(text.contains(word), "{word}\n{text}");
     }
     let asked = screen(&report, &Look { holders: Some(8), ..LOOK });

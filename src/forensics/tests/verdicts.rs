@@ -94,13 +94,13 @@ fn fragmentation_of_the_pool() {
     job.refused(by, 2 * GIB, &now);
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
-    assert!(report.findings[0].evidence.contains("largest hole 1.00 GiB"));
+    assert!(report.findings[0].evidence.contains("largest free range 1.00 GiB"));
     assert!(report.remedies[0].text.contains("handle=2MiB"), "the pool served it already: {:?}", report.remedies);
 }
 
 #[test]
-fn a_leak_is_the_cause_though_the_cap_decides_when() {
-    let scratch = Scratch::new("leak-cap");
+fn growth_is_the_cause_though_the_cap_decides_when() {
+    let scratch = Scratch::new("growth-cap");
     let mut job = job(&scratch);
     job.journal.set_cap(0, 8 * GIB);
     let mut kept = Vec::new();
@@ -112,7 +112,7 @@ fn a_leak_is_the_cause_though_the_cap_decides_when() {
         job.free(address);
     }
     let report = report(job, End::Killed);
-    assert_eq!(causes(&report)[..2], [Cause::Leak, Cause::Cap]);
+    assert_eq!(causes(&report)[..2], [Cause::Growth, Cause::Cap]);
     assert!(report.growth[0].text.contains("train.py:131"), "{:?}", report.growth);
     assert!((report.growth[0].slope / (22.0 * MIB as f64) - 1.0).abs() < 0.05, "{:?}", report.growth);
     assert!(report.holders[0].grows && report.holders[0].blocks == 200, "{:?}", report.holders[0]);
@@ -125,8 +125,8 @@ fn a_leak_is_the_cause_though_the_cap_decides_when() {
 }
 
 #[test]
-fn a_small_leak_does_not_hide_fragmentation() {
-    let scratch = Scratch::new("leak-fragments");
+fn a_little_growth_does_not_hide_fragmentation() {
+    let scratch = Scratch::new("growth-fragments");
     let mut job = job(&scratch);
     train(&mut job, 200, 33 * GIB, |job, _| {
         job.alloc(job.who("metrics/Mean", 140), 2 * MIB);
@@ -134,12 +134,12 @@ fn a_small_leak_does_not_hide_fragmentation() {
     let now = Situation { pool_free: 6 * GIB, pool_largest: GIB, ..device(0) };
     job.refused(job.who("model/conv/Conv2D", 20), 3 * GIB, &now);
     let report = report(job, End::Exit);
-    assert_eq!(causes(&report)[..2], [Cause::Fragmentation, Cause::Leak]);
+    assert_eq!(causes(&report)[..2], [Cause::Fragmentation, Cause::Growth]);
 }
 
 #[test]
-fn a_leak_of_most_of_the_device_beats_fragmentation() {
-    let scratch = Scratch::new("leak-most");
+fn growth_of_most_of_the_device_beats_fragmentation() {
+    let scratch = Scratch::new("growth-most");
     let mut job = job(&scratch);
     train(&mut job, 200, 2 * GIB, |job, _| {
         job.alloc(job.who("concat", 77), 160 * MIB);
@@ -147,7 +147,7 @@ fn a_leak_of_most_of_the_device_beats_fragmentation() {
     let now = Situation { pool_free: 2 * GIB, pool_largest: GIB / 2, ..device(0) };
     job.refused(job.who("model/conv/Conv2D", 20), GIB, &now);
     let report = report(job, End::Exit);
-    assert_eq!(causes(&report)[..2], [Cause::Leak, Cause::Fragmentation]);
+    assert_eq!(causes(&report)[..2], [Cause::Growth, Cause::Fragmentation]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn one_request_larger_than_the_device() {
     job.refused(by, 64 * GIB, &device(39 * GIB));
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::RequestTooLarge);
-    assert_eq!(report.asked.as_ref().unwrap().python, "/home/me/train.py:12");
+    assert_eq!(report.request.as_ref().unwrap().python, "/home/me/train.py:12");
 }
 
 #[test]
@@ -172,13 +172,13 @@ fn one_request_of_most_of_the_cap_beats_the_cap() {
 }
 
 #[test]
-fn a_neighbour_holds_what_is_missing() {
-    let scratch = Scratch::new("neighbour");
+fn another_process_holds_what_is_missing() {
+    let scratch = Scratch::new("other-process");
     let mut job = job(&scratch);
     train(&mut job, 20, 12 * GIB, |_, _| {});
     job.refused(job.who("model/conv/Conv2D", 20), 4 * GIB, &device(2 * GIB));
     let report = report(job, End::Exit);
-    assert_eq!(causes(&report)[..2], [Cause::Neighbour, Cause::Demand]);
+    assert_eq!(causes(&report)[..2], [Cause::OtherProcess, Cause::DeviceFull]);
     assert_eq!(report.driver.of(Part::Others), 26 * GIB);
 }
 
@@ -189,18 +189,18 @@ fn the_others_of_a_group_hold_its_cap() {
     job.alloc(job.who("a", 3), GIB);
     let now = Situation { charged_by_others: 6 * GIB, ..capped(8 * GIB, 7 * GIB, 33 * GIB) };
     job.refused(job.who("b", 4), 2 * GIB, &now);
-    assert_eq!(causes(&report(job, End::Exit)), [Cause::Neighbour, Cause::Cap]);
+    assert_eq!(causes(&report(job, End::Exit)), [Cause::OtherProcess, Cause::Cap]);
 }
 
 #[test]
-fn a_cap_stands_before_a_neighbour() {
-    let scratch = Scratch::new("cap-neighbour");
+fn a_cap_stands_before_another_process() {
+    let scratch = Scratch::new("cap-other-process");
     let mut job = job(&scratch);
     train(&mut job, 20, 7 * GIB, |_, _| {});
     // The device is full too, but this job would have been refused on an empty one.
     job.refused(job.who("b", 4), 2 * GIB, &capped(8 * GIB, 7 * GIB, GIB));
     let report = report(job, End::Exit);
-    assert!(!causes(&report).contains(&Cause::Neighbour), "{:?}", report.findings);
+    assert!(!causes(&report).contains(&Cause::OtherProcess), "{:?}", report.findings);
     assert!(causes(&report).contains(&Cause::Cap));
 }
 
@@ -283,7 +283,7 @@ fn who_fills_the_host_is_named() {
 
 #[test]
 fn tensorflow_holds_what_a_library_lacks() {
-    let scratch = Scratch::new("hoard");
+    let scratch = Scratch::new("reserved-idle");
     let mut job = job(&scratch);
     let region = job.alloc_as(Class::Device, 0, Attribution::default(), 37 * GIB);
     for n in 0..40 {
@@ -295,7 +295,7 @@ fn tensorflow_holds_what_a_library_lacks() {
     job.alloc_as(Class::Device, 0, library, 8 * MIB);
     job.refused_as(Class::Device, Attribution::default(), 512 * MIB, &device(200 * MIB));
     let report = report(job, End::Exit);
-    assert_eq!(report.verdict().unwrap().cause, Cause::Hoarding);
+    assert_eq!(report.verdict().unwrap().cause, Cause::ReservedIdle);
     let view = report.tensors.unwrap();
     assert!(view.own_allocator && view.used == 4000 * MIB && view.reserved == view.used + view.idle);
     assert_eq!((view.reserved, view.beside), (37 * GIB, 8 * MIB));
@@ -316,7 +316,7 @@ fn tensorflows_own_regions_are_in_pieces() {
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &device(200 * MIB));
     let report = report(job, End::Exit);
     assert_eq!(report.verdict().unwrap().cause, Cause::Fragmentation);
-    assert!(!causes(&report).contains(&Cause::Hoarding));
+    assert!(!causes(&report).contains(&Cause::ReservedIdle));
 }
 
 #[test]
@@ -345,21 +345,21 @@ fn models_that_are_kept_grow_under_new_names_and_in_stairs() {
         report(job, End::Failure)
     };
     let kept = folds("folds", 16, true);
-    assert_eq!(kept.verdict().unwrap().cause, Cause::Leak);
+    assert_eq!(kept.verdict().unwrap().cause, Cause::Growth);
     assert!(kept.findings[0].evidence.starts_with("train.py:12 grows by "), "{:?}", kept.findings);
     assert!(kept.remedies[0].text.contains("look at train.py:12"), "{:?}", kept.remedies);
     assert!(kept.holders.iter().filter(|holder| holder.python.ends_with(":12")).all(|holder| holder.grows));
     let freed = folds("folds-freed", 16, false);
-    assert!(!causes(&freed).contains(&Cause::Leak), "{:?}", freed.findings);
+    assert!(!causes(&freed).contains(&Cause::Growth), "{:?}", freed.findings);
     // A line through three jumps fits well, but they may be all that there will ever be.
     for few in [1, 3] {
-        assert!(!causes(&folds("few-folds", few, true)).contains(&Cause::Leak), "{few} jumps are no growth");
+        assert!(!causes(&folds("few-folds", few, true)).contains(&Cause::Growth), "{few} jumps are no growth");
     }
 }
 
 #[test]
 fn what_a_library_lacks_inside_an_operation_is_held_by_tensorflow_too() {
-    let scratch = Scratch::new("hoard-library");
+    let scratch = Scratch::new("reserved-idle-library");
     let mut job = job(&scratch);
     let region = job.alloc_as(Class::Device, 0, Attribution::default(), 39 * GIB);
     let by = job.who("model/conv/Conv2D", 20);
@@ -367,7 +367,7 @@ fn what_a_library_lacks_inside_an_operation_is_held_by_tensorflow_too() {
     let library = job.by("model/conv/Conv2D", "library", &[("/home/me/train.py", "train_step", 20)]);
     job.refused_as(Class::Device, library, 512 * MIB, &device(200 * MIB));
     let report = report(job, End::Failure);
-    assert_eq!(report.verdict().unwrap().cause, Cause::Hoarding);
+    assert_eq!(report.verdict().unwrap().cause, Cause::ReservedIdle);
 }
 
 /// A job whose allocator has a limit of its own on a device that is nearly empty: eight tensors of 64 MiB in one region
@@ -383,12 +383,12 @@ fn limited(scratch: &Scratch, slack: u64) -> Job {
 }
 
 #[test]
-fn tensorflows_own_limit_is_reached_while_the_device_has_room() {
+fn tensorflows_limit_is_reached_while_the_device_has_room() {
     let scratch = Scratch::new("own-limit");
     let mut job = limited(&scratch, 0);
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &device(38 * GIB));
     let report = report(job, End::Failure);
-    assert_eq!(causes(&report), [Cause::OwnLimit]);
+    assert_eq!(causes(&report), [Cause::TensorflowLimit]);
     assert!(report.findings[0].evidence.contains("the device has 38.00 GiB free"), "{:?}", report.findings);
     // 512 MiB and 2 GiB beside each other, in pieces that TensorFlow's allocator can use.
     let cure = &report.remedies[0];
@@ -404,7 +404,7 @@ fn a_limit_of_tensorflows_is_not_to_blame_where_the_device_or_the_cap_is_full() 
         let mut job = limited(&scratch, 0);
         job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 2 * GIB, &now);
         let report = report(job, End::Failure);
-        assert!(!causes(&report).contains(&Cause::OwnLimit), "{name}: {:?}", report.findings);
+        assert!(!causes(&report).contains(&Cause::TensorflowLimit), "{name}: {:?}", report.findings);
     }
 }
 
@@ -414,14 +414,14 @@ fn chunks_that_tensorflow_does_not_split() {
     let mut job = limited(&scratch, 60 * MIB);
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 300 * MIB, &device(38 * GIB));
     let report = report(job, End::Failure);
-    assert_eq!(causes(&report)[..2], [Cause::Hoarding, Cause::OwnLimit]);
+    assert_eq!(causes(&report)[..2], [Cause::ReservedIdle, Cause::TensorflowLimit]);
     assert!(report.findings[0].evidence.contains("480.0 MiB of 992.0 MiB"), "{:?}", report.findings);
     let view = report.tensors.unwrap();
     assert_eq!((view.used, view.slack, view.idle), (8 * 124 * MIB, 8 * 60 * MIB, 32 * MIB));
     let scratch = Scratch::new("split");
     let mut job = limited(&scratch, 60 * MIB);
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 600 * MIB, &device(38 * GIB));
-    assert_eq!(causes(&self::report(job, End::Failure)), [Cause::OwnLimit], "less than was asked for");
+    assert_eq!(causes(&self::report(job, End::Failure)), [Cause::TensorflowLimit], "less than was asked for");
 }
 
 #[test]
@@ -440,15 +440,15 @@ fn a_job_that_fails_after_it_tried_in_vain() {
         report(job, end)
     };
     let failed = tried("tried", End::Failure, 10);
-    let asked = failed.asked.as_ref().unwrap();
+    let asked = failed.request.as_ref().unwrap();
     assert_eq!((asked.bytes, asked.times, asked.op.as_str()), (800 * MIB, 2, "model/conv/Conv2D"));
     assert!(asked.python.ends_with("train.py:21") && asked.only_tried && failed.is_oom());
     assert_eq!((failed.oom, failed.tried, failed.exit_status), (0, 3, Some(1)));
-    assert_eq!(causes(&failed), [Cause::OwnLimit]);
+    assert_eq!(causes(&failed), [Cause::TensorflowLimit]);
     // One that ended well, was killed, or went on for long did without.
     for (name, end, later) in [("well", End::Exit, 10), ("killed", End::Killed, 10), ("on", End::Failure, 2000)] {
         let report = tried(name, end, later);
-        assert!(report.asked.is_none() && report.findings.is_empty() && !report.is_oom(), "{name}");
+        assert!(report.request.is_none() && report.findings.is_empty() && !report.is_oom(), "{name}");
         assert_eq!(report.tried, 3);
     }
 }
@@ -475,31 +475,31 @@ fn freed_memory_that_the_device_may_still_touch() {
     let now =
         Situation { pool_free: GIB, pool_largest: GIB, pool_deferred: 3 * GIB, ..capped(9 * GIB, 8 * GIB, 30 * GIB) };
     job.refused(job.who("b", 4), 2 * GIB, &now);
-    assert_eq!(causes(&report(job, End::Exit))[..2], [Cause::Deferred, Cause::Cap]);
+    assert_eq!(causes(&report(job, End::Exit))[..2], [Cause::FreedTooLate, Cause::Cap]);
 }
 
 #[test]
 fn a_model_that_is_too_large_for_the_device() {
-    let scratch = Scratch::new("demand");
+    let scratch = Scratch::new("device-full");
     let mut job = job(&scratch);
     let weights = job.by("Fill", "output", &[("/v/site-packages/keras/layer.py", "add_weight", 9)]);
     job.alloc(weights, 10 * GIB);
     job.step();
-    // One long first step: it builds up and is no leak.
+    // One long first step: it builds up and is no growth.
     for layer in 0..280 {
         job.alloc(job.who(&format!("model/conv{layer}/Conv2D"), 20), 100 * MIB);
         job.wait(0.01);
     }
     job.refused(job.who("model/conv280/Conv2D", 20), 3 * GIB, &device(2 * GIB));
     let report = report(job, End::Exit);
-    assert_eq!(causes(&report), [Cause::Demand]);
+    assert_eq!(causes(&report), [Cause::DeviceFull]);
     assert_eq!(report.roles[0].role, Role::Activations);
     assert_eq!(report.roles[1].role, Role::Parameters);
     assert!(report.remedies[0].text.contains("batch / 2"), "{:?}", report.remedies);
 }
 
 #[test]
-fn building_up_without_steps_is_no_leak() {
+fn building_up_without_steps_is_no_growth() {
     let scratch = Scratch::new("build");
     let mut job = job(&scratch);
     for _ in 0..300 {
@@ -508,7 +508,7 @@ fn building_up_without_steps_is_no_leak() {
         job.wait(0.1);
     }
     job.refused(job.who("Conv2D", 20), 12 * GIB, &device(10 * GIB));
-    assert_eq!(causes(&report(job, End::Exit)), [Cause::Demand]);
+    assert_eq!(causes(&report(job, End::Exit)), [Cause::DeviceFull]);
 }
 
 #[test]
@@ -522,7 +522,8 @@ fn each_device_is_told_by_its_own_failure() {
     for _ in 0..30 {
         job.alloc_as(Class::Block, 1, by, GIB);
     }
-    let failure = Failure { device: 1, class: Class::Block, stream: STREAM_UNKNOWN, asked: 12 * GIB, result: 2, by };
+    let failure =
+        Failure { device: 1, class: Class::Block, stream: STREAM_UNKNOWN, requested: 12 * GIB, result: 2, by };
     job.journal.out_of_memory(&failure, &device(10 * GIB));
     let path = job.end(End::Exit).unwrap();
     let of = |device| {
@@ -531,10 +532,10 @@ fn each_device_is_told_by_its_own_failure() {
     };
     let told = |report: Report| {
         let causes = causes(&report);
-        (report.device, report.asked.map(|asked| asked.bytes), causes)
+        (report.device, report.request.map(|asked| asked.bytes), causes)
     };
-    assert_eq!(told(of(None)), (1, Some(12 * GIB), vec![Cause::Demand]));
-    assert_eq!(told(of(Some(1))), (1, Some(12 * GIB), vec![Cause::Demand]));
+    assert_eq!(told(of(None)), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
+    assert_eq!(told(of(Some(1))), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
     assert_eq!(told(of(Some(0))).2[0], Cause::RequestTooLarge);
     assert_eq!(told(of(Some(2))), (2, None, vec![]));
 }
@@ -581,7 +582,7 @@ fn probing_is_one_failure_of_the_least_size() {
         asked = asked / 10 * 9;
     }
     let report = report(job, End::Exit);
-    let wanted = report.asked.as_ref().unwrap();
+    let wanted = report.request.as_ref().unwrap();
     assert_eq!(wanted.times, 10);
     assert!(wanted.bytes < 4 * GIB, "{wanted:?}");
 }
@@ -606,7 +607,7 @@ fn a_living_job_that_grows_has_a_forecast() {
         job.alloc(job.who("history", 131), 100 * MIB);
     });
     let report = report(job, End::Alive);
-    assert_eq!((report.state, causes(&report)), (Fate::Alive, vec![Cause::Leak]));
+    assert_eq!((report.state, causes(&report)), (Fate::Alive, vec![Cause::Growth]));
     // 40 GiB, less 1 GiB of weights and 100 times 100 MiB, by 100 MiB a step.
     let left = report.growth[0].until_full.unwrap();
     assert!((left - 299.0).abs() < 6.0, "{left}");

@@ -42,7 +42,7 @@ fn hold(journal: &Journal, address: u64, bytes: u64, op: u32) {
 
 fn failure(asked: u64, op: u32) -> Failure {
     let by = Attribution { stack: 0, op, python: 0 };
-    Failure { device: 0, class: Class::Block, stream: 0, asked, result: 2, by }
+    Failure { device: 0, class: Class::Block, stream: 0, requested: asked, result: 2, by }
 }
 
 #[test]
@@ -151,7 +151,10 @@ fn one_cause_gives_one_dump() {
     assert_eq!((reader.header().counters.oom_seen, reader.header().counters.oom_dumps), (51, 2));
     let dumps = reader.oom_dumps().unwrap();
     let json: serde_json::Value = serde_json::from_str(&dumps[0].json).unwrap();
-    assert_eq!((&json["schema"], &json["cause"], &json["asked"]), (&1.into(), &"cap".into(), &(8_u64 << 30).into()));
+    assert_eq!(
+        (&json["schema"], &json["cause"], &json["requested"]),
+        (&2.into(), &"cap".into(), &(8_u64 << 30).into())
+    );
     let causes = reader.causes().unwrap();
     assert_eq!(causes.iter().map(|cause| cause.times).collect::<Vec<_>>(), [50, 1]);
     assert_eq!((causes[0].largest, causes[0].latest), (8 << 30, 2 << 30));

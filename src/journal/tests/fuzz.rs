@@ -163,7 +163,7 @@ fn seeds() -> Seeds {
     }
     std::mem::forget(journal.begin_free(1 << 12, Class::Block));
     journal.out_of_memory(
-        &Failure { device: 0, class: Class::Block, stream: 0, asked: 1, result: 2, by },
+        &Failure { device: 0, class: Class::Block, stream: 0, requested: 1, result: 2, by },
         &Situation::default(),
     );
     recorder.poll(true).unwrap();

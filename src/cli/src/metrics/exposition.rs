@@ -114,10 +114,10 @@ fn of_jobs(jobs: &[Job], page: &mut Page) {
             page.sample(&vec![("pid", &pid)], value(job));
         }
     }
-    page.family("weir_last_oom_asked_bytes", "gauge", "Size of the request that failed last, by cause.");
+    page.family("weir_last_oom_requested_bytes", "gauge", "Size of the request that failed last, by cause.");
     for (job, pid) in with_pid(jobs) {
         if let Some(oom) = &job.last_oom {
-            page.sample(&vec![("pid", &pid), ("cause", &oom.cause)], oom.asked as f64);
+            page.sample(&vec![("pid", &pid), ("cause", &oom.cause)], oom.requested as f64);
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn oom(job: &Job) -> Option<String> {
     }
     let mut text = format!("{} out-of-memory failure{}", job.ooms, if job.ooms == 1 { "" } else { "s" });
     if let Some(oom) = &job.last_oom {
-        let _ = write!(text, "; {} ago {} asked, cause: {}", span(now() - oom.at), size(oom.asked), oom.cause);
+        let _ = write!(text, "; {} ago {} requested, cause: {}", span(now() - oom.at), size(oom.requested), oom.cause);
         if !oom.by.is_empty() {
             let _ = write!(text, ", {}", oom.by);
         }

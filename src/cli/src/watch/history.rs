@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use weir_forensics::growth::{Sample, Trend};
 use weir_forensics::is_held;
+use weir_forensics::trend::{Sample, Trend};
 use weir_journal::Kind;
 use weir_journal::reader::{Error, Reader, Slot};
 
@@ -100,7 +100,7 @@ impl History {
     pub(super) fn trend(&self, device: u8, now: f64) -> Option<Trend> {
         let samples: Vec<_> =
             self.of_device(device, now).iter().map(|(age, bytes)| Sample { at: -age, bytes: *bytes as f64 }).collect();
-        // Below ten seconds a start looks like a leak.
+        // Below ten seconds a start looks like a growth.
         let span = samples.first().map_or(0.0, |first| -first.at);
         if span < 10.0 { None } else { Trend::through(&samples) }
     }

@@ -35,11 +35,11 @@ pub(crate) enum Life {
 pub(crate) struct Oom {
     /// Seconds since 1970.
     pub(crate) at: f64,
-    /// Bytes asked for.
-    pub(crate) asked: u64,
-    /// `cap`, `fragmentation`, `deferred`, `device`, `unknown`.
+    /// Bytes requested.
+    pub(crate) requested: u64,
+    /// `cap`, `fragmentation`, `freed_too_late`, `device_full`, `unknown`.
     pub(crate) cause: String,
-    /// Operation and Python line that asked; may be empty.
+    /// Operation and Python line of the request; may be empty.
     pub(crate) by: String,
 }
 
@@ -229,7 +229,7 @@ impl Watched {
         holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.op).cmp(&(&b.line, &b.op))));
         let blocks = holders.iter().map(|holder| holder.blocks).sum();
         holders.truncate(MOST_HOLDERS);
-        let trend = self.history.trend(device.number, now).filter(weir_forensics::growth::Trend::grows);
+        let trend = self.history.trend(device.number, now).filter(weir_forensics::trend::Trend::grows);
         let mut gpu = Gpu {
             device: device.number,
             uuid: weir_settings::limit::uuid_text(device.uuid),
@@ -267,7 +267,7 @@ impl Watched {
                 let text = |name: &str| clean(told[name].as_str().unwrap_or_default());
                 Oom {
                     at: told["realtime_ns"].as_u64().unwrap_or(0) as f64 / 1e9,
-                    asked: told["asked"].as_u64().unwrap_or(0),
+                    requested: told["requested"].as_u64().unwrap_or(0),
                     cause: text("cause"),
                     by: format!("{} {}", names::base_name(&text("python")), text("op")).trim().to_owned(),
                 }

@@ -117,7 +117,7 @@ impl Trace<'_> {
     fn instant(&mut self, time: u64, event: &Event, op: &str, python: &str) -> Result<(), Failure> {
         let mut body = Message::new();
         body.number(9, TYPE_INSTANT).number(11, INCIDENTS).text(23, &kind_text(event.kind)).text(22, "weir");
-        for (name, value) in [("event", event.seq), ("asked", event.asked), ("device", u64::from(event.device))] {
+        for (name, value) in [("event", event.seq), ("requested", event.asked), ("device", u64::from(event.device))] {
             body.message(4, Message::new().text(10, name).always(3, value));
         }
         for (name, value) in [("op", op), ("python", python)].into_iter().filter(|(_, value)| !value.is_empty()) {

@@ -235,8 +235,8 @@ struct MarkFacts {
     entry: usize,
     kind: Kind,
     device: u8,
-    given: u64,
-    asked: u64,
+    allocated: u64,
+    requested: u64,
     number: u64,
     holder: Option<u32>,
 }
@@ -293,15 +293,15 @@ impl<C: Serialize> Facts<C> {
         let mut marks = Vec::new();
         for mark in &lifetimes.marks {
             let event = &mark.event;
-            let asked_for = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
+            let is_request = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
             let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
-            let holder = if asked_for { Some(holders.number(owner)?) } else { None };
+            let holder = if is_request { Some(holders.number(owner)?) } else { None };
             marks.push(MarkFacts {
                 entry: mark.entry,
                 kind: event.kind,
                 device: event.device,
-                given: event.given,
-                asked: event.asked,
+                allocated: event.given,
+                requested: event.asked,
                 number: event.address & ((1 << 53) - 1),
                 holder,
             });

@@ -38,7 +38,7 @@ impl Columns {
         self.add(name, Coding::Plain, numbers);
     }
 
-    /// Adds a column of numbers that are close to their neighbours.
+    /// Adds a column of numbers that are close to their other_processes.
     pub(super) fn delta(&mut self, name: &'static str, numbers: impl Iterator<Item = u64>) {
         let mut last = 0_u64;
         let differences = numbers.map(|number| {

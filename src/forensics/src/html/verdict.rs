@@ -1,10 +1,10 @@
-//! The cause, first on the page: what was asked for, why it was refused, what can be done, and where the device's
+//! The cause, first on the page: what was requested, why it was refused, what can be done, and where the device's
 //! memory is. All of it is the report's; here it only becomes lines.
 
 use serde::Serialize;
 
 use crate::names::base_name;
-use crate::report::{Asked, Report};
+use crate::report::{Report, Request};
 use crate::views::Part;
 use crate::words::{count, size};
 use crate::{Fate, Run};
@@ -29,8 +29,8 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn of(run: &Run, report: &Report) -> Self {
         let mut lines = Vec::new();
-        if let Some(asked) = &report.asked {
-            lines.push((if asked.only_tried { "Tried" } else { "Asked" }, asker(asked)));
+        if let Some(request) = &report.request {
+            lines.push((if request.only_tried { "Tried" } else { "Requested" }, requester(request)));
         }
         for (place, finding) in report.findings.iter().take(MOST).enumerate() {
             match place {
@@ -68,21 +68,21 @@ impl Verdict {
     }
 }
 
-fn asker(asked: &Asked) -> String {
-    let mut parts = vec![size(asked.bytes)];
-    if !asked.op.is_empty() {
-        parts.push(asked.op.clone());
-    } else if !asked.library.is_empty() {
-        parts.push(asked.library.clone());
+fn requester(request: &Request) -> String {
+    let mut parts = vec![size(request.bytes)];
+    if !request.op.is_empty() {
+        parts.push(request.op.clone());
+    } else if !request.library.is_empty() {
+        parts.push(request.library.clone());
     }
-    if !asked.python.is_empty() {
-        parts.push(base_name(&asked.python).to_owned());
+    if !request.python.is_empty() {
+        parts.push(base_name(&request.python).to_owned());
     }
-    if !asked.function.is_empty() && asked.function != "<module>" {
-        parts.push(format!("in {}", asked.function));
+    if !request.function.is_empty() && request.function != "<module>" {
+        parts.push(format!("in {}", request.function));
     }
-    if asked.times > 1 {
-        parts.push(format!("({} times)", count(asked.times)));
+    if request.times > 1 {
+        parts.push(format!("({} times)", count(request.times)));
     }
     parts.join("  ")
 }

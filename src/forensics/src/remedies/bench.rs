@@ -9,7 +9,7 @@ use weir_journal::Class;
 
 use super::Tried;
 use crate::names::Who;
-use crate::replay::{Asker, Part, Policy, Requests, Settings, View, WhatIf, replay_if};
+use crate::replay::{Part, Policy, Requester, Requests, Settings, View, WhatIf, replay_if};
 use crate::roles::{self, Region, Role};
 use crate::survey::{BUCKETS, Owner, Survey};
 use crate::verdict::Facts;
@@ -31,7 +31,7 @@ pub struct Bench<'run> {
     scene: OnceCell<Result<Scene, String>>,
 }
 
-/// An asker, with what is known of it.
+/// An requester, with what is known of it.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) role: Role,
@@ -54,9 +54,9 @@ pub(super) struct Scene {
     pub(super) requests: Requests,
     /// Where the refused one went past TensorFlow's own allocator, `requests` are of its regions, and these of its tensors.
     tensors: Option<Requests>,
-    /// By asker.
+    /// By requester.
     pub(super) known: Vec<Known>,
-    /// Bytes live at the moment, by asker.
+    /// Bytes live at the moment, by requester.
     pub(super) left: Vec<u64>,
     /// Sizes of parameters: a gradient of such a size is a parameter's.
     pub(super) of_parameters: HashSet<u64>,
@@ -81,8 +81,8 @@ impl<'run> Bench<'run> {
         } else if !moment {
             let lost = run.header().counters.lapped;
             Some(format!("the log begins after the failure, {} older events are overwritten", count(lost)))
-        } else if facts.refused && facts.asked == 0 {
-            Some("the log does not tell how much was asked for".into())
+        } else if facts.refused && facts.requested == 0 {
+            Some("the log does not tell how much was requested".into())
         } else {
             None
         };
@@ -113,30 +113,30 @@ impl<'run> Bench<'run> {
         if let Some(lacking) = &self.lacking {
             return Err(lacking.clone());
         }
-        let demand = Some(self.facts.asked).filter(|_| self.facts.refused);
-        let part = Part { moment: self.survey.at, most: MOST_EVENTS, demand, view };
+        let refused = Some(self.facts.requested).filter(|_| self.facts.refused);
+        let part = Part { moment: self.survey.at, most: MOST_EVENTS, refused, view };
         let read = Requests::before(&self.run.name(), self.run.reader(), self.device, part);
         read.map_err(|error| Error::at(self.run.path(), error).to_string())
     }
 
     fn set_up(&self) -> Result<Scene, String> {
         let mut requests = self.requests(View::Tensors)?;
-        if requests.is_empty() && requests.demand.is_none() {
+        if requests.is_empty() && requests.refused.is_none() {
             return Err("the log has no allocation on this device".into());
         }
         let mut tensors = None;
-        if requests.demand_beside {
+        if requests.refused_beside {
             // Regions do not follow their tensors: the driver, or the pool below, is asked as it was.
             tensors = Some(std::mem::replace(&mut requests, self.requests(View::Regions)?));
         }
         let left = requests.left();
-        let mut known = self.known(&requests.askers);
+        let mut known = self.known(&requests.requesters);
         complete_types(&mut known, &left);
-        let parameter = |asker: usize| known.get(asker).is_some_and(|known| known.role == Role::Parameters);
+        let parameter = |requester: usize| known.get(requester).is_some_and(|known| known.role == Role::Parameters);
         let of_parameters = requests.sizes_of(parameter);
         let job = self.job(&requests);
         let mut scene = Scene { requests, tensors, known, left, of_parameters, job, unproven: None };
-        if scene.requests.demand.is_some() {
+        if scene.requests.refused.is_some() {
             scene.unproven = self.reproduce(&mut scene).err();
         }
         Ok(scene)
@@ -207,7 +207,7 @@ impl<'run> Bench<'run> {
         Ok(())
     }
 
-    fn known(&self, askers: &[Asker]) -> Vec<Known> {
+    fn known(&self, requesters: &[Requester]) -> Vec<Known> {
         type Key = (Class, String, String, Region, u32);
         let key = |class: Class, who: &Who| -> Key {
             let line = who.line().map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
@@ -215,27 +215,27 @@ impl<'run> Bench<'run> {
         };
         let own = self.survey.owners.iter().enumerate().filter(|(_, owner)| owner.device == self.device);
         let places: HashMap<Key, usize> = own.map(|(place, owner)| (key(owner.class, &owner.who), place)).collect();
-        let of = |asker: &Asker| {
-            let who: Arc<Who> = self.run.who(asker.by);
-            let place = places.get(&key(asker.class, &who)).copied();
+        let of = |requester: &Requester| {
+            let who: Arc<Who> = self.run.who(requester.by);
+            let place = places.get(&key(requester.class, &who)).copied();
             let owner: Option<&Owner> = place.and_then(|place| self.survey.owners.get(place));
             let ruling = owner.map_or_else(
-                || roles::by_name(&who, asker.class, self.device),
+                || roles::by_name(&who, requester.class, self.device),
                 |owner| roles::of(owner, &self.survey.steps),
             );
             let stays = owner.is_some_and(|owner| owner.frees == 0 && owner.ends[BUCKETS / 4] == owner.bytes as i64);
-            let huge = owner.is_none() && self.facts.asked >= self.facts.limit() / 2;
+            let huge = owner.is_none() && self.facts.requested >= self.facts.limit() / 2;
             Known {
                 role: ruling.0,
                 dtype: who.op.dtype,
                 named: !who.is_nameless(),
                 owner: place,
                 data: ruling.0 == Role::Inputs && (stays || huge),
-                line: key(asker.class, &who).2,
+                line: key(requester.class, &who).2,
                 compiled: roles::is_compiled(&who),
             }
         };
-        askers.iter().map(of).collect()
+        requesters.iter().map(of).collect()
     }
 }
 
@@ -275,7 +275,7 @@ impl Scene {
         tried(requests, &WhatIf::default(), &Settings { region, ..Settings::new(policy, self.job.cap) })
     }
 
-    /// Whether tensors are what was asked for, and not regions for them.
+    /// Whether tensors are what was requested, and not regions for them.
     pub(super) fn has_tensors(&self) -> bool {
         self.tensors.is_none()
     }
@@ -290,7 +290,7 @@ impl Scene {
         self.left.iter().sum::<u64>().max(self.job.region.unwrap_or(0))
     }
 
-    /// Bytes live at the moment of the askers that are wanted.
+    /// Bytes live at the moment of the requesters that are wanted.
     pub(super) fn held(&self, wanted: impl Fn(&Known) -> bool) -> u64 {
         self.known.iter().zip(&self.left).filter(|(known, _)| wanted(known)).map(|(_, bytes)| bytes).sum()
     }

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Known, Scene};
 use super::{Advice, Tried, fits};
-use crate::leaks::Leak;
+use crate::growth::Growth;
 use crate::replay::{Change, Policy, Settings, WhatIf, smallest_cap_to};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner};
@@ -23,22 +23,22 @@ fn on(bench: &Bench<'_>, trial: impl FnOnce(&Scene) -> Tried) -> Tried {
 }
 
 /// Nothing grows at one place any more: it keeps nothing beyond a step, or no more than it had when the job was built up.
-pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak], facts: &Facts) {
+pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Growth], facts: &Facts) {
     // Several owners on one line are one thing to look at.
-    let mut places: Vec<(String, Vec<Leak>)> = Vec::new();
-    for leak in leaks {
-        let Some(owner) = leak.owners.first().and_then(|place| bench.survey.owners.get(*place)) else { continue };
+    let mut places: Vec<(String, Vec<Growth>)> = Vec::new();
+    for growth in growths {
+        let Some(owner) = growth.owners.first().and_then(|place| bench.survey.owners.get(*place)) else { continue };
         let place = Some(owner.who.place()).filter(|place| !place.is_empty());
         let place = place.unwrap_or_else(|| owner.who.op_name().to_owned());
         match places.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, group)) => group.push(leak.clone()),
-            None => places.push((place, vec![leak.clone()])),
+            Some((_, group)) => group.push(growth.clone()),
+            None => places.push((place, vec![growth.clone()])),
         }
     }
     for (place, group) in places.iter().take(2) {
-        let slope: f64 = group.iter().map(|leak| leak.trend.slope).sum();
+        let slope: f64 = group.iter().map(|growth| growth.trend.slope).sum();
         let held: u64 = owners_of(bench, group).map(|owner| owner.blocks).sum();
-        let by_step = group.iter().all(|leak| leak.by_step);
+        let by_step = group.iter().all(|growth| growth.by_step);
         let unit = if by_step { "step" } else { "second" };
         // Alone, from nothing to the limit: how long the same job would last once more.
         let again = facts.limit() as f64 / slope.max(1.0);
@@ -51,9 +51,9 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak]
         );
         let (mut tried, mut keep) = without_growth(bench, group);
         let mut with = String::new();
-        if matches!(tried, Tried::Fails) && leaks.len() > group.len() {
-            (tried, keep) = without_growth(bench, leaks);
-            with = format!("this and the other {} that grow ", count((leaks.len() - group.len()) as u64));
+        if matches!(tried, Tried::Fails) && growths.len() > group.len() {
+            (tried, keep) = without_growth(bench, growths);
+            with = format!("this and the other {} that grow ", count((growths.len() - group.len()) as u64));
         }
         let how = keep.map_or_else(|| "given back each step".into(), |keep| format!("kept at {}", size(keep)));
         let brings = |outcome: &_| format!("; {with}{how}{}", fits(outcome).replacen(';', ",", 1));
@@ -61,21 +61,23 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, leaks: &[Leak]
     }
 }
 
-fn owners_of<'run>(bench: &Bench<'run>, leaks: &[Leak]) -> impl Iterator<Item = &'run Owner> {
+fn owners_of<'run>(bench: &Bench<'run>, growths: &[Growth]) -> impl Iterator<Item = &'run Owner> {
     let survey = bench.survey;
-    leaks.iter().flat_map(|leak| &leak.owners).filter_map(|place| survey.owners.get(*place))
+    growths.iter().flat_map(|growth| &growth.owners).filter_map(|place| survey.owners.get(*place))
 }
 
 /// How it goes if these no longer grow, and what they may keep: nothing beyond a step is none.
-fn without_growth(bench: &Bench<'_>, leaks: &[Leak]) -> (Tried, Option<u64>) {
+fn without_growth(bench: &Bench<'_>, growths: &[Growth]) -> (Tried, Option<u64>) {
     // What comes with something larger than a step, or belongs to a model, lives longer than a step too.
     let lasts = |owner: &Owner| matches!(roles::of(owner, &bench.survey.steps).0, Role::Parameters | Role::Optimizer);
-    let by_step = leaks.iter().all(|leak| leak.by_step && !leak.in_stairs) && !owners_of(bench, leaks).any(lasts);
-    let built: u64 = owners_of(bench, leaks).map(|owner| owner.floor[BUCKETS / 4].max(0) as u64).sum();
+    let by_step =
+        growths.iter().all(|growth| growth.by_step && !growth.in_stairs) && !owners_of(bench, growths).any(lasts);
+    let built: u64 = owners_of(bench, growths).map(|owner| owner.floor[BUCKETS / 4].max(0) as u64).sum();
     let keep = (!by_step).then_some(built);
     let tried = on(bench, |scene| {
-        let grows =
-            |known: &Known| known.owner.is_some_and(|place| leaks.iter().any(|leak| leak.owners.contains(&place)));
+        let grows = |known: &Known| {
+            known.owner.is_some_and(|place| growths.iter().any(|growth| growth.owners.contains(&place)))
+        };
         // One tensor that gets longer and longer grows too: no larger than it was when the job was built up.
         let most = |known: &Known| {
             let owner = known.owner.and_then(|place| bench.survey.owners.get(place));
@@ -127,7 +129,7 @@ pub(super) fn lower_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Fa
     let (step, mut limit) = (2 << 20, facts.tf_reserved);
     let tried = on(bench, |scene| {
         for times in [1, 2, 4, 8] {
-            let less = facts.asked.saturating_mul(times).next_multiple_of(step);
+            let less = facts.requested.saturating_mul(times).next_multiple_of(step);
             limit = facts.tf_reserved.saturating_sub(less);
             match scene.try_anew(Policy::Bfc, Some(limit)) {
                 Tried::Fails => {}
@@ -159,7 +161,7 @@ fn with_enough(scene: &Scene, need: &mut u64) -> Tried {
 
 /// TensorFlow may take more: as little more as serves every request.
 pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
-    let mut need = facts.tf_reserved + facts.asked;
+    let mut need = facts.tf_reserved + facts.requested;
     let tried = on(bench, |scene| {
         let with = |limit| scene.try_less(&WhatIf::default(), &Settings { region: Some(limit), ..scene.job.clone() });
         let step = (scene.job.cap / 256).max(2 << 20);
@@ -186,7 +188,7 @@ pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Fa
 }
 
 pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
-    let mut need = facts.charged + facts.asked;
+    let mut need = facts.charged + facts.requested;
     let tried = on(bench, |scene| {
         let tried = with_enough(scene, &mut need);
         need += if matches!(tried, Tried::Helps(_)) { facts.cap.saturating_sub(scene.job.cap) } else { 0 };
@@ -216,8 +218,8 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
     }
 }
 
-pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, neighbours: &[String]) {
-    let who = if neighbours.is_empty() { "the other processes".into() } else { neighbours.join(", ") };
+pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, other_processes: &[String]) {
+    let who = if other_processes.is_empty() { "the other processes".into() } else { other_processes.join(", ") };
     let bytes = facts.others.max(facts.charged_by_others);
     let tried = on(bench, |scene| {
         let cap = scene.job.cap + bytes;
@@ -230,13 +232,13 @@ pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts,
 /// The one request in parts.
 pub(super) fn in_parts(advice: &mut Advice, bench: &Bench<'_>) {
     // What XLA compiled asks once for a whole step: nobody can ask for it in parts, but for parts of the batch.
-    if bench.scene().is_ok_and(|scene| scene.demanded().is_some_and(|known| known.compiled)) {
+    if bench.scene().is_ok_and(|scene| scene.refused_requester().is_some_and(|known| known.compiled)) {
         return need_less(advice, bench, true);
     }
     let mut data = false;
     let mut parts = 2;
     let tried = on(bench, |scene| {
-        data = scene.demanded().is_some_and(|known| known.data);
+        data = scene.refused_requester().is_some_and(|known| known.data);
         try_parts(&mut parts, |parts| scene.try_less(&WhatIf { parts: Some(parts), ..WhatIf::default() }, &scene.job))
     });
     let text = if data {
@@ -302,7 +304,7 @@ fn float32(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
 }
 
 fn smaller_batch(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
-    let asked = scene.demanded().is_some_and(|known| scene.is_batch(known, 0));
+    let asked = scene.refused_requester().is_some_and(|known| scene.is_batch(known, 0));
     let held = scene.held(|known| scene.is_batch(known, 0));
     if advice.is_full() || (!asked && (held == 0 || held * 4 < scene.live())) {
         return;
@@ -346,14 +348,14 @@ fn half_precision(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
 
 impl Scene {
     fn changed(&self, change: impl Fn(&Known, u64) -> Change) -> WhatIf {
-        WhatIf::of(&self.requests, |asker, _, bytes| {
-            self.known.get(asker).map_or(Change::None, |known| change(known, bytes))
+        WhatIf::of(&self.requests, |requester, _, bytes| {
+            self.known.get(requester).map_or(Change::None, |known| change(known, bytes))
         })
     }
 
-    /// What is known of who asked for the refused request.
-    fn demanded(&self) -> Option<&Known> {
-        self.requests.demand_asker.and_then(|asker| self.known.get(asker as usize))
+    /// What is known of who requested the refused request.
+    fn refused_requester(&self) -> Option<&Known> {
+        self.requests.refused_by.and_then(|requester| self.known.get(requester as usize))
     }
 
     /// Whether memory of this size grows with the batch. A gradient of a parameter's size is that of the parameter.

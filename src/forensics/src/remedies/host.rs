@@ -2,9 +2,9 @@
 
 use super::bench::Bench;
 use super::{Advice, Check, Remedy, Tried};
-use crate::growth::Trend;
 use crate::replay::{Change, Outcome, Requests, View, WhatIf};
 use crate::survey::BUCKETS;
+use crate::trend::Trend;
 use crate::verdict::Facts;
 use crate::words::size;
 
@@ -45,18 +45,18 @@ fn pin_less(advice: &mut Advice, bench: &Bench<'_>) {
     }
     let text = format!("pin the request in {fewest} parts, one after the other (smaller prefetch buffers)");
     advice.take(bench, "the request in 64 parts", text, whole, brings);
-    if let Some((asker, bytes)) = largest(&requests) {
-        let who = requests.askers.get(asker).map(|asker| bench.run.who(asker.by)).unwrap_or_default();
+    if let Some((requester, bytes)) = largest(&requests) {
+        let who = requests.requesters.get(requester).map(|requester| bench.run.who(requester.by)).unwrap_or_default();
         let place = [who.place(), who.op_name().to_owned()].into_iter().find(|name| !name.is_empty());
         let place = place.unwrap_or_else(|| "a place that is not known".into());
         let without =
-            WhatIf::of(&requests, |number, _, _| if number == asker { Change::Without } else { Change::None });
+            WhatIf::of(&requests, |number, _, _| if number == requester { Change::Without } else { Change::None });
         let text = format!("give back first what {place} pinned, {}", size(bytes));
         advice.take(bench, &format!("giving back what {place} pinned"), text, tried(&without), brings);
     }
 }
 
-/// The asker that holds most at the moment.
+/// The requester that holds most at the moment.
 fn largest(requests: &Requests) -> Option<(usize, u64)> {
     let left = requests.left();
     left.iter().copied().enumerate().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)

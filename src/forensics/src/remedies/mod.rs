@@ -8,7 +8,7 @@ mod host;
 
 pub use bench::Bench;
 
-use crate::leaks::Leak;
+use crate::growth::Growth;
 use crate::replay::Outcome;
 use crate::survey::Survey;
 use crate::verdict::{Cause, Facts, Finding};
@@ -98,12 +98,12 @@ pub fn remedies(
     bench: &Bench<'_>,
     findings: &[Finding],
     facts: &Facts,
-    leaks: &[Leak],
-    neighbours: &[String],
+    growths: &[Growth],
+    other_processes: &[String],
 ) -> Advice {
     let mut advice = Advice::default();
     // What grows, and an allocator that takes all there is, fill any device and cap.
-    let fills = findings.first().is_some_and(|first| matches!(first.cause, Cause::Leak | Cause::Hoarding));
+    let fills = findings.first().is_some_and(|first| matches!(first.cause, Cause::Growth | Cause::ReservedIdle));
     for found in findings {
         if advice.is_full() {
             break;
@@ -113,32 +113,32 @@ pub fn remedies(
             continue;
         }
         match found.cause {
-            Cause::Leak => cures::stop_growth(&mut advice, bench, leaks, facts),
-            Cause::Fragmentation if facts.pool_free >= facts.asked => cures::smaller_handles(&mut advice, bench),
+            Cause::Growth => cures::stop_growth(&mut advice, bench, growths, facts),
+            Cause::Fragmentation if facts.pool_free >= facts.requested => cures::smaller_handles(&mut advice, bench),
             Cause::Fragmentation => cures::serve_by_pool(&mut advice, bench),
-            Cause::Hoarding => {
+            Cause::ReservedIdle => {
                 cures::serve_by_pool(&mut advice, bench);
                 cures::grow_on_demand(&mut advice, bench);
                 cures::lower_own_limit(&mut advice, bench, facts);
             }
-            Cause::OwnLimit => {
+            Cause::TensorflowLimit => {
                 cures::raise_own_limit(&mut advice, bench, facts);
                 cures::serve_by_pool(&mut advice, bench);
                 cures::need_less(&mut advice, bench, false);
             }
-            Cause::Cap | Cause::Demand if fills => {}
+            Cause::Cap | Cause::DeviceFull if fills => {}
             Cause::Cap => {
                 cures::raise_cap(&mut advice, bench, facts);
                 cures::need_less(&mut advice, bench, false);
             }
-            Cause::Neighbour => {
-                cures::stop_others(&mut advice, bench, facts, neighbours);
+            Cause::OtherProcess => {
+                cures::stop_others(&mut advice, bench, facts, other_processes);
                 cures::need_less(&mut advice, bench, false);
             }
             Cause::RequestTooLarge => cures::in_parts(&mut advice, bench),
-            Cause::Deferred => cures::wait(&mut advice, bench),
+            Cause::FreedTooLate => cures::wait(&mut advice, bench),
             Cause::HostMemory => host::keep_less(&mut advice, bench, facts),
-            Cause::Demand => {
+            Cause::DeviceFull => {
                 cures::need_less(&mut advice, bench, true);
                 cures::larger_device(&mut advice, bench, facts);
             }
@@ -149,13 +149,13 @@ pub fn remedies(
 }
 
 /// In words: where it grows and how fast.
-pub fn growing(survey: &Survey, leak: &Leak) -> String {
-    let Some(owner) = leak.owners.first().and_then(|place| survey.owners.get(*place)) else { return String::new() };
+pub fn growing(survey: &Survey, growth: &Growth) -> String {
+    let Some(owner) = growth.owners.first().and_then(|place| survey.owners.get(*place)) else { return String::new() };
     let place = match (owner.who.place(), owner.who.op_name()) {
         (place, "") if place.is_empty() => "memory of no known operation".into(),
         (place, op) if place.is_empty() => op.to_owned(),
         (place, _) => place,
     };
-    let unit = if leak.by_step { "step" } else { "second" };
-    format!("{place} grows by {} a {unit}, {} so far", size(leak.trend.slope as u64), size(leak.grown))
+    let unit = if growth.by_step { "step" } else { "second" };
+    format!("{place} grows by {} a {unit}, {} so far", size(growth.trend.slope as u64), size(growth.grown))
 }

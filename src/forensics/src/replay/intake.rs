@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use weir_journal::reader::{Error, Reader, Slot};
 use weir_journal::{Attribution, Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
-use super::requests::{Asker, Requests, What};
+use super::requests::{Requester, Requests, What};
 use crate::export::holdings::regions;
 use crate::export::timeline::Timeline;
 
@@ -31,7 +31,7 @@ pub struct Part {
     /// Events that are read at most; of older ones, what they left behind is known.
     pub most: u64,
     /// Bytes of the request that was refused at the moment; none if none was.
-    pub demand: Option<u64>,
+    pub refused: Option<u64>,
     /// What it is about.
     pub view: View,
 }
@@ -57,7 +57,7 @@ impl Requests {
                 Slot::Lost(loss) => intake.requests.lost += loss.count,
             }
         }
-        intake.requests.demand = intake.failed.map(|(_, bytes, _)| bytes);
+        intake.requests.refused = intake.failed.map(|(_, bytes, _)| bytes);
         Ok(intake.requests.finish())
     }
 
@@ -68,7 +68,8 @@ impl Requests {
         let (oldest, end) = reader.range();
         let moment = part.moment.min(end.saturating_sub(1));
         let first = oldest.max((moment + 1).saturating_sub(part.most));
-        let mut intake = Intake { askers: Some(HashMap::new()), view: part.view, ..Intake::new(name, reader, device)? };
+        let mut intake =
+            Intake { requesters: Some(HashMap::new()), view: part.view, ..Intake::new(name, reader, device)? };
         intake.tensors &= part.view == View::Tensors;
         intake.requests.left_out = first - oldest;
         let opening = timeline.live_before(first)?;
@@ -84,8 +85,8 @@ impl Requests {
                 Slot::Event(event)
                     if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom | Kind::Attempt) =>
                 {
-                    if let Some(bytes) = part.demand.filter(|_| event.seq == moment) {
-                        intake.demand(&event, bytes);
+                    if let Some(bytes) = part.refused.filter(|_| event.seq == moment) {
+                        intake.refused(&event, bytes);
                     }
                 }
                 Slot::Event(event) => intake.event(&event),
@@ -105,8 +106,8 @@ struct Intake {
     /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
     pooled: bool,
     view: View,
-    /// Numbers of askers; none where they are not told apart.
-    askers: Option<HashMap<Asker, u32>>,
+    /// Numbers of requesters; none where they are not told apart.
+    requesters: Option<HashMap<Requester, u32>>,
     live: HashMap<(Class, u64), u32>,
     /// Step of the last failed request, its size, and the allocations since.
     failed: Option<(u64, u64, u64)>,
@@ -129,7 +130,7 @@ impl Intake {
             tensors: has(Class::Tensor),
             pooled: has(Class::Block),
             view: View::Tensors,
-            askers: None,
+            requesters: None,
             live: HashMap::new(),
             failed: None,
         })
@@ -150,9 +151,9 @@ impl Intake {
         }
         match class {
             Class::Block | Class::Device if !self.regions.contains(&address) && !internal => {
-                Some(if self.tensors { What::Beside } else { What::Ask })
+                Some(if self.tensors { What::Beside } else { What::Request })
             }
-            Class::Tensor => self.tensors.then_some(What::Ask),
+            Class::Tensor => self.tensors.then_some(What::Request),
             Class::Handle | Class::Overhead | Class::Managed | Class::Array | Class::Imported | Class::Other
                 if !internal =>
             {
@@ -162,13 +163,13 @@ impl Intake {
         }
     }
 
-    fn asker(&mut self, class: Class, by: Attribution) -> u32 {
-        let Some(askers) = &mut self.askers else { return 0 };
+    fn requester(&mut self, class: Class, by: Attribution) -> u32 {
+        let Some(requesters) = &mut self.requesters else { return 0 };
         let stack = if by.op == 0 && by.python == 0 { by.stack } else { 0 };
-        let asker = Asker { class, by: Attribution { stack, ..by } };
-        *askers.entry(asker).or_insert_with(|| {
-            self.requests.askers.push(asker);
-            self.requests.askers.len() as u32 - 1
+        let requester = Requester { class, by: Attribution { stack, ..by } };
+        *requesters.entry(requester).or_insert_with(|| {
+            self.requests.requesters.push(requester);
+            self.requests.requesters.len() as u32 - 1
         })
     }
 
@@ -176,27 +177,27 @@ impl Intake {
         let internal = self.pooled && entry.class == Class::Handle;
         if let Some(what) = self.role(entry.class, entry.device, internal, entry.address) {
             let bytes = if entry.asked == 0 { entry.given } else { entry.asked };
-            let asker = self.asker(entry.class, entry.by);
-            self.take(what, (entry.class, entry.address), entry.stream, bytes, asker);
+            let requester = self.requester(entry.class, entry.by);
+            self.take(what, (entry.class, entry.address), entry.stream, bytes, requester);
         }
     }
 
-    fn take(&mut self, what: What, place: (Class, u64), stream: u16, bytes: u64, asker: u32) {
+    fn take(&mut self, what: What, place: (Class, u64), stream: u16, bytes: u64, requester: u32) {
         if let Some(block) = self.live.remove(&place) {
             // Its free is missing.
             self.requests.free(stream, block);
         }
-        if let Some(block) = self.requests.ask(what, stream, bytes, asker) {
+        if let Some(block) = self.requests.request(what, stream, bytes, requester) {
             self.live.insert(place, block);
         }
     }
 
     /// The request that the job did not get.
-    fn demand(&mut self, event: &Event, bytes: u64) {
-        let asker = self.asker(event.class, event.by);
-        self.requests.push(What::Demand, event.stream, 0, bytes, asker);
-        (self.requests.demand, self.requests.demand_asker) = (Some(bytes), Some(asker));
-        self.requests.demand_beside = self.tensors && event.class != Class::Tensor;
+    fn refused(&mut self, event: &Event, bytes: u64) {
+        let requester = self.requester(event.class, event.by);
+        self.requests.push(What::Refused, event.stream, 0, bytes, requester);
+        (self.requests.refused, self.requests.refused_by) = (Some(bytes), Some(requester));
+        self.requests.refused_beside = self.tensors && event.class != Class::Tensor;
     }
 
     fn event(&mut self, event: &Event) {
@@ -210,8 +211,8 @@ impl Intake {
         match event.kind {
             Kind::Alloc => {
                 let Some(what) = role() else { return };
-                let asker = self.asker(event.class, event.by);
-                self.take(what, place, event.stream, bytes, asker);
+                let requester = self.requester(event.class, event.by);
+                self.take(what, place, event.stream, bytes, requester);
                 if let Some((_, asked, since)) = &mut self.failed {
                     *since += 1;
                     if bytes >= *asked || *since > SURVIVED {
@@ -227,15 +228,15 @@ impl Intake {
                 // A free does not say whose it was.
                 (None, Some(_)) if self.pooled && event.class == Class::Handle => {}
                 (None, Some(what)) => {
-                    let asker = self.asker(event.class, event.by);
-                    self.requests.free_early(what, event.stream, bytes, asker);
+                    let requester = self.requester(event.class, event.by);
+                    self.requests.free_early(what, event.stream, bytes, requester);
                 }
                 (None, None) => {}
             },
             Kind::Failed | Kind::Refused | Kind::Oom if bytes > 0 && role().is_some() => {
                 self.survived();
-                let step = self.requests.push(What::Demand, event.stream, 0, bytes, 0);
-                self.requests.demand_beside = self.tensors && event.class != Class::Tensor;
+                let step = self.requests.push(What::Refused, event.stream, 0, bytes, 0);
+                self.requests.refused_beside = self.tensors && event.class != Class::Tensor;
                 self.failed = Some((step, bytes, 0));
             }
             // A step fetches its loss, and so waits for the device.

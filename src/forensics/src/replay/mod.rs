@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use intake::{Part, View};
-pub use requests::{Asker, MOST_STEPS, Requests};
+pub use requests::{MOST_STEPS, Requester, Requests};
 use requests::{Step, What};
 pub use what_if::{Change, WhatIf};
 
@@ -142,7 +142,7 @@ struct Calls {
 /// An allocator on a device with a cap.
 trait Allocator {
     /// Serves a request under this number; `false` if it does not fit.
-    fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool;
+    fn request(&mut self, block: u32, bytes: u64, stream: u16) -> bool;
     /// Whether what the job asks the driver for goes past it.
     fn is_passed_by(&self) -> bool {
         false
@@ -210,11 +210,14 @@ fn follow(
         }
         let place = sizes.get_mut(step.block as usize);
         let served = match step.what {
-            What::Ask | What::Beside | What::Hold => {
+            What::Request | What::Beside | What::Hold => {
                 let passed = step.what == What::Beside && allocator.is_passed_by();
                 let held = passed || step.what == What::Hold;
-                let served =
-                    if held { allocator.hold(step.bytes) } else { allocator.ask(step.block, step.bytes, step.stream) };
+                let served = if held {
+                    allocator.hold(step.bytes)
+                } else {
+                    allocator.request(step.block, step.bytes, step.stream)
+                };
                 if served {
                     live += step.bytes;
                     outcome.allocations += 1;
@@ -234,12 +237,15 @@ fn follow(
                 }
                 true
             }
-            What::Demand => {
+            What::Refused => {
                 // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
                 let number = requests.blocks() as u32;
-                let passed = requests.demand_beside && allocator.is_passed_by();
-                let served =
-                    if passed { allocator.hold(step.bytes) } else { allocator.ask(number, step.bytes, step.stream) };
+                let passed = requests.refused_beside && allocator.is_passed_by();
+                let served = if passed {
+                    allocator.hold(step.bytes)
+                } else {
+                    allocator.request(number, step.bytes, step.stream)
+                };
                 if served {
                     outcome.peak_live = outcome.peak_live.max(live + step.bytes);
                     outcome.peak_held = outcome.peak_held.max(allocator.held());
@@ -265,7 +271,7 @@ fn follow(
                 bytes: step.bytes,
                 live,
                 held: allocator.held(),
-                recorded: step.what == What::Demand,
+                recorded: step.what == What::Refused,
             });
             break;
         }

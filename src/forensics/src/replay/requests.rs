@@ -25,7 +25,7 @@ const MOST_EXPANSION: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// Asks the allocator for a block.
-    Ask,
+    Request,
     /// Asks the driver for a block, beside TensorFlow's own allocator.
     Beside,
     /// Takes device memory past the allocator.
@@ -37,24 +37,24 @@ pub(crate) enum What {
     /// A training step ends, and waits for the device.
     Step,
     /// The request that the job did not get: it must fit, and nothing is known of it afterwards.
-    Demand,
+    Refused,
     /// Nothing any more.
     Nothing,
 }
 
 const WHATS: [What; 8] =
-    [What::Ask, What::Beside, What::Hold, What::Free, What::Sync, What::Step, What::Demand, What::Nothing];
+    [What::Request, What::Beside, What::Hold, What::Free, What::Sync, What::Step, What::Refused, What::Nothing];
 
 impl What {
     /// Whether a block comes to be.
     pub(crate) fn takes(self) -> bool {
-        matches!(self, Self::Ask | Self::Beside | Self::Hold)
+        matches!(self, Self::Request | Self::Beside | Self::Hold)
     }
 }
 
 /// Who asked for what sort of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Asker {
+pub struct Requester {
     /// The sort.
     pub class: Class,
     /// Operation, Python lines; the native stack only where there is nothing better.
@@ -68,7 +68,7 @@ pub(crate) struct Step {
     pub(crate) stream: u16,
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// Number of the pair of size and asker.
+    /// Number of the pair of size and requester.
     pub(crate) pair: u32,
 }
 
@@ -90,20 +90,20 @@ pub struct Requests {
     /// Events that the recording lacks.
     pub lost: u64,
     /// The request that the job did not get, and died of.
-    pub demand: Option<u64>,
+    pub refused: Option<u64>,
     /// Who asked for it.
-    pub demand_asker: Option<u32>,
+    pub refused_by: Option<u32>,
     /// Whether that one went beside TensorFlow's own allocator.
-    pub demand_beside: bool,
+    pub refused_beside: bool,
     /// Older events that are told only by what they left behind.
     pub left_out: u64,
     /// Regions that TensorFlow's own allocator cut up.
     pub regions: usize,
     /// Who asked; empty where nobody wanted to know.
-    pub askers: Vec<Asker>,
+    pub requesters: Vec<Requester>,
     pub(super) steps: VecDeque<u64>,
     pub(super) opening: BTreeMap<u32, u64>,
-    /// Sizes, each with the number of its asker.
+    /// Sizes, each with the number of its requester.
     pub(super) pairs: Vec<(u64, u32)>,
     pair_index: HashMap<(u64, u32), u32>,
     vacant: Vec<u32>,
@@ -132,7 +132,7 @@ impl Requests {
         self.dropped
     }
 
-    /// Bytes that are live when the last step is done, by asker.
+    /// Bytes that are live when the last step is done, by requester.
     pub fn left(&self) -> Vec<u64> {
         let mut held = vec![(0, 0); self.blocks()];
         for step in self.steps() {
@@ -144,18 +144,18 @@ impl Requests {
                 }
             }
         }
-        let mut left = vec![0; self.askers.len()];
-        for (bytes, asker) in held {
-            if let Some(sum) = left.get_mut(asker as usize) {
+        let mut left = vec![0; self.requesters.len()];
+        for (bytes, requester) in held {
+            if let Some(sum) = left.get_mut(requester as usize) {
                 *sum = u64::saturating_add(*sum, bytes);
             }
         }
         left
     }
 
-    /// Sizes of the blocks that some askers asked for.
+    /// Sizes of the blocks that some requesters asked for.
     pub fn sizes_of(&self, wanted: impl Fn(usize) -> bool) -> HashSet<u64> {
-        self.pairs.iter().filter(|(_, asker)| wanted(*asker as usize)).map(|(bytes, _)| *bytes).collect()
+        self.pairs.iter().filter(|(_, requester)| wanted(*requester as usize)).map(|(bytes, _)| *bytes).collect()
     }
 
     /// Blocks live at the same time, at most.
@@ -178,25 +178,25 @@ impl Requests {
         }
     }
 
-    fn pair(&mut self, bytes: u64, asker: u32) -> u32 {
+    fn pair(&mut self, bytes: u64, requester: u32) -> u32 {
         // Beyond four million different sizes, a size is told to one part in 1024.
         let coarse = || bytes.next_multiple_of(1 << (64 - bytes.leading_zeros()).saturating_sub(10).min(47));
         let bytes = if self.pairs.len() < SIZES - (1 << 17) { bytes } else { coarse() };
         let next = self.pairs.len() as u32;
-        let index = *self.pair_index.entry((bytes, asker)).or_insert(next);
+        let index = *self.pair_index.entry((bytes, requester)).or_insert(next);
         if index == next {
-            self.pairs.push((bytes, asker));
+            self.pairs.push((bytes, requester));
         }
         index
     }
 
-    fn pack(&mut self, what: What, stream: u16, block: u32, bytes: u64, asker: u32) -> u64 {
-        let pair = self.pair(bytes, asker);
+    fn pack(&mut self, what: What, stream: u16, block: u32, bytes: u64, requester: u32) -> u64 {
+        let pair = self.pair(bytes, requester);
         what as u64 | u64::from(stream) << 3 | u64::from(block) << 19 | u64::from(pair) << 42
     }
 
-    pub(super) fn push(&mut self, what: What, stream: u16, block: u32, bytes: u64, asker: u32) -> u64 {
-        let word = self.pack(what, stream, block, bytes, asker);
+    pub(super) fn push(&mut self, what: What, stream: u16, block: u32, bytes: u64, requester: u32) -> u64 {
+        let word = self.pack(what, stream, block, bytes, requester);
         if self.steps.len() >= MOST_STEPS {
             self.fold();
         }
@@ -230,9 +230,9 @@ impl Requests {
         Some(self.numbers - 1)
     }
 
-    pub(super) fn ask(&mut self, what: What, stream: u16, bytes: u64, asker: u32) -> Option<u32> {
+    pub(super) fn request(&mut self, what: What, stream: u16, bytes: u64, requester: u32) -> Option<u32> {
         let block = self.vacant.pop().or_else(|| self.new_number())?;
-        self.push(what, stream, block, bytes, asker);
+        self.push(what, stream, block, bytes, requester);
         self.allocations += 1;
         Some(block)
     }
@@ -243,10 +243,10 @@ impl Requests {
     }
 
     /// A block that is known only from its free: it was live from the beginning.
-    pub(super) fn free_early(&mut self, what: What, stream: u16, bytes: u64, asker: u32) {
+    pub(super) fn free_early(&mut self, what: What, stream: u16, bytes: u64, requester: u32) {
         // A number of its own: one that was used before would make it overlap with another block.
         let Some(block) = self.new_number() else { return };
-        let word = self.pack(what, stream, block, bytes, asker);
+        let word = self.pack(what, stream, block, bytes, requester);
         self.opening.insert(block, word);
         self.allocations += 1;
         self.free(stream, block);
@@ -322,7 +322,7 @@ impl Requests {
                 None => {}
             }
             if bytes > 0
-                && let Some(block) = requests.ask(What::Ask, STREAM, bytes.unsigned_abs(), 0)
+                && let Some(block) = requests.request(What::Request, STREAM, bytes.unsigned_abs(), 0)
             {
                 if live.len() >= MOST_LIVE {
                     return Err(format!("line {}: more than {MOST_LIVE} blocks are live", number + 1));
@@ -360,7 +360,7 @@ pub(super) fn peak(steps: impl Iterator<Item = Step>, blocks: usize) -> u64 {
             What::Free => {
                 live = live.saturating_sub(held.get_mut(step.block as usize).map_or(0, std::mem::take));
             }
-            What::Demand => peak = peak.max(live.saturating_add(step.bytes)),
+            What::Refused => peak = peak.max(live.saturating_add(step.bytes)),
             what if what.takes() => {
                 live = live.saturating_add(step.bytes);
                 if let Some(place) = held.get_mut(step.block as usize) {

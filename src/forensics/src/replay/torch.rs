@@ -108,7 +108,7 @@ impl Torch {
 }
 
 impl Allocator for Torch {
-    fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool {
+    fn request(&mut self, block: u32, bytes: u64, stream: u16) -> bool {
         let Some(bytes) = bytes.max(1).checked_next_multiple_of(512) else { return false };
         let small = bytes <= SMALL;
         let range = (small, stream, bytes, 0)..=(small, stream, u64::MAX, u64::MAX);

@@ -26,7 +26,7 @@ impl Pooled {
 }
 
 impl Allocator for Pooled {
-    fn ask(&mut self, block: u32, bytes: u64, stream: u16) -> bool {
+    fn request(&mut self, block: u32, bytes: u64, stream: u16) -> bool {
         let stream = (stream != STREAM_UNKNOWN).then_some(u64::from(stream) + 1);
         let request = Request { bytes: bytes.max(1), stream, context: CONTEXT, ..Request::default() };
         match (self.pool.allocate(&self.device, &request, &Budget::default()), self.addresses.get_mut(block as usize)) {

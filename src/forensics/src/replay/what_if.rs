@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::requests::{Asker, Requests, Step, What, peak};
+use super::requests::{Requester, Requests, Step, What, peak};
 
 /// What would be different about some of a job's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Change {
 /// A job that acts differently; by default, the job as it was.
 #[derive(Clone, Debug, Default)]
 pub struct WhatIf {
-    /// By the number of the pair of size and asker: bytes, and whether they do not pile up. Empty: all is as it was.
+    /// By the number of the pair of size and requester: bytes, and whether they do not pile up. Empty: all is as it was.
     pub(crate) pairs: Vec<(u64, bool)>,
     /// Of what does not pile up, so much stays at most, the newest; none: it is given back when its step ends.
     pub keep: Option<u64>,
@@ -31,11 +31,11 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// Asks of each size and its asker what would be different.
-    pub fn of(requests: &Requests, change: impl Fn(usize, &Asker, u64) -> Change) -> Self {
-        let altered = |(bytes, asker): &(u64, u32)| {
-            let number = *asker as usize;
-            match requests.askers.get(number).map_or(Change::None, |asker| change(number, asker, *bytes)) {
+    /// Asks of each size and its requester what would be different.
+    pub fn of(requests: &Requests, change: impl Fn(usize, &Requester, u64) -> Change) -> Self {
+        let altered = |(bytes, requester): &(u64, u32)| {
+            let number = *requester as usize;
+            match requests.requesters.get(number).map_or(Change::None, |requester| change(number, requester, *bytes)) {
                 Change::None => (*bytes, false),
                 Change::Part(part) => (bytes.div_ceil(part.max(1)), false),
                 Change::Without => (0, false),
@@ -148,7 +148,7 @@ impl<From: Iterator<Item = Step>> Iterator for Steps<'_, From> {
                         self.give_back(0);
                     }
                 }
-                What::Demand => {
+                What::Refused => {
                     let bytes = self.what_if.pairs.get(step.pair as usize).map_or(step.bytes, |(bytes, _)| *bytes);
                     let bytes = match self.what_if.parts {
                         Some(0) => 0,

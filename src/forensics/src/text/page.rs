@@ -31,7 +31,7 @@ pub(super) const DIM: char = '\u{fdd4}';
 const PLAIN: char = '\u{fdd0}';
 
 /// Columns of a label.
-pub(super) const LABEL: usize = 8;
+pub(super) const LABEL: usize = 10;
 
 /// How long each list is.
 #[derive(Clone, Copy)]

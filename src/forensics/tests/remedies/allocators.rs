@@ -65,13 +65,13 @@ fn pieces(job: &mut Job, bytes: u64, stays: usize, asked: u64) {
 }
 
 #[test]
-fn smaller_handles_help_where_holes_are_as_large() {
+fn smaller_handles_help_where_ranges_are_as_large() {
     let report = report("handles", 1 << 15, |job| pieces(job, 2 * MIB, 4, 4 * GIB));
     helps(&report, "handle=2MiB");
 }
 
 #[test]
-fn smaller_handles_are_no_help_against_smaller_holes() {
+fn smaller_handles_are_no_help_against_smaller_ranges() {
     let report = report("holes", 1 << 16, |job| pieces(job, 5 * MIB / 4, 2, 4 * GIB));
     useless(&report, "handle=2MiB", "WEIR_POOL=handle=2MiB");
 }

@@ -225,11 +225,15 @@ fn what_xla_compiled_asks_for_a_smaller_batch_and_not_in_parts() {
         let fit = job.by("StatefulPartitionedCall", "xla", &[("/home/me/train.py", "main", 22)]);
         job.refused(fit, 50 * GIB, &device(39 * GIB));
     });
-    assert!(report.asked.as_ref().is_some_and(|asked| asked.compiled && asked.python.ends_with("train.py:22")));
+    assert!(report.request.as_ref().is_some_and(|asked| asked.compiled && asked.python.ends_with("train.py:22")));
     assert!(helps(&report, "batch / 2").contains("at most 26.00 GiB are live"), "{:?}", report.remedies);
     assert!(!report.remedies.iter().any(|remedy| remedy.text.contains("ask for less")), "{:?}", report.remedies);
     let look = Look { width: 80, height: 30, colour: false, offset: 0, now: 0, holders: None, details: false };
-    assert!(screen(&report, &look).contains("Note    XLA asks once for all operations"), "{}", screen(&report, &look));
+    assert!(
+        screen(&report, &look).contains("Note      XLA asks once for all operations"),
+        "{}",
+        screen(&report, &look)
+    );
 }
 
 #[test]

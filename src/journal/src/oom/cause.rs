@@ -41,24 +41,26 @@ pub enum Cause {
     /// There was room, but not in one piece.
     Fragmentation,
     /// There was room that is still waiting for device work to end.
-    Deferred,
+    #[serde(alias = "deferred")]
+    FreedTooLate,
     /// The device is full.
-    Device,
+    #[serde(alias = "device")]
+    DeviceFull,
     /// The numbers do not tell.
     Unknown,
 }
 
 impl Situation {
     /// The cause that these numbers show for a request of this size.
-    pub fn cause(&self, asked: u64) -> Cause {
-        if self.pool_free >= asked && self.pool_largest < asked {
+    pub fn cause(&self, requested: u64) -> Cause {
+        if self.pool_free >= requested && self.pool_largest < requested {
             Cause::Fragmentation
-        } else if self.pool_free.saturating_add(self.pool_deferred) >= asked && self.pool_deferred > 0 {
-            Cause::Deferred
-        } else if self.cap > 0 && self.charged.saturating_add(asked) > self.cap {
+        } else if self.pool_free.saturating_add(self.pool_deferred) >= requested && self.pool_deferred > 0 {
+            Cause::FreedTooLate
+        } else if self.cap > 0 && self.charged.saturating_add(requested) > self.cap {
             Cause::Cap
-        } else if self.device_total > 0 && self.device_free < asked.saturating_add(LAST_HANDLE) {
-            Cause::Device
+        } else if self.device_total > 0 && self.device_free < requested.saturating_add(LAST_HANDLE) {
+            Cause::DeviceFull
         } else {
             Cause::Unknown
         }
@@ -76,9 +78,9 @@ mod tests {
         let cap = Situation { cap: 8 << 30, charged: 7 << 30, ..Situation::default() };
         assert_eq!(cap.cause(2 << 30), Cause::Cap);
         let deferred = Situation { pool_free: 1 << 30, pool_deferred: 4 << 30, ..cap };
-        assert_eq!(deferred.cause(2 << 30), Cause::Deferred);
+        assert_eq!(deferred.cause(2 << 30), Cause::FreedTooLate);
         let device = Situation { device_total: 8 << 30, device_free: 1 << 20, ..Situation::default() };
-        assert_eq!(device.cause(2 << 30), Cause::Device);
+        assert_eq!(device.cause(2 << 30), Cause::DeviceFull);
         assert_eq!(Situation::default().cause(1), Cause::Unknown);
     }
 }

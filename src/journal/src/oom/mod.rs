@@ -19,7 +19,7 @@ use crate::writer::Journal;
 /// Dumps of one process at most; later ones are only counted.
 const MOST_DUMPS: u64 = 64;
 
-/// What was asked for and refused.
+/// What was requested and refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Device.
@@ -28,11 +28,11 @@ pub struct Failure {
     pub class: Class,
     /// Stream.
     pub stream: u16,
-    /// Bytes asked for.
-    pub asked: u64,
+    /// Bytes requested.
+    pub requested: u64,
     /// The result that the job gets.
     pub result: u16,
-    /// Who asked.
+    /// Who requested it.
     pub by: Attribution,
 }
 
@@ -56,11 +56,11 @@ pub enum Outcome {
 impl Journal {
     /// A request failed for want of memory: records the event, and reports it unless its cause is known already.
     pub fn out_of_memory(&self, failure: &Failure, situation: &Situation) -> Outcome {
-        let cause = situation.cause(failure.asked);
+        let cause = situation.cause(failure.requested);
         let seen = self.words.get(word::OOM_SEEN).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
         let (number, times, fresh) = self.count_cause(failure, cause);
         let event = self.record(Event {
-            asked: failure.asked,
+            asked: failure.requested,
             stream: failure.stream,
             result: failure.result,
             by: failure.by,
@@ -88,7 +88,7 @@ impl Journal {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.record(Event {
-            asked: failure.asked,
+            asked: failure.requested,
             stream: failure.stream,
             result: failure.result,
             by: failure.by,

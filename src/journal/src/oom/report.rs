@@ -14,7 +14,7 @@ use crate::text;
 use crate::writer::Journal;
 
 /// Version of the JSON schema, which docs/reference/journal-format.md describes.
-pub const OOM_SCHEMA: u32 = 1;
+pub const OOM_SCHEMA: u32 = 2;
 /// Holders listed.
 pub const HOLDERS: usize = 10;
 /// Owners whose names are looked up for a dump; the smaller ones are left out.
@@ -42,7 +42,7 @@ pub struct OomReport {
     pub schema: u32,
     /// Process id.
     pub pid: u32,
-    /// Thread that asked.
+    /// Thread that made the request.
     pub thread: u32,
     /// Number of the OOM event in the journal.
     pub event: u64,
@@ -52,15 +52,16 @@ pub struct OomReport {
     pub device: u8,
     /// What sort of memory.
     pub class: Class,
-    /// Bytes asked for.
-    pub asked: u64,
+    /// Bytes requested.
+    #[serde(alias = "asked")]
+    pub requested: u64,
     /// The result that the job gets.
     pub result: u16,
     /// Why.
     pub cause: Cause,
-    /// Operation that asked, or empty.
+    /// Operation that made the request, or empty.
     pub op: String,
-    /// Python line that asked, or empty.
+    /// Python line that made the request, or empty.
     pub python: String,
     /// Native stack, innermost first, as hexadecimal addresses.
     pub stack: Vec<String>,
@@ -124,7 +125,7 @@ impl Journal {
             realtime_ns: self.clock.anchor().realtime,
             device: failure.device,
             class: failure.class,
-            asked: failure.asked,
+            requested: failure.requested,
             result: failure.result,
             cause,
             op: self.op_name(failure.by.op).unwrap_or_default(),

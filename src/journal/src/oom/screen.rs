@@ -22,19 +22,21 @@ impl Journal {
         writeln!(to, "weir: GPU OUT OF MEMORY   pid {}   GPU {}", report.pid, report.device)?;
         let who = [report.op.as_str(), last_part(&report.python)];
         let who: Vec<_> = who.into_iter().filter(|text| !text.is_empty()).map(|text| shortened(text, 60)).collect();
-        writeln!(to, "Asked   {:>10}   {}", human(report.asked), who.join("   "))?;
+        writeln!(to, "Requested {:>10}   {}", human(report.requested), who.join("   "))?;
         let why = match report.cause {
             Cause::Cap => format!("the cap is reached: {} of {} charged", human(now.charged), human(now.cap)),
             Cause::Fragmentation => format!(
-                "FRAGMENTATION: {} free in the pool, largest hole {}",
+                "free memory is in pieces: {} free in the pool, largest range {}",
                 human(now.pool_free),
                 human(now.pool_largest)
             ),
-            Cause::Deferred => format!("{} freed memory may still be in use by the device", human(now.pool_deferred)),
-            Cause::Device if report.asked > now.device_total => {
+            Cause::FreedTooLate => {
+                format!("{} freed memory may still be in use by the device", human(now.pool_deferred))
+            }
+            Cause::DeviceFull if report.requested > now.device_total => {
                 format!("the request is larger than the device, which has {}", human(now.device_total))
             }
-            Cause::Device => {
+            Cause::DeviceFull => {
                 format!("the device is full: {} of {} free", human(now.device_free), human(now.device_total))
             }
             Cause::Unknown if report.class == Class::Tensor => {
@@ -42,11 +44,11 @@ impl Journal {
             }
             Cause::Unknown => "the driver refused; the numbers do not tell why".to_owned(),
         };
-        writeln!(to, "Why     {why}")?;
-        writeln!(to, "Live    {:>10}   {} blocks", human(report.live_bytes), report.live_blocks)?;
+        writeln!(to, "Why       {why}")?;
+        writeln!(to, "Live      {:>10}   {} blocks", human(report.live_bytes), report.live_blocks)?;
         writeln!(
             to,
-            "Pool    {:>10} free   {} holes   {} deferred",
+            "Pool      {:>10} free in {} ranges   {} freed and still in use",
             human(now.pool_free),
             now.pool_holes,
             human(now.pool_deferred)
@@ -54,13 +56,13 @@ impl Journal {
         if now.cap > 0 {
             writeln!(
                 to,
-                "Cap     {:>10}   {} charged, {} by others",
+                "Cap       {:>10}   {} charged, {} by others",
                 human(now.cap),
                 human(now.charged),
                 human(now.charged_by_others)
             )?;
         }
-        writeln!(to, "Host    {:>10} resident   {} pinned", human(now.resident), human(now.pinned))?;
+        writeln!(to, "Host      {:>10} resident   {} pinned", human(now.resident), human(now.pinned))?;
         if !report.holders.is_empty() {
             writeln!(to, "Who holds it")?;
         }
@@ -70,10 +72,10 @@ impl Journal {
             writeln!(to, "{:>2} {op:<40} {python:<30} {:>10} {:>7}", place + 1, human(holder.bytes), holder.blocks)?;
         }
         if let Some(json) = json {
-            writeln!(to, "More    {}", text::plain(json))?;
+            writeln!(to, "More      {}", text::plain(json))?;
         }
         if let Some(path) = self.path() {
-            writeln!(to, "        weir report {}", text::plain(&path.to_string_lossy()))?;
+            writeln!(to, "          weir report {}", text::plain(&path.to_string_lossy()))?;
         }
         Ok(())
     }

@@ -35,8 +35,8 @@ impl Journal {
             let times = entry[1].fetch_add(1, Ordering::Relaxed) + 1;
             let last = entry[3].swap(now, Ordering::Relaxed);
             entry[2].compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
-            entry[4].fetch_max(failure.asked, Ordering::Relaxed);
-            entry[5].store(failure.asked, Ordering::Relaxed);
+            entry[4].fetch_max(failure.requested, Ordering::Relaxed);
+            entry[5].store(failure.requested, Ordering::Relaxed);
             entry[6].store(by.pack(), Ordering::Relaxed);
             let place = u64::from(failure.device) | (failure.class as u64) << 8 | (cause as u64) << 16;
             entry[7].store(place, Ordering::Relaxed);

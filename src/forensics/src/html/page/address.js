@@ -191,7 +191,7 @@ function makeAddressMap(page) {
     if (block < 0) return tip.hide();
     const holder = journal.facts.holders[journal.holder[block]];
     const lines = [["size", bytesText(journal.given[block])]];
-    if (journal.slack[block]) lines.push(["asked for", bytesText(journal.given[block] - journal.slack[block])]);
+    if (journal.slack[block]) lines.push(["requested", bytesText(journal.given[block] - journal.slack[block])]);
     lines.push(["address", "0x" + journal.address[block].toString(16)], ["line", journal.text(holder.line) || "unknown"],
       ["class", journal.text(holder.class)],
       ["since", journal.birth[block] ? page.momentText(journal.birth[block]) : "before the first event here"]);

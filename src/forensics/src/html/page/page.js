@@ -216,7 +216,7 @@ function moment() {
   const text = [page.momentText(cursor), `${bytesText(levels.total[cursor])} live`];
   if (page.physical) text.push(`${bytesText(page.physical.total[cursor])} taken`);
   if (step) text.push(`step ${countText(step.number)}`);
-  if (oom) text.push(`OUT OF MEMORY: asked ${bytesText(oom.asked)}`);
+  if (oom) text.push(`OUT OF MEMORY: ${bytesText(oom.requested)} requested`);
   byId("moment").textContent = text.join(" · ");
   byId("scrubber").setAttribute("aria-valuetext", text.join(", "));
   byId("timeline").setAttribute("aria-label", `Live memory over time. Cursor: ${text.join(", ")}`);

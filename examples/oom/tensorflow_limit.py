@@ -2,7 +2,7 @@
 device."""
 # gpu: 2GiB
 # env: WEIR_TF_ALLOCATOR=keep
-# verdict: own_limit
+# verdict: tensorflow_limit
 # remedy: memory_limit=
 import tensorflow as tf
 

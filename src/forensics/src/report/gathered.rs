@@ -1,213 +1,26 @@
-//! The report of a run: everything that the one screen, the JSON and the page show, gathered in one pass over the
-//! events. docs/reference/report.md describes the JSON.
+//! What is known of a run at the moment, and the report that is made of it.
 
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Kind, Situation};
+use weir_journal::{Kind, Situation};
 
+use super::{Evidence, Growing, Options, Report, Request, SCHEMA};
 use crate::failure::Failure;
-use crate::growth::Trend;
-use crate::holders::{self, Holder, Share};
+use crate::growth::{self, Growth};
+use crate::holders::{self, Holder};
 use crate::host::{self, Host, HostHolder};
-use crate::leaks::{self, Leak};
-use crate::remedies::{self, Bench, Remedy};
+use crate::remedies::{self, Bench};
 use crate::roles::{self, Region};
-use crate::survey::{Losses, Mark, Survey};
-use crate::verdict::{self, Facts, Finding};
+use crate::survey::{Mark, Survey};
+use crate::trend::Trend;
+use crate::verdict::{self, Facts};
 use crate::views::{self, DriverView, Part, TensorView};
 use crate::{Error, Fate, Run};
 
-/// Version of the report's JSON.
-pub const SCHEMA: u32 = 1;
 /// Growth of host memory below this is not worth a word.
 const HOST_GROWN: u64 = 64 << 20;
 
-/// What a report shall be about.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Which OOM dump, from 1; none is the last.
-    pub oom: Option<usize>,
-    /// Which device; none is the OOM's, else the fullest.
-    pub device: Option<u8>,
-    /// Holders shown at most; 0 is ten.
-    pub holders: usize,
-    /// Other processes on the device, in words.
-    pub neighbours: Vec<String>,
-    /// Never replay requests.
-    pub no_replay: bool,
-}
-
-/// The request that was refused.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Asked {
-    /// Bytes.
-    pub bytes: u64,
-    /// What sort of memory.
-    pub class: Class,
-    /// Operation, or empty.
-    pub op: String,
-    /// `file:line` of the user, or empty.
-    pub python: String,
-    /// The function that line is in.
-    pub function: String,
-    /// Where nothing else is known: the native library that asked.
-    pub library: String,
-    /// How often such a request was refused.
-    pub times: u64,
-    /// Whether TensorFlow only tried, and can do without.
-    pub only_tried: bool,
-    /// Whether XLA asked, once for all operations of what it compiled.
-    pub compiled: bool,
-}
-
-/// Something that grows.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Growing {
-    /// Where and how fast, in words.
-    pub text: String,
-    /// Bytes a step, or a second.
-    pub slope: f64,
-    /// `step` or `second`.
-    pub unit: &'static str,
-    /// Share of the samples' variation that a straight line explains.
-    pub fit: f64,
-    /// Bytes that came since the job was built up.
-    pub grown: u64,
-    /// Steps or seconds until the limit is reached, from the moment on.
-    pub until_full: Option<f64>,
-}
-
-/// How good the evidence is.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Evidence {
-    /// Events read.
-    pub events: u64,
-    /// Events that the journal had already overwritten.
-    pub overwritten: u64,
-    /// Events that should be there and are not.
-    pub losses: Losses,
-    /// Events that the job could not write.
-    pub dropped: u64,
-    /// Allocations that found no place in the live table.
-    pub untracked: u64,
-    /// Damaged entries.
-    pub damaged: u64,
-    /// Share of the live bytes whose operation or line is known.
-    pub named: f64,
-    /// Whether the holders are those of the moment; else of the dump that the library wrote then.
-    pub exact: bool,
-    /// The process lives: the picture was taken while things moved.
-    pub moving: bool,
-    /// Calls that had begun and not ended.
-    pub in_flight: usize,
-    /// The file is shorter than it should be.
-    pub truncated: bool,
-}
-
-/// The report.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The run's name.
-    pub run: String,
-    /// Its file.
-    pub path: String,
-    /// Process id.
-    pub pid: u32,
-    /// Command.
-    pub command: String,
-    /// How the process is, or ended.
-    pub state: Fate,
-    /// The status with which it ended in order, if that is known.
-    pub exit_status: Option<u8>,
-    /// Out-of-memory failures.
-    pub oom: u64,
-    /// Tensors that TensorFlow tried to get, could do without, and did not get.
-    pub tried: u64,
-    /// Why weir turned itself off in the job.
-    pub turned_off: Option<String>,
-    /// Device number.
-    pub device: u8,
-    /// Device name.
-    pub device_name: String,
-    /// The moment, nanoseconds since 1970.
-    pub realtime_ns: u64,
-    /// The moment, seconds since the journal was begun.
-    pub seconds: f64,
-    /// The training step; 0 is unknown.
-    pub step: u64,
-    /// Number of the event that tells of the failure; none where nothing was refused.
-    pub event: Option<u64>,
-    /// The refused request.
-    pub asked: Option<Asked>,
-    /// Causes, the strongest first; the first is the verdict.
-    pub findings: Vec<Finding>,
-    /// What the device's bytes are taken by.
-    pub driver: DriverView,
-    /// What TensorFlow reserved and uses.
-    pub tensors: Option<TensorView>,
-    /// Cap; 0 is none.
-    pub cap: u64,
-    /// Most bytes live at once.
-    pub peak: u64,
-    /// When, nanoseconds since 1970.
-    pub peak_ns: u64,
-    /// Free bytes in the pool, largest hole, holes.
-    pub pool: (u64, u64, u64),
-    /// Live blocks.
-    pub blocks: u64,
-    /// Who holds it.
-    pub holders: Vec<Holder>,
-    /// Bytes of the holders not listed.
-    pub rest: u64,
-    /// By role.
-    pub roles: Vec<Share>,
-    /// What grows.
-    pub growth: Vec<Growing>,
-    /// Host memory.
-    pub host: Host,
-    /// Other processes, in words.
-    pub neighbours: Vec<String>,
-    /// What to do.
-    pub remedies: Vec<Remedy>,
-    /// What would not help, though one would think so.
-    pub useless: Vec<String>,
-    /// How good the evidence is.
-    pub evidence: Evidence,
-}
-
-impl Report {
-    /// Makes the report of a run. `progress` is told how many of how many events were read; when all are, what is left is
-    /// to check remedies, which may take longer.
-    pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
-        if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
-            let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
-            return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
-        }
-        let failure = Failure::of(run, options)?;
-        let survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
-        progress(survey.events, survey.events);
-        Ok(Gathered::new(run, &survey, failure, options)?.report(options))
-    }
-
-    /// Whether the job ran out of memory, or failed after it tried for memory in vain.
-    pub fn is_oom(&self) -> bool {
-        self.oom > 0 || self.only_tried()
-    }
-
-    /// Whether what is told of is memory that TensorFlow tried for, and that the job failed after it.
-    pub fn only_tried(&self) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.only_tried)
-    }
-
-    /// The verdict: the strongest cause.
-    pub fn verdict(&self) -> Option<&Finding> {
-        self.findings.first()
-    }
-}
-
 /// What is known before the report is written.
-struct Gathered<'run> {
+pub(super) struct Gathered<'run> {
     run: &'run Run,
     survey: &'run Survey,
     failure: Option<Failure<'run>>,
@@ -216,7 +29,7 @@ struct Gathered<'run> {
     situation: Situation,
     driver: DriverView,
     tensors: Option<TensorView>,
-    leaks: Vec<Leak>,
+    growths: Vec<Growth>,
     on_host: Vec<HostHolder>,
     facts: Facts,
     in_flight: usize,
@@ -224,7 +37,7 @@ struct Gathered<'run> {
 }
 
 impl<'run> Gathered<'run> {
-    fn new(
+    pub(super) fn new(
         run: &'run Run,
         survey: &'run Survey,
         failure: Option<Failure<'run>>,
@@ -243,7 +56,7 @@ impl<'run> Gathered<'run> {
         let tensors = views::tensor_view(survey, device, driver.of(Part::Live));
         let cap = if situation.cap > 0 { situation.cap } else { run.device(device).map_or(0, |device| device.cap) };
         let limit = if cap > 0 { cap.min(total.max(1)) } else { total };
-        let leaks = leaks::leaks(survey, device, limit);
+        let growths = growth::growths(survey, device, limit);
         let state = run.state()?;
         let mut gathered = Self {
             run,
@@ -254,7 +67,7 @@ impl<'run> Gathered<'run> {
             situation,
             driver,
             tensors,
-            leaks,
+            growths,
             on_host: host::holders(survey),
             facts: Facts::default(),
             in_flight: state.in_flight.len(),
@@ -270,14 +83,14 @@ impl<'run> Gathered<'run> {
         let first = self.survey.marks.iter().find(|mark| mark.resident > 0);
         let host_grown = last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident));
         let own = self.tensors.filter(|view| view.own_allocator);
-        let asked = self.asked();
+        let request = self.request();
         // Only a dump tells of the cap and the pool.
-        let only_tried = asked.as_ref().is_some_and(|asked| asked.only_tried);
+        let only_tried = request.as_ref().is_some_and(|request| request.only_tried);
         Facts {
-            refused: asked.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
-            asked: asked.as_ref().map_or(0, |asked| asked.bytes),
-            class: asked.as_ref().map(|asked| asked.class),
-            by_op: asked.is_some_and(|asked| !asked.op.is_empty()) && !self.by_library(),
+            refused: request.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
+            requested: request.as_ref().map_or(0, |request| request.bytes),
+            class: request.as_ref().map(|request| request.class),
+            by_op: request.is_some_and(|request| !request.op.is_empty()) && !self.by_library(),
             total: if now.device_total > 0 { now.device_total } else { total },
             free: (now.device_total > 0).then_some(now.device_free),
             cap,
@@ -288,8 +101,8 @@ impl<'run> Gathered<'run> {
             pool_deferred: now.pool_deferred,
             live: self.driver.of(Part::Live),
             others: self.driver.of(Part::Others),
-            grown: self.leaks.iter().map(|leak| leak.grown).sum(),
-            growing: self.leaks.first().map(|leak| remedies::growing(self.survey, leak)).unwrap_or_default(),
+            grown: self.growths.iter().map(|growth| growth.grown).sum(),
+            growing: self.growths.first().map(|growth| remedies::growing(self.survey, growth)).unwrap_or_default(),
             tf_reserved: own.map_or(0, |view| view.reserved),
             tf_used: own.map_or(0, |view| view.used),
             tf_slack: own.map_or(0, |view| view.slack),
@@ -313,21 +126,21 @@ impl<'run> Gathered<'run> {
         Trend::through(&self.survey.samples(&resident))
     }
 
-    /// Whether a library that an operation called asked, and not the operation.
+    /// Whether a library that an operation called request, and not the operation.
     fn by_library(&self) -> bool {
         let event = self.survey.event.filter(|_| self.exact);
         event.is_some_and(|event| roles::region(&self.run.who(event.by)) == Region::Library)
     }
 
-    fn asked(&self) -> Option<Asked> {
+    fn request(&self) -> Option<Request> {
         let event = self.survey.event.filter(|_| self.exact);
-        self.failure.as_ref().map(|failure| failure.asked(self.run, event))
+        self.failure.as_ref().map(|failure| failure.request(self.run, event))
     }
 
-    fn report(&self, options: &Options) -> Report {
+    pub(super) fn report(&self, options: &Options) -> Report {
         let (run, survey, device) = (self.run, self.survey, self.device);
         let most = if options.holders == 0 { 10 } else { options.holders };
-        let (mut list, mut rest) = holders::holders(run, survey, device, &self.leaks, most);
+        let (mut list, mut rest) = holders::holders(run, survey, device, &self.growths, most);
         let shares = holders::shares(survey, device);
         let dump = self.failure.as_ref().and_then(Failure::dump);
         if let Some(dump) = dump.filter(|_| !self.exact) {
@@ -336,7 +149,7 @@ impl<'run> Gathered<'run> {
         }
         let findings = verdict::findings(&self.facts);
         let bench = Bench::new(run, survey, device, &self.facts, self.exact, !options.no_replay);
-        let advice = remedies::remedies(&bench, &findings, &self.facts, &self.leaks, &options.neighbours);
+        let advice = remedies::remedies(&bench, &findings, &self.facts, &self.growths, &options.other_processes);
         let course = survey.course(device);
         let counters = &run.header().counters;
         let last = self.last_mark();
@@ -358,7 +171,7 @@ impl<'run> Gathered<'run> {
             seconds: run.seconds(survey.time),
             step: survey.steps.last,
             event: self.failure.as_ref().map(Failure::event),
-            asked: self.asked(),
+            request: self.request(),
             findings,
             driver: self.driver.clone(),
             tensors: self.tensors,
@@ -377,7 +190,7 @@ impl<'run> Gathered<'run> {
                 slope: self.host_trend().filter(Trend::grows).filter(|_| grown).map(|trend| trend.slope),
                 holders: self.on_host.iter().take(most).cloned().collect(),
             },
-            neighbours: options.neighbours.clone(),
+            other_processes: options.other_processes.clone(),
             remedies: advice.remedies,
             useless: advice.useless,
             evidence: Evidence {
@@ -400,17 +213,17 @@ impl<'run> Gathered<'run> {
         let limit = self.facts.limit() as f64;
         // The others stay as they are: what is free now is what all that grows will share.
         let room = limit - self.facts.live as f64;
-        let speed: f64 = self.leaks.iter().map(|leak| leak.trend.slope).sum();
+        let speed: f64 = self.growths.iter().map(|growth| growth.trend.slope).sum();
         let until = (limit > 0.0 && speed > 0.0).then(|| (room / speed).max(0.0));
-        self.leaks
+        self.growths
             .iter()
             .take(5)
-            .map(|leak| Growing {
-                text: remedies::growing(self.survey, leak),
-                slope: leak.trend.slope,
-                unit: if leak.by_step { "step" } else { "second" },
-                fit: leak.trend.fit,
-                grown: leak.grown,
+            .map(|growth| Growing {
+                text: remedies::growing(self.survey, growth),
+                slope: growth.trend.slope,
+                unit: if growth.by_step { "step" } else { "second" },
+                fit: growth.trend.fit,
+                grown: growth.grown,
                 until_full: until,
             })
             .collect()

@@ -1,7 +1,7 @@
 """The same small job beside another one that took a logical device with a limit: both fit."""
 # gpu: 1GiB
-# beside: neighbour_of_limited.py
-# cures: neighbour
+# beside: other_process_of_limited.py
+# cures: other_process
 import tensorflow as tf
 
 parts = []

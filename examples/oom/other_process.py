@@ -1,7 +1,7 @@
 """A small job on a device that another job has nearly filled."""
 # gpu: 1GiB
-# beside: neighbour_of.py
-# verdict: neighbour
+# beside: other_process_of.py
+# verdict: other_process
 import tensorflow as tf
 
 parts = []

@@ -1,4 +1,4 @@
-"""The job beside `neighbour_cured.py`: TensorFlow with a logical device of 256 MiB, until its input ends."""
+"""The job beside `other_process_cured.py`: TensorFlow with a logical device of 256 MiB, until its input ends."""
 import sys
 
 import tensorflow as tf

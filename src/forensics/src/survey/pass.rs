@@ -1,185 +1,21 @@
-//! One pass over all events of a run: who held how much, when, up to a moment. Memory is bounded however long the run:
-//! a fixed number of buckets of time for a limited number of owners.
-//!
-//! The pass adds up changes; what was live before the oldest event follows from what is live at the end. So a journal
-//! that has overwritten its beginning gives the same numbers as one that has not.
+//! The pass itself: events in, owners and courses out.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::reader::{Slot, Why};
+use weir_journal::reader::Why;
 use weir_journal::{Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
-use crate::growth::Sample;
-use crate::names::Who;
+use super::{BUCKETS, Course, Losses, Mark, Owner, Steps, Survey};
 use crate::roles::{self, Region};
-use crate::{Error, Run, is_held};
+use crate::{Run, is_held};
 
-/// Buckets of events between the oldest one and the moment.
-pub const BUCKETS: usize = 64;
 /// Owners kept apart; what is beyond goes to one owner without a name for each class.
 const MOST_OWNERS: usize = 16_384;
 /// Steps whose duration is remembered.
 const MOST_STEPS: usize = 4096;
-
-/// Memory of one class on one device that one operation on one line asked for.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// Device.
-    pub device: u8,
-    /// What sort of memory.
-    pub class: Class,
-    /// Who asked.
-    pub who: Arc<Who>,
-    /// Bytes at the moment.
-    pub bytes: u64,
-    /// Of these, bytes beyond what was asked for.
-    pub slack: u64,
-    /// Allocations at the moment.
-    pub blocks: u64,
-    /// Allocations seen.
-    pub allocs: u64,
-    /// Frees seen.
-    pub frees: u64,
-    /// Bytes of all allocations seen.
-    pub churned: u64,
-    /// Ticks that freed memory had lived, added up.
-    pub lived: u128,
-    /// Bytes at the end of each bucket.
-    pub ends: [i64; BUCKETS],
-    /// The least bytes in each bucket: what stays when everything temporary has gone.
-    pub floor: [i64; BUCKETS],
-    now: i64,
-    count: i64,
-    bucket: usize,
-}
-
-impl Owner {
-    fn new(device: u8, class: Class, who: Arc<Who>) -> Self {
-        Self {
-            device,
-            class,
-            who,
-            bytes: 0,
-            slack: 0,
-            blocks: 0,
-            allocs: 0,
-            frees: 0,
-            churned: 0,
-            lived: 0,
-            ends: [0; BUCKETS],
-            floor: [0; BUCKETS],
-            now: 0,
-            count: 0,
-            bucket: 0,
-        }
-    }
-
-    /// Carries the present value over buckets in which nothing happened.
-    fn move_to(&mut self, bucket: usize) {
-        while self.bucket < bucket {
-            self.ends[self.bucket] = self.now;
-            self.bucket += 1;
-            self.floor[self.bucket] = self.now;
-        }
-    }
-
-    fn change(&mut self, bucket: usize, bytes: i64) {
-        self.move_to(bucket);
-        self.now += bytes;
-        self.count += bytes.signum();
-        self.floor[bucket] = self.floor[bucket].min(self.now);
-    }
-
-    /// Whether this owner's memory usually outlives a step of so many ticks.
-    pub fn mean_life(&self) -> Option<u64> {
-        (self.frees > 0).then(|| (self.lived / u128::from(self.frees)) as u64)
-    }
-}
-
-/// Where a bucket ends.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {
-    /// Seconds since the journal was begun.
-    pub seconds: f64,
-    /// The training step.
-    pub step: u64,
-    /// Resident host memory, the latest sample.
-    pub resident: u64,
-    /// Pinned host memory, the latest sample.
-    pub pinned: u64,
-}
-
-/// Events that are missing, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Losses {
-    /// Written in part.
-    pub torn: u64,
-    /// Claimed and not written.
-    pub unwritten: u64,
-    /// Overwritten, among those that should be there.
-    pub lapped: u64,
-    /// Cut off the file.
-    pub cut: u64,
-}
-
-/// Training steps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Steps {
-    /// Seen.
-    pub seen: u64,
-    /// Number of the last one.
-    pub last: u64,
-    /// Ticks that the middle one of the steps took.
-    pub ticks: u64,
-}
-
-/// Held bytes of one device over time.
-#[derive(Clone, Debug)]
-pub struct Course {
-    /// Device.
-    pub device: u8,
-    /// The most in each bucket.
-    pub most: [i64; BUCKETS],
-    /// The least in each bucket.
-    pub floor: [i64; BUCKETS],
-    /// The most of all, up to the moment.
-    pub peak: u64,
-    /// When, in ticks.
-    pub peak_time: u64,
-    now: i64,
-    high: (i64, u64),
-    bucket: usize,
-}
-
-/// What one pass over the events found.
-#[derive(Clone, Debug)]
-pub struct Survey {
-    /// Owners with memory at the moment or before it.
-    pub owners: Vec<Owner>,
-    /// Devices.
-    pub courses: Vec<Course>,
-    /// Ends of the buckets.
-    pub marks: Vec<Mark>,
-    /// Steps.
-    pub steps: Steps,
-    /// Missing events.
-    pub losses: Losses,
-    /// Events read.
-    pub events: u64,
-    /// How often each kind was seen, by its number.
-    pub kinds: [u64; 64],
-    /// The moment: number of the event after which everything is told.
-    pub at: u64,
-    /// Time of the moment, in ticks.
-    pub time: u64,
-    /// The event at the moment, for example the OOM itself, if it is there.
-    pub event: Option<Event>,
-    /// Owners that found no place of their own.
-    pub crowded: u64,
-}
 
 /// A hash for ids and addresses; nobody gains from making them collide.
 #[derive(Clone, Copy, Debug, Default)]
@@ -210,9 +46,10 @@ impl Hasher for Mix {
 
 type Raw = (u8, Class, u32, u32, u32);
 
-struct Pass<'run> {
+/// One pass over the events of a run.
+pub(super) struct Pass<'run> {
     run: &'run Run,
-    survey: Survey,
+    pub(super) survey: Survey,
     by_raw: HashMap<Raw, u32, BuildHasherDefault<Mix>>,
     by_name: HashMap<(u8, Class, String, String, u32, Region), u32>,
     last: Option<(Raw, u32)>,
@@ -223,77 +60,8 @@ struct Pass<'run> {
     mark: Mark,
 }
 
-impl Survey {
-    /// Reads all events of a run and tells the state after event `at`, or at the end. `progress` is told, now and then,
-    /// how many of how many events were read.
-    pub fn of(run: &Run, at: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
-        let (first, end) = run.reader().range();
-        let at = at.filter(|at| (first..end).contains(at)).unwrap_or(end.saturating_sub(1));
-        let mut pass = Pass::new(run, first, at);
-        for slot in run.events() {
-            match slot.map_err(|error| run.broken(&error))? {
-                Slot::Event(event) => pass.event(&event),
-                Slot::Lost(loss) => pass.lost(loss.why, loss.count),
-            }
-            if pass.survey.events.is_multiple_of(1 << 18) {
-                progress(pass.survey.events, end - first);
-            }
-        }
-        let state = run.state()?;
-        for event in state.rebuilt.values() {
-            pass.event(event);
-        }
-        pass.finish(&state.live);
-        Ok(pass.survey)
-    }
-
-    /// Bytes held on a device at the moment.
-    pub fn held(&self, device: u8) -> u64 {
-        self.owners.iter().filter(|o| o.device == device && is_held(o.class)).map(|owner| owner.bytes).sum()
-    }
-
-    /// Allocations held on a device at the moment.
-    pub fn held_blocks(&self, device: u8) -> u64 {
-        self.owners.iter().filter(|o| o.device == device && is_held(o.class)).map(|owner| owner.blocks).sum()
-    }
-
-    /// Bytes of one class on a device at the moment.
-    pub fn of_class(&self, device: u8, class: Class) -> u64 {
-        self.owners.iter().filter(|o| o.device == device && o.class == class).map(|owner| owner.bytes).sum()
-    }
-
-    /// The course of a device.
-    pub fn course(&self, device: u8) -> Option<&Course> {
-        self.courses.iter().find(|course| course.device == device)
-    }
-
-    /// A row of values over the run as samples by step where there are steps, else by seconds. The first quarter, when
-    /// a job builds what it keeps, is left out.
-    pub fn samples(&self, values: &[i64; BUCKETS]) -> Vec<Sample> {
-        let by_step = self.steps.seen > 0;
-        let mut samples: Vec<Sample> = Vec::new();
-        for (mark, bytes) in self.marks.iter().zip(values).skip(BUCKETS / 4) {
-            let at = if by_step { mark.step as f64 } else { mark.seconds };
-            match samples.last_mut() {
-                // Several buckets in one step: what is left at its end counts.
-                Some(last) if last.at >= at => last.bytes = *bytes as f64,
-                _ => samples.push(Sample { at, bytes: *bytes as f64 }),
-            }
-        }
-        samples
-    }
-
-    /// How much a row of values changed in the last `seconds` before the moment.
-    pub fn recent(&self, values: &[i64; BUCKETS], seconds: f64) -> i64 {
-        let end = self.marks.last().map_or(0.0, |mark| mark.seconds);
-        let before = self.marks.iter().rposition(|mark| mark.seconds < end - seconds);
-        let last = values.last().copied().unwrap_or(0);
-        last - before.and_then(|place| values.get(place)).copied().unwrap_or(0)
-    }
-}
-
 impl<'run> Pass<'run> {
-    fn new(run: &'run Run, first: u64, at: u64) -> Self {
+    pub(super) fn new(run: &'run Run, first: u64, at: u64) -> Self {
         let survey = Survey {
             owners: Vec::new(),
             courses: Vec::new(),
@@ -321,7 +89,7 @@ impl<'run> Pass<'run> {
         }
     }
 
-    fn lost(&mut self, why: Why, count: u64) {
+    pub(super) fn lost(&mut self, why: Why, count: u64) {
         let losses = &mut self.survey.losses;
         *match why {
             Why::Torn => &mut losses.torn,
@@ -331,7 +99,7 @@ impl<'run> Pass<'run> {
         } += count;
     }
 
-    fn event(&mut self, event: &Event) {
+    pub(super) fn event(&mut self, event: &Event) {
         let survey = &mut self.survey;
         survey.events += 1;
         survey.kinds[event.kind as usize & 63] += 1;
@@ -454,7 +222,7 @@ impl<'run> Pass<'run> {
     }
 
     /// Turns changes into amounts, with the help of what is live at the end.
-    fn finish(&mut self, live: &[LiveEntry]) {
+    pub(super) fn finish(&mut self, live: &[LiveEntry]) {
         for entry in live {
             let index = self.owner(entry.device, entry.class, entry.by);
             if let Some(owner) = self.survey.owners.get_mut(index as usize) {

@@ -1,7 +1,7 @@
 """The same with a limit that has room for it."""
 # gpu: 2GiB
 # env: WEIR_TF_ALLOCATOR=keep
-# cures: own_limit
+# cures: tensorflow_limit
 import tensorflow as tf
 
 gpu = tf.config.list_physical_devices("GPU")[0]

@@ -1,4 +1,4 @@
-"""The job beside `neighbour.py`: holds 700 MiB of the device until its input ends."""
+"""The job beside `other_process.py`: holds 700 MiB of the device until its input ends."""
 import ctypes
 import sys
 

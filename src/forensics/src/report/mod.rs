@@ -1,0 +1,203 @@
+//! The report of a run: everything that the one screen, the JSON and the page show, gathered in one pass over the
+//! events. docs/reference/report.md describes the JSON.
+
+mod gathered;
+
+use weir_journal::Class;
+
+use crate::failure::Failure;
+use crate::holders::{Holder, Share};
+use crate::host::Host;
+use crate::remedies::Remedy;
+use crate::survey::{Losses, Survey};
+use crate::verdict::Finding;
+use crate::views::{DriverView, TensorView};
+use crate::{Error, Fate, Run};
+use gathered::Gathered;
+
+/// Version of the report's JSON.
+pub const SCHEMA: u32 = 2;
+/// What a report shall be about.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which OOM dump, from 1; none is the last.
+    pub oom: Option<usize>,
+    /// Which device; none is the OOM's, else the fullest.
+    pub device: Option<u8>,
+    /// Holders shown at most; 0 is ten.
+    pub holders: usize,
+    /// Other processes on the device, in words.
+    pub other_processes: Vec<String>,
+    /// Never replay requests.
+    pub no_replay: bool,
+}
+
+/// The request that was refused.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Request {
+    /// Bytes.
+    pub bytes: u64,
+    /// What sort of memory.
+    pub class: Class,
+    /// Operation, or empty.
+    pub op: String,
+    /// `file:line` of the user, or empty.
+    pub python: String,
+    /// The function that line is in.
+    pub function: String,
+    /// Where nothing else is known: the native library that request.
+    pub library: String,
+    /// How often such a request was refused.
+    pub times: u64,
+    /// Whether TensorFlow only tried, and can do without.
+    pub only_tried: bool,
+    /// Whether XLA request, once for all operations of what it compiled.
+    pub compiled: bool,
+}
+
+/// Something that grows.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Growing {
+    /// Where and how fast, in words.
+    pub text: String,
+    /// Bytes a step, or a second.
+    pub slope: f64,
+    /// `step` or `second`.
+    pub unit: &'static str,
+    /// Share of the samples' variation that a straight line explains.
+    pub fit: f64,
+    /// Bytes that came since the job was built up.
+    pub grown: u64,
+    /// Steps or seconds until the limit is reached, from the moment on.
+    pub until_full: Option<f64>,
+}
+
+/// How good the evidence is.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Evidence {
+    /// Events read.
+    pub events: u64,
+    /// Events that the journal had already overwritten.
+    pub overwritten: u64,
+    /// Events that should be there and are not.
+    pub losses: Losses,
+    /// Events that the job could not write.
+    pub dropped: u64,
+    /// Allocations that found no place in the live table.
+    pub untracked: u64,
+    /// Damaged entries.
+    pub damaged: u64,
+    /// Share of the live bytes whose operation or line is known.
+    pub named: f64,
+    /// Whether the holders are those of the moment; else of the dump that the library wrote then.
+    pub exact: bool,
+    /// The process lives: the picture was taken while things moved.
+    pub moving: bool,
+    /// Calls that had begun and not ended.
+    pub in_flight: usize,
+    /// The file is shorter than it should be.
+    pub truncated: bool,
+}
+
+/// The report.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The run's name.
+    pub run: String,
+    /// Its file.
+    pub path: String,
+    /// Process id.
+    pub pid: u32,
+    /// Command.
+    pub command: String,
+    /// How the process is, or ended.
+    pub state: Fate,
+    /// The status with which it ended in order, if that is known.
+    pub exit_status: Option<u8>,
+    /// Out-of-memory failures.
+    pub oom: u64,
+    /// Tensors that TensorFlow tried to get, could do without, and did not get.
+    pub tried: u64,
+    /// Why weir turned itself off in the job.
+    pub turned_off: Option<String>,
+    /// Device number.
+    pub device: u8,
+    /// Device name.
+    pub device_name: String,
+    /// The moment, nanoseconds since 1970.
+    pub realtime_ns: u64,
+    /// The moment, seconds since the journal was begun.
+    pub seconds: f64,
+    /// The training step; 0 is unknown.
+    pub step: u64,
+    /// Number of the event that tells of the failure; none where nothing was refused.
+    pub event: Option<u64>,
+    /// The refused request.
+    pub request: Option<Request>,
+    /// Causes, the strongest first; the first is the verdict.
+    pub findings: Vec<Finding>,
+    /// What the device's bytes are taken by.
+    pub driver: DriverView,
+    /// What TensorFlow reserved and uses.
+    pub tensors: Option<TensorView>,
+    /// Cap; 0 is none.
+    pub cap: u64,
+    /// Most bytes live at once.
+    pub peak: u64,
+    /// When, nanoseconds since 1970.
+    pub peak_ns: u64,
+    /// Free bytes in the pool, largest hole, holes.
+    pub pool: (u64, u64, u64),
+    /// Live blocks.
+    pub blocks: u64,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Bytes of the holders not listed.
+    pub rest: u64,
+    /// By role.
+    pub roles: Vec<Share>,
+    /// What grows.
+    pub growth: Vec<Growing>,
+    /// Host memory.
+    pub host: Host,
+    /// Other processes, in words.
+    pub other_processes: Vec<String>,
+    /// What to do.
+    pub remedies: Vec<Remedy>,
+    /// What would not help, though one would think so.
+    pub useless: Vec<String>,
+    /// How good the evidence is.
+    pub evidence: Evidence,
+}
+
+impl Report {
+    /// Makes the report of a run. `progress` is told how many of how many events were read; when all are, what is left is
+    /// to check remedies, which may take longer.
+    pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
+        if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
+            let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
+            return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
+        }
+        let failure = Failure::of(run, options)?;
+        let survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
+        progress(survey.events, survey.events);
+        Ok(Gathered::new(run, &survey, failure, options)?.report(options))
+    }
+
+    /// Whether the job ran out of memory, or failed after it tried for memory in vain.
+    pub fn is_oom(&self) -> bool {
+        self.oom > 0 || self.only_tried()
+    }
+
+    /// Whether what is told of is memory that TensorFlow tried for, and that the job failed after it.
+    pub fn only_tried(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| request.only_tried)
+    }
+
+    /// The verdict: the strongest cause.
+    pub fn verdict(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+}
