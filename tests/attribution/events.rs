@@ -28,7 +28,7 @@ fn print(file: &str) -> Result<(), Error> {
         let op = &ops[&by.op];
         let line = serde_json::json!({
             "seq": event.seq, "kind": event.kind, "class": event.class, "device": event.device, "thread": event.thread,
-            "address": event.address, "asked": event.asked, "given": event.given, "result": event.result,
+            "address": event.address, "requested": event.requested, "allocated": event.allocated, "result": event.result,
             "time": event.time, "flags": event.flags, "stack": by.stack != 0,
             "op": op.name, "region": op.region, "shape": op.shape, "dtype": op.dtype,
             "python": lines[&by.python],

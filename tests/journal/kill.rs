@@ -278,11 +278,11 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
         match driver.remove(key) {
             // Freed, and handed out to another thread that could not write it down any more.
             Some(sizes) if freeing(entry) => {
-                if !sizes.contains(&entry.given) || sizes.len() > 1 {
+                if !sizes.contains(&entry.allocated) || sizes.len() > 1 {
                     driver.insert(*key, sizes);
                 }
             }
-            Some(sizes) if sizes.contains(&entry.given) => {}
+            Some(sizes) if sizes.contains(&entry.allocated) => {}
             None if freeing(entry) => {}
             found => return Err(format!("the driver says {found:?} of {entry:?}, in flight {:?}", state.in_flight)),
         }
@@ -290,10 +290,10 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
     for (key, sizes) in &driver {
         let explained = state.in_flight.iter().any(|flight| {
             let intent = flight.intent();
-            intent.kind == Kind::Alloc && sizes.contains(&intent.asked)
+            intent.kind == Kind::Alloc && sizes.contains(&intent.requested)
         });
         // A free may have begun and not have reached the driver: then the driver still has what is listed as live.
-        let still_there = held.get(key).is_some_and(|entry| freeing(entry) && sizes.contains(&entry.given));
+        let still_there = held.get(key).is_some_and(|entry| freeing(entry) && sizes.contains(&entry.allocated));
         // Or it was freed, handed out again, and the new owner wrote the free down: only the log could not any more.
         let cut_short = (0..THREADS).any(|thread| {
             let words = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
@@ -308,7 +308,7 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
     let mut jobs: BTreeMap<(u64, u64), Vec<&LiveEntry>> = BTreeMap::new();
     let own = |class: Class| matches!(class, Class::Block | Class::Device | Class::Managed | Class::Pinned);
     for entry in state.live.iter().filter(|entry| own(entry.class)) {
-        jobs.entry((entry.address, entry.asked)).or_default().push(entry);
+        jobs.entry((entry.address, entry.requested)).or_default().push(entry);
     }
     tally.live += jobs.len() as u64;
     let threads = || truth[1..].chunks(THREAD_WORDS).enumerate();
@@ -333,7 +333,7 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
     for (_, words) in threads().filter(|(_, words)| intent_of(words).0 == ALLOC) {
         // One that the job was not told of any more; whether the driver has more is the first witness's matter.
         let (id, (_, size)) = (words[0].load(SeqCst), unpack(words[3].load(SeqCst)));
-        let is_it = |entry: &&LiveEntry| entry.asked == size && u64::from(entry.thread) == id;
+        let is_it = |entry: &&LiveEntry| entry.requested == size && u64::from(entry.thread) == id;
         if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {
             list.pop();
         }

@@ -67,11 +67,11 @@ fn obey(journal: &Journal, order: &Value) {
                 class: class(order),
                 device,
                 stream: STREAM_UNKNOWN,
-                asked: bytes,
+                requested: bytes,
                 address: 0,
                 by: attribution(journal, order),
             };
-            journal.begin(intent).granted(Granted { address: number(order, "address"), given: bytes });
+            journal.begin(intent).granted(Granted { address: number(order, "address"), allocated: bytes });
         }
         "free" => {
             journal.free(number(order, "address"), class(order), STREAM_UNKNOWN).expect("a known address");

@@ -38,7 +38,7 @@ fn recorded<F: Copy>(
     passed::allocate(call, Wanted::here(Class::Array, bound), run, || {
         let handle = made();
         let size = cap::current_device().and_then(|ordinal| size_of(handle, ordinal));
-        Granted { address: handle, given: size.unwrap_or(bound) }
+        Granted { address: handle, allocated: size.unwrap_or(bound) }
     })
 }
 

@@ -14,7 +14,7 @@ pub(crate) type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, c_uin
 /// What a successful call gave.
 fn granted(place: *const *mut c_void, bytes: usize) -> Granted {
     // SAFETY: the caller's place, which the driver has written.
-    Granted { address: unsafe { *place } as u64, given: bytes as u64 }
+    Granted { address: unsafe { *place } as u64, allocated: bytes as u64 }
 }
 
 /// `cuMemAllocHost`.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn register(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let run = || call.forward(|real| unsafe { real(pointer, bytes, flags) });
-    let made = || Granted { address: pointer as u64, given: bytes as u64 };
+    let made = || Granted { address: pointer as u64, allocated: bytes as u64 };
     passed::allocate(call, Wanted::here(Class::Registered, bytes as u64), run, made)
 }
 

@@ -77,7 +77,7 @@ pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr,
             let forward = || alloc::with_room(|| call.forward(|real| real(dptr, bytes)));
             let run = || linear::allocate(bytes as u64, Category::Device, dptr, || bytes as u64, forward);
             let wanted = Wanted::here(Class::Device, bytes as u64);
-            roomy(|| passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 }))
+            roomy(|| passed::allocate(call, wanted, run, || Granted { address: *dptr, allocated: bytes as u64 }))
         },
     }
 }
@@ -142,7 +142,7 @@ pub(crate) unsafe fn alloc_pitch(
                 let asked = (width as u64).saturating_mul(height as u64);
                 passed::allocate(call, Wanted::here(Class::Device, asked), run, || Granted {
                     address: *dptr,
-                    given: told(),
+                    allocated: told(),
                 })
             }
         }
@@ -165,7 +165,7 @@ pub(crate) unsafe fn alloc_managed(
         let forward = || alloc::with_room(|| call.forward(|real| real(dptr, bytes, flags)));
         let run = || linear::allocate(bytes as u64, Category::Managed, dptr, || bytes as u64, forward);
         let wanted = Wanted::here(Class::Managed, bytes as u64);
-        passed::allocate(call, wanted, run, || Granted { address: *dptr, given: bytes as u64 })
+        passed::allocate(call, wanted, run, || Granted { address: *dptr, allocated: bytes as u64 })
     }
 }
 
@@ -225,7 +225,7 @@ unsafe fn left_to_driver<F: Copy>(
     let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, own));
     let wanted = Wanted { class: Class::Device, asked: bytes as u64, stream, ordinal, owned: false };
     // SAFETY: after success the address is there.
-    passed::allocate(call, wanted, run, || Granted { address: unsafe { *place }, given: bytes as u64 })
+    passed::allocate(call, wanted, run, || Granted { address: unsafe { *place }, allocated: bytes as u64 })
 }
 
 /// `cuMemAllocAsync`.

@@ -139,7 +139,7 @@ fn imported(ptr: CUdeviceptr) -> Granted {
         // SAFETY: both places are live locals.
         done(unsafe { real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, ptr) }).ok().map(|()| size as u64)
     });
-    Granted { address: ptr, given: given.unwrap_or(0) }
+    Granted { address: ptr, allocated: given.unwrap_or(0) }
 }
 
 unsafe fn open(

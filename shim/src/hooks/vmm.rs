@@ -57,7 +57,7 @@ pub(crate) unsafe fn reserve(
     let run = || call.forward(|real| unsafe { real(ptr, size, alignment, addr, flags) });
     let wanted = Wanted { owned: false, ..Wanted::here(Class::Reservation, size as u64) };
     // SAFETY: after success the address is there.
-    passed::allocate(call, wanted, run, || Granted { address: unsafe { *ptr }, given: size as u64 })
+    passed::allocate(call, wanted, run, || Granted { address: unsafe { *ptr }, allocated: size as u64 })
 }
 
 /// `cuMemAddressFree`.

@@ -16,7 +16,7 @@ impl Recorder {
             class: Class::Block,
             device: device(ordinal),
             stream: self.stream(request.stream),
-            asked: request.bytes,
+            requested: request.bytes,
             address: 0,
             by: attribute::here(&self.journal, what),
         }
@@ -24,7 +24,7 @@ impl Recorder {
 }
 
 fn granted(allocation: &Allocation) -> Granted {
-    Granted { address: allocation.addr, given: allocation.given }
+    Granted { address: allocation.addr, allocated: allocation.given }
 }
 
 /// The pool had a block ready.

@@ -66,6 +66,6 @@ pub(crate) fn changed(ordinal: i32) {
     }
     if now > 0 {
         let ticket = recorder.begin(Kind::Alloc, Class::Other, device(ordinal), STREAM_UNKNOWN, now, address);
-        ticket.granted(Granted { address, given: now });
+        ticket.granted(Granted { address, allocated: now });
     }
 }

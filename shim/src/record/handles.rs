@@ -55,7 +55,7 @@ pub(crate) fn create<F: Copy>(
         if let Some(recorder) = open() {
             recorder.handles().known.insert(handle, Known { class: Some(class), owners: 1, mappings: 0 });
         }
-        Granted { address: handle, given: bytes }
+        Granted { address: handle, allocated: bytes }
     })
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn map(addr: u64, size: u64, handle: u64, run: impl FnOnce() -> CUres
         drop(handles);
         if first {
             let ticket = recorder.begin(Kind::Alloc, Class::Imported, here, STREAM_UNKNOWN, size, handle);
-            ticket.granted(Granted { address: handle, given: size });
+            ticket.granted(Granted { address: handle, allocated: size });
         }
     }
     result

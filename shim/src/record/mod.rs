@@ -243,7 +243,7 @@ impl Recorder {
     fn begin(&self, kind: Kind, class: Class, device: u8, stream: u16, asked: u64, address: u64) -> Ticket<'_> {
         self.journal.sample_host(SAMPLE_MS);
         let by = attribute::here(&self.journal, What::DriverCall);
-        self.journal.begin(Intent { kind, class, device, stream, asked, address, by })
+        self.journal.begin(Intent { kind, class, device, stream, requested: asked, address, by })
     }
 
     /// The number of a stream, by the identity that the pool knows it by; `None` is no stream.

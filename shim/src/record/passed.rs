@@ -138,7 +138,7 @@ pub(crate) fn import<F: Copy>(
     if *users == 1 {
         passed.owner.insert((granted.address, Class::Imported), crate::driver::guards::current());
         drop(passed);
-        ticket.set_asked(granted.given);
+        ticket.set_requested(granted.allocated);
         ticket.granted(granted);
     }
     result
@@ -168,7 +168,7 @@ pub(crate) fn overhead(ctx: u64, ordinal: i32, bytes: u64) {
     let Some(recorder) = on() else { return };
     let ticket = recorder.begin(Kind::Alloc, Class::Overhead, device(ordinal), STREAM_UNKNOWN, bytes, ctx);
     recorder.passed().owner.insert((ctx, Class::Overhead), ctx);
-    ticket.granted(Granted { address: ctx, given: bytes });
+    ticket.granted(Granted { address: ctx, allocated: bytes });
 }
 
 /// A context is there; `primary`: it is its device's primary one.

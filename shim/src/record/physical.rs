@@ -71,7 +71,7 @@ pub(crate) fn take(
     let Some((_, ticket)) = begin(Kind::Alloc, class, ordinal, bytes, 0) else { return run() };
     let result = run();
     match result {
-        Ok(address) => ticket.granted(Granted { address, given: bytes }),
+        Ok(address) => ticket.granted(Granted { address, allocated: bytes }),
         Err(BackingError::OverCap) => ticket.ended(Kind::Refused, 0, code(BackingError::OverCap)),
         Err(error) => ticket.ended(Kind::Failed, 0, code(error)),
     };
@@ -120,7 +120,7 @@ pub(crate) fn map(
     }
     let (kind, old) = recorder.physical.lock().mapped(addr, handle);
     if old != 0 {
-        ticket.set_asked(old);
+        ticket.set_requested(old);
     }
     ticket.ended(kind, bytes, 0);
     result
@@ -149,7 +149,7 @@ pub(crate) fn unmap(
 pub(crate) fn spilled(ordinal: i32, address: u64, asked: u64, given: u64) {
     if let Some(recorder) = open() {
         let event = Event::new(Kind::Spill, Class::Block, device(ordinal));
-        recorder.journal.record(Event { address, asked, given, flags: FLAG_INTERNAL, ..event });
+        recorder.journal.record(Event { address, requested: asked, allocated: given, flags: FLAG_INTERNAL, ..event });
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn spilled(ordinal: i32, address: u64, asked: u64, given: u64) {
 pub(crate) fn came_back(ordinal: i32, bytes: u64) {
     if let Some(recorder) = open().filter(|_| bytes > 0) {
         let event = Event::new(Kind::Unspill, Class::Handle, device(ordinal));
-        recorder.journal.record(Event { given: bytes, flags: FLAG_INTERNAL, ..event });
+        recorder.journal.record(Event { allocated: bytes, flags: FLAG_INTERNAL, ..event });
     }
 }
 
@@ -165,6 +165,6 @@ pub(crate) fn came_back(ordinal: i32, bytes: u64) {
 pub(crate) fn trimmed(ordinal: i32, bytes: u64) {
     if let Some(recorder) = open().filter(|_| bytes > 0) {
         let event = Event::new(Kind::Trim, Class::Handle, device(ordinal));
-        recorder.journal.record(Event { given: bytes, flags: FLAG_INTERNAL, ..event });
+        recorder.journal.record(Event { allocated: bytes, flags: FLAG_INTERNAL, ..event });
     }
 }

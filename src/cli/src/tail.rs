@@ -136,8 +136,8 @@ fn as_text(run: &Run, event: &Event) -> String {
     let kind = json!(event.kind);
     let bytes = match event.kind {
         Kind::Step | Kind::Fork | Kind::Sync | Kind::TurnedOff => words::count(event.address),
-        _ if event.given > 0 => words::size(event.given),
-        _ => words::size(event.asked),
+        _ if event.allocated > 0 => words::size(event.allocated),
+        _ => words::size(event.requested),
     };
     let class = json!(event.class);
     let text = format!(

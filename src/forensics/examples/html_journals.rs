@@ -96,7 +96,7 @@ impl Space {
         while self.mapped < at + given {
             let handle = self.mapped >> 20;
             self.job.alloc_at(Class::Handle, 0, Attribution::default(), GRANULE, handle);
-            let map = Event { address: self.mapped, given: GRANULE, ..Event::new(Kind::Map, Class::Handle, 0) };
+            let map = Event { address: self.mapped, allocated: GRANULE, ..Event::new(Kind::Map, Class::Handle, 0) };
             self.job.journal.record(map);
             self.mapped += GRANULE;
         }
@@ -275,7 +275,7 @@ fn counts(class: Class, device: u8) -> bool {
 
 fn sum(live: &[LiveEntry]) -> (u64, usize) {
     let mine: Vec<_> = live.iter().filter(|entry| counts(entry.class, entry.device)).collect();
-    (mine.iter().map(|entry| entry.given).sum(), mine.len())
+    (mine.iter().map(|entry| entry.allocated).sum(), mine.len())
 }
 
 fn truth(file: &Path, seqs: &[&str]) -> Outcome {
@@ -292,8 +292,8 @@ fn truth(file: &Path, seqs: &[&str]) -> Outcome {
     for slot in reader.events() {
         let Slot::Event(event) = slot? else { continue };
         match event.kind {
-            Kind::Alloc if counts(event.class, event.device) => live += event.given,
-            Kind::Free if counts(event.class, event.device) => live -= event.given,
+            Kind::Alloc if counts(event.class, event.device) => live += event.allocated,
+            Kind::Free if counts(event.class, event.device) => live -= event.allocated,
             Kind::Oom => ooms.push(event.seq),
             _ => {}
         }
@@ -304,7 +304,7 @@ fn truth(file: &Path, seqs: &[&str]) -> Outcome {
     let mut ops: HashMap<String, (u64, u64)> = HashMap::new();
     for entry in run.live()?.iter().filter(|entry| counts(entry.class, entry.device)) {
         let sums = ops.entry(run.who(entry.by).op_name().to_owned()).or_default();
-        *sums = (sums.0 + entry.given, sums.1 + 1);
+        *sums = (sums.0 + entry.allocated, sums.1 + 1);
     }
     let (bytes, blocks) = sum(run.live()?);
     let truth = serde_json::json!({

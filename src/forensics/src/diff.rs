@@ -151,7 +151,7 @@ impl Books {
     fn open(entries: &[LiveEntry], device: u8) -> Self {
         let mut books = Self::default();
         for entry in entries.iter().filter(|entry| entry.device == device && is_held(entry.class)) {
-            books.enter(entry.by, entry.class, entry.given, true);
+            books.enter(entry.by, entry.class, entry.allocated, true);
         }
         books
     }
@@ -180,7 +180,7 @@ fn sum_up(run: &Run, device: u8, progress: &mut dyn FnMut(u64, u64)) -> Result<S
                 Slot::Event(event) if event.device == device && is_held(event.class) => {
                     let comes = event.kind == Kind::Alloc;
                     if comes || event.kind == Kind::Free {
-                        books.enter(event.by, event.class, event.given, comes);
+                        books.enter(event.by, event.class, event.allocated, comes);
                         seen(Seen::Entered { seq: event.seq, total: books.total, comes });
                         if until == Some(event.seq) {
                             break;

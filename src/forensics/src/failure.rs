@@ -85,7 +85,7 @@ impl<'run> Failure<'run> {
         };
         match self {
             Self::Tried(event, times) => {
-                Request { bytes: event.asked, class: event.class, times: *times, only_tried: true, ..request }
+                Request { bytes: event.requested, class: event.class, times: *times, only_tried: true, ..request }
             }
             Self::Refused(dump) => {
                 let causes = run.reader().causes().unwrap_or_default();

@@ -86,10 +86,17 @@ pub fn numbers(dir: &Path, how: u64) -> io::Result<PathBuf> {
             let by = owners[(turn + place) % owners.len()];
             for (given, asked) in [(MOST, MOST), (LARGEST, MOST), (1 << 47, 0), (LARGEST, 0), (0, MOST), (1, 1)] {
                 let device = [0, 1, 62][place % 3];
-                let intent =
-                    Intent { kind: Kind::Alloc, class: *class, device, stream: STREAM_UNKNOWN, asked, address, by };
+                let intent = Intent {
+                    kind: Kind::Alloc,
+                    class: *class,
+                    device,
+                    stream: STREAM_UNKNOWN,
+                    requested: asked,
+                    address,
+                    by,
+                };
                 let spread = address.wrapping_add(given >> 30 << 21);
-                job.journal.pool_hit(&intent, Granted { address: spread, given });
+                job.journal.pool_hit(&intent, Granted { address: spread, allocated: given });
                 if (turn + place) % 4 == 1 {
                     job.journal.free(spread, *class, u16::MAX);
                 }
@@ -101,7 +108,7 @@ pub fn numbers(dir: &Path, how: u64) -> io::Result<PathBuf> {
             let event = Event::new(kind, Class::ALL[turn], [0, 63, 1][turn]);
             let by = owners[turn];
             let (address, live_after, result) = (u64::MAX - turn as u64, MOST, u16::MAX);
-            let numbers = Event { time, address, asked: MOST, given: MOST, live_after, result, by, ..event };
+            let numbers = Event { time, address, requested: MOST, allocated: MOST, live_after, result, by, ..event };
             job.journal.record(Event { latency: u64::MAX, aux: u16::MAX, flags: u8::MAX >> turn, ..numbers });
             job.journal.record(Event { aux: 1, flags: 0, ..numbers });
         }
@@ -153,8 +160,8 @@ pub fn crowd(dir: &Path, events: u64) -> io::Result<PathBuf> {
             python: job.journal.python(&chain),
         };
         let intent =
-            Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, asked: 512, address: 0, by };
-        job.journal.pool_hit(&intent, Granted { address: (1 << 40) + number * 512, given: 512 });
+            Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, requested: 512, address: 0, by };
+        job.journal.pool_hit(&intent, Granted { address: (1 << 40) + number * 512, allocated: 512 });
     }
     job.end(End::Killed)
 }

@@ -116,15 +116,15 @@ impl Job {
     /// Memory at an address of the caller's choice.
     pub fn alloc_at(&mut self, class: Class, device: u8, by: Attribution, bytes: u64, address: u64) {
         let given = bytes.next_multiple_of(512);
-        let intent = Intent { kind: Kind::Alloc, class, device, stream: 0, asked: bytes, address: 0, by };
-        self.journal.pool_hit(&intent, Granted { address, given });
+        let intent = Intent { kind: Kind::Alloc, class, device, stream: 0, requested: bytes, address: 0, by };
+        self.journal.pool_hit(&intent, Granted { address, allocated: given });
     }
 
     /// A tensor gets a chunk of TensorFlow's own allocator.
     pub fn tensor(&mut self, by: Attribution, asked: u64, given: u64, address: u64) {
         let (kind, class, stream) = (Kind::Alloc, Class::Tensor, STREAM_UNKNOWN);
-        let intent = Intent { kind, class, device: 0, stream, asked, address, by };
-        self.journal.pool_hit(&intent, Granted { address, given });
+        let intent = Intent { kind, class, device: 0, stream, requested: asked, address, by };
+        self.journal.pool_hit(&intent, Granted { address, allocated: given });
     }
 
     /// A block of the pool comes back.
@@ -152,7 +152,7 @@ impl Job {
     /// The process has this much memory resident and this much pinned.
     pub fn host(&mut self, resident: u64, pinned: u64) {
         let sample = Event::new(Kind::HostSample, Class::Other, HOST_DEVICE);
-        self.journal.record(Event { given: resident, asked: pinned, ..sample });
+        self.journal.record(Event { allocated: resident, requested: pinned, ..sample });
     }
 
     /// A request is refused for want of memory.

@@ -138,16 +138,23 @@ fn any_records_can_be_read_and_exported() {
             match odd(dice, 4) {
                 0 => {
                     let kind = Kind::Alloc;
-                    let intent = Intent { kind, class, device, stream, asked, address, by };
-                    job.journal.pool_hit(&intent, Granted { address, given });
+                    let intent = Intent { kind, class, device, stream, requested: asked, address, by };
+                    job.journal.pool_hit(&intent, Granted { address, allocated: given });
                 }
                 1 => drop(job.journal.free(address, class, stream)),
                 _ => {
                     let (time, live_after, latency) = (odd(dice, u64::MAX), odd(dice, 1 << 48), odd(dice, u64::MAX));
                     let (result, aux, flags) =
                         (odd(dice, 1 << 16) as u16, odd(dice, 1 << 16) as u16, odd(dice, 256) as u8);
-                    let event =
-                        Event { stream, address, asked, given, live_after, by, ..Event::new(kind, class, device) };
+                    let event = Event {
+                        stream,
+                        address,
+                        requested: asked,
+                        allocated: given,
+                        live_after,
+                        by,
+                        ..Event::new(kind, class, device)
+                    };
                     job.journal.record(Event { time, result, latency, aux, flags, ..event });
                 }
             }

@@ -61,11 +61,11 @@ impl Drop for Scratch {
 
 fn intent(class: Class, bytes: u64) -> Intent {
     let kind = Kind::Alloc;
-    Intent { kind, class, device: 0, stream: 1, asked: bytes, address: 0, by: Attribution::default() }
+    Intent { kind, class, device: 0, stream: 1, requested: bytes, address: 0, by: Attribution::default() }
 }
 
 fn alloc(journal: &Journal, class: Class, address: u64, bytes: u64) {
-    journal.begin(intent(class, bytes)).granted(Granted { address, given: bytes.next_multiple_of(512) });
+    journal.begin(intent(class, bytes)).granted(Granted { address, allocated: bytes.next_multiple_of(512) });
 }
 
 fn requests(journal: &Journal) -> Requests {

@@ -31,7 +31,7 @@ fn a_run_tells_what_the_job_did() {
     assert_eq!(run.devices().map(|device| (device.total, device.cap)).collect::<Vec<_>>(), [(40 * GIB, 8 * GIB)]);
     assert_eq!(run.settings(), weir_settings::Settings::default());
     let live = run.live().unwrap();
-    assert_eq!((live.len(), live[0].address, live[0].given), (1, kept, 3 * MIB));
+    assert_eq!((live.len(), live[0].address, live[0].allocated), (1, kept, 3 * MIB));
     let who = run.who(live[0].by);
     assert_eq!((who.op_name(), who.place_in().as_str()), ("dense/MatMul", "train.py:118 in train_step"));
     assert_eq!(run.ooms()[0].situation, full);

@@ -54,7 +54,7 @@ fn scratch() -> PathBuf {
 
 fn intent(asked: u64) -> Intent {
     let by = Attribution { stack: 1, op: 2, python: 3 };
-    Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, asked, address: 0, by }
+    Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, requested: asked, address: 0, by }
 }
 
 fn primitives(rounds: u64) {
@@ -82,7 +82,7 @@ fn recording(rounds: u64) {
     let dir = scratch();
     let journal = Journal::create(&Options::in_dir(&dir)).unwrap();
     let what = serde_json::json!({ "file": journal.path().is_some(), "ring_events": 1 << 20 });
-    let event = Event { asked: 1000, given: 1024, address: 4096, ..Event::new(Kind::Map, Class::Block, 0) };
+    let event = Event { requested: 1000, allocated: 1024, address: 4096, ..Event::new(Kind::Map, Class::Block, 0) };
     let record = |rounds: u64| {
         for n in 0..rounds {
             std::hint::black_box(journal.record(Event { address: n, ..event }));
@@ -96,7 +96,7 @@ fn recording(rounds: u64) {
         let numbering = &numberings[thread as usize];
         for n in 0..rounds {
             let (number, address) = (n as usize % 1000, thread << 40 | (n % 1000 + 1) << 9);
-            journal.block_taken(numbering, number, &intent(500), Granted { address, given: 512 });
+            journal.block_taken(numbering, number, &intent(500), Granted { address, allocated: 512 });
             std::hint::black_box(journal.block_freed(numbering, number, address, 0, 1));
         }
     };
@@ -108,7 +108,7 @@ fn recording(rounds: u64) {
     let pair = |thread: u64, rounds: u64| {
         for n in 0..rounds {
             let address = thread << 40 | (n % 1000 + 1) << 9;
-            journal.pool_hit(&intent(500), Granted { address, given: 512 });
+            journal.pool_hit(&intent(500), Granted { address, allocated: 512 });
             std::hint::black_box(journal.free(address, Class::Block, 0));
         }
     };
@@ -117,13 +117,13 @@ fn recording(rounds: u64) {
     print("alloc_free_pair_2_threads", best_threads(2, rounds / 2, pair), "ns", &both);
 
     for n in 0..80_000_u64 {
-        journal.pool_hit(&intent(500), Granted { address: 1 << 45 | n << 9, given: 512 });
+        journal.pool_hit(&intent(500), Granted { address: 1 << 45 | n << 9, allocated: 512 });
     }
     let full = serde_json::json!({ "what": "the same with 80 000 live allocations, through tickets" });
     let ticket_pair = |rounds: u64| {
         for n in 0..rounds {
             let address = (n % 1_000 + 1) << 9;
-            journal.begin(intent(500)).granted(Granted { address, given: 512 });
+            journal.begin(intent(500)).granted(Granted { address, allocated: 512 });
             journal.begin_free(address, Class::Block).freed(0);
         }
     };
@@ -194,7 +194,7 @@ fn read_all(path: &str) {
         match slot.unwrap() {
             Slot::Event(event) => {
                 events += 1;
-                bytes = bytes.wrapping_add(event.given);
+                bytes = bytes.wrapping_add(event.allocated);
             }
             Slot::Lost(loss) => lost += loss.count,
         }
@@ -215,7 +215,7 @@ fn reading(events: u64) {
     let geometry = Geometry { events, ..Geometry::default() };
     let journal = Journal::create(&Options::in_dir(&dir).sized(geometry)).unwrap();
     for n in 0..events / 2 {
-        journal.pool_hit(&intent(500), Granted { address: (n + 1) << 9, given: 512 });
+        journal.pool_hit(&intent(500), Granted { address: (n + 1) << 9, allocated: 512 });
         if n >= 50_000 {
             journal.free((n - 49_999) << 9, Class::Block, 0);
         }

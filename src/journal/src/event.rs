@@ -11,7 +11,7 @@ use crate::sys::crc::crc_record;
 pub enum Kind {
     /// Memory was handed out; the live table has it.
     Alloc = 1,
-    /// Memory was given back. Sizes and attribution are those of the allocation, `aux` is its age.
+    /// Memory was freed. Sizes and attribution are those of the allocation, `aux` is its age.
     Free = 2,
     /// The driver refused a request; `result` says how.
     Failed = 3,
@@ -25,7 +25,7 @@ pub enum Kind {
     Map = 7,
     /// Physical memory was unmapped.
     Unmap = 8,
-    /// Free granules were moved from `asked` (their old address) to `address`.
+    /// Free granules were moved from `requested` (their old address) to `address`.
     Remap = 9,
     /// Memory went back to the driver.
     Trim = 10,
@@ -39,7 +39,7 @@ pub enum Kind {
     Wait = 14,
     /// A synchronisation that advanced the epoch to `address`.
     Sync = 15,
-    /// The cap changed from `asked` to `given`.
+    /// The cap changed from `requested` to `allocated`.
     CapChange = 16,
     /// A context came to life.
     ContextCreate = 17,
@@ -55,9 +55,9 @@ pub enum Kind {
     Fork = 22,
     /// The library turned itself off; the header has the reason.
     TurnedOff = 23,
-    /// Live memory crossed a soft mark (`given`).
+    /// Live memory crossed a soft mark (`allocated`).
     SoftMark = 24,
-    /// Host memory: `given` is resident bytes, `asked` pinned bytes.
+    /// Host memory: `allocated` is resident bytes, `requested` pinned bytes.
     HostSample = 25,
     /// A training step began; `address` is its number.
     Step = 26,
@@ -163,7 +163,7 @@ impl Class {
     }
 }
 
-/// Who asked: ids of the native stack, the TensorFlow operation and the Python lines; 0 is unknown.
+/// Who requested it: ids of the native stack, the TensorFlow operation and the Python lines; 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Attribution {
     /// Native stack, 24 bits.
@@ -216,10 +216,10 @@ pub struct Event {
     pub stream: u16,
     /// Address or handle.
     pub address: u64,
-    /// Bytes asked for, 48 bits.
-    pub asked: u64,
-    /// Bytes given, 48 bits.
-    pub given: u64,
+    /// Bytes requested, 48 bits.
+    pub requested: u64,
+    /// Bytes allocated, 48 bits.
+    pub allocated: u64,
     /// Bytes of this class live on this device afterwards, 48 bits.
     pub live_after: u64,
     /// The driver's result.
@@ -228,7 +228,7 @@ pub struct Event {
     pub latency: u64,
     /// Thread id, 24 bits.
     pub thread: u32,
-    /// Who asked.
+    /// Who requested it.
     pub by: Attribution,
     /// Depends on the kind: the age of a freed block (see [`Event::age`]), the cause of an OOM.
     pub aux: u16,
@@ -247,8 +247,8 @@ impl Event {
             device,
             stream: STREAM_UNKNOWN,
             address: 0,
-            asked: 0,
-            given: 0,
+            requested: 0,
+            allocated: 0,
             live_after: 0,
             result: 0,
             latency: 0,
@@ -271,11 +271,11 @@ impl Event {
             self.seq,
             self.time,
             self.address,
-            bits(self.given, 48)
+            bits(self.allocated, 48)
                 | bits(self.kind as u64, 6) << 48
                 | bits(self.class as u64, 4) << 54
                 | bits(self.device.into(), 6) << 58,
-            bits(self.asked, 48) | u64::from(self.result) << 48,
+            bits(self.requested, 48) | u64::from(self.result) << 48,
             bits(self.live_after, 48) | u64::from(self.stream) << 48,
             self.by.pack(),
             bits(self.thread.into(), 24)
@@ -307,11 +307,11 @@ impl Event {
             seq,
             time: words[1],
             address: words[2],
-            given: bits(words[3], 48),
+            allocated: bits(words[3], 48),
             kind,
             class: Class::from_number(bits(words[3] >> 54, 4) as u8),
             device: (words[3] >> 58) as u8,
-            asked: bits(words[4], 48),
+            requested: bits(words[4], 48),
             result: (words[4] >> 48) as u16,
             live_after: bits(words[5], 48),
             stream: (words[5] >> 48) as u16,
@@ -363,17 +363,17 @@ mod tests {
         fn a_record_comes_back_as_it_went(
             (seq, time, address) in any::<(u64, u64, u64)>(),
             (kind, class, device, stream) in (0..28_usize, 0..13_usize, 0..64_u8, any::<u16>()),
-            (asked, given, live_after) in (0..1_u64 << 48, 0..1_u64 << 48, 0..1_u64 << 48),
+            (requested, allocated, live_after) in (0..1_u64 << 48, 0..1_u64 << 48, 0..1_u64 << 48),
             (result, latency, thread) in (any::<u16>(), any::<u64>(), 0..1_u32 << 24),
             (stack, op, python) in (0..1_u32 << 24, 0..1_u32 << 20, 0..1_u32 << 20),
             (aux, flags) in any::<(u16, u8)>(),
         ) {
             let event = Event {
-                seq, time, kind: Kind::ALL[kind], class: Class::ALL[class], device, stream, address, asked, given,
+                seq, time, kind: Kind::ALL[kind], class: Class::ALL[class], device, stream, address, requested, allocated,
                 live_after, result, latency: long_from_short(short_from_long(latency)), thread,
                 by: Attribution { stack, op, python }, aux, flags,
             };
-            let believed = !matches!(event.kind, Kind::Alloc | Kind::Free) || given <= LARGEST_BLOCK;
+            let believed = !matches!(event.kind, Kind::Alloc | Kind::Free) || allocated <= LARGEST_BLOCK;
             prop_assert_eq!(Event::unpack(&event.pack(), seq), believed.then_some(event));
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1)), None);
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1 << 32)), None);

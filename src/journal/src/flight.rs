@@ -19,8 +19,8 @@ pub struct Intent {
     pub device: u8,
     /// On which stream.
     pub stream: u16,
-    /// Bytes asked for.
-    pub asked: u64,
+    /// Bytes requested.
+    pub requested: u64,
     /// Address, where it is known beforehand.
     pub address: u64,
     /// Who asks.
@@ -47,7 +47,7 @@ impl InFlight {
             0,
             self.since,
             intent.address,
-            bits(intent.asked, 48) | u64::from(intent.stream) << 48,
+            bits(intent.requested, 48) | u64::from(intent.stream) << 48,
             intent.by.pack(),
             bits(self.thread.into(), 24)
                 | bits(intent.kind as u64, 6) << 24
@@ -78,7 +78,7 @@ impl InFlight {
             class: Class::from_number(bits(words[5] >> 30, 4) as u8),
             device: bits(words[5] >> 34, 6) as u8,
             stream: (words[3] >> 48) as u16,
-            asked: bits(words[3], 48),
+            requested: bits(words[3], 48),
             address: words[2],
             by: Attribution::unpack(words[4]),
         };
@@ -147,7 +147,7 @@ mod tests {
             class: Class::Device,
             device: 5,
             stream: 9,
-            asked: 1 << 40,
+            requested: 1 << 40,
             address: 77,
             by: Attribution { stack: 1 << 23, op: 1 << 19, python: 3 },
         };

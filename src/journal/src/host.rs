@@ -35,8 +35,8 @@ impl Journal {
         let pinned = self.live_bytes(HOST_DEVICE, Class::Pinned) + self.live_bytes(HOST_DEVICE, Class::Registered);
         self.refresh_anchor();
         Some(self.record(Event {
-            given: resident,
-            asked: pinned,
+            allocated: resident,
+            requested: pinned,
             ..Event::new(Kind::HostSample, Class::Other, HOST_DEVICE)
         }))
     }

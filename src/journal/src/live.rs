@@ -1,5 +1,5 @@
 //! The live table: every allocation that is live now, complete at every instruction of the writer. Lock-free; works
-//! only on the words it is given.
+//! only on the words of its section.
 //!
 //! Half of the table is a hash table, for what is known by its address alone; the other half is for blocks of pools, whose
 //! places follow from the numbers that the pools give them (`numbered.rs`).
@@ -35,10 +35,10 @@ const KEY_CLAIMED: u64 = 1;
 pub struct LiveEntry {
     /// Address or handle.
     pub address: u64,
-    /// Bytes given.
-    pub given: u64,
-    /// Bytes asked for.
-    pub asked: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Bytes requested.
+    pub requested: u64,
     /// What sort of memory.
     pub class: Class,
     /// Which device.
@@ -62,8 +62,8 @@ impl LiveEntry {
         let mut words = [
             bits(self.thread.into(), 24) << 8,
             self.address,
-            bits(self.given, 48) | bits(self.class as u64, 4) << 48 | bits(self.device.into(), 6) << 52,
-            bits(self.asked, 48) | u64::from(self.stream) << 48,
+            bits(self.allocated, 48) | bits(self.class as u64, 4) << 48 | bits(self.device.into(), 6) << 52,
+            bits(self.requested, 48) | u64::from(self.stream) << 48,
             self.birth,
             self.time,
             self.by.pack(),
@@ -82,7 +82,7 @@ impl LiveEntry {
             return None;
         }
         let entry = Self::unpack_unchecked(words);
-        (entry.given <= LARGEST_BLOCK).then_some((entry, words[0] & 0xff))
+        (entry.allocated <= LARGEST_BLOCK).then_some((entry, words[0] & 0xff))
     }
 
     /// The entry, unchecked: for the process that wrote it.
@@ -90,8 +90,8 @@ impl LiveEntry {
     pub(crate) fn unpack_unchecked(words: &[u64; RECORD_WORDS]) -> Self {
         Self {
             address: words[1],
-            given: bits(words[2], 48),
-            asked: bits(words[3], 48),
+            allocated: bits(words[2], 48),
+            requested: bits(words[3], 48),
             class: Class::from_number(bits(words[2] >> 48, 4) as u8),
             device: bits(words[2] >> 52, 6) as u8,
             stream: (words[3] >> 48) as u16,
@@ -198,7 +198,7 @@ impl LiveTable {
         None
     }
 
-    /// Finds a live allocation and marks it as being given back, so that nobody else can do the same.
+    /// Finds a live allocation and marks it as being freed, so that nobody else can do the same.
     pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(Place, LiveEntry)> {
         let (place, entry) = self.take(address, class)?;
         if !injected(Fault::Freeing)
@@ -356,8 +356,8 @@ mod tests {
     fn entry(address: u64, birth: u64) -> LiveEntry {
         LiveEntry {
             address,
-            given: 512,
-            asked: 500,
+            allocated: 512,
+            requested: 500,
             class: Class::Block,
             device: 3,
             stream: 7,

@@ -68,12 +68,12 @@ impl Journal {
     /// Gives a pool a chunk of the table. Waits for nobody: who comes while another is here goes without one.
     #[cold]
     fn chunk(&self, place: &AtomicU32) -> Option<u32> {
-        let mut given = self.chunks.try_lock().ok()?;
+        let mut taken = self.chunks.try_lock().ok()?;
         let mut chunk = place.load(Ordering::Acquire);
         if chunk == 0 {
-            let left = (*given as usize) < self.live.numbered().len() / CHUNK;
-            *given += u32::from(left);
-            chunk = if left { *given } else { NONE_LEFT };
+            let left = (*taken as usize) < self.live.numbered().len() / CHUNK;
+            *taken += u32::from(left);
+            chunk = if left { *taken } else { NONE_LEFT };
             place.store(chunk, Ordering::Release);
         }
         (chunk != NONE_LEFT).then_some(chunk)
@@ -102,19 +102,20 @@ impl Journal {
         if let Some(flight) = flight {
             self.flights.becomes(flight, seq);
         }
-        let live_after = self.add_live(intent.device, Class::Block, granted.given);
-        let (address, given) = (granted.address, granted.given);
-        let Intent { device, stream, asked, by, .. } = *intent;
+        let live_after = self.add_live(intent.device, Class::Block, granted.allocated);
+        let (address, allocated) = (granted.address, granted.allocated);
+        let Intent { device, stream, requested, by, .. } = *intent;
         let class = Class::Block;
-        let entry = LiveEntry { address, given, asked, class, device, stream, birth: seq, time: now, thread, by };
+        let entry =
+            LiveEntry { address, allocated, requested, class, device, stream, birth: seq, time: now, thread, by };
         store(place, &entry.pack(STATE_LIVE));
         self.write(&Event {
             seq,
             time: now,
             stream,
             address,
-            asked,
-            given,
+            requested,
+            allocated,
             live_after,
             latency,
             thread,
@@ -161,14 +162,14 @@ impl Journal {
         let seq = self.claim();
         // From this store on the block counts as gone.
         place[7].store(seq + 1, Ordering::Release);
-        let live_after = self.sub_live(block.device, Class::Block, block.given);
+        let live_after = self.sub_live(block.device, Class::Block, block.allocated);
         self.write(&Event {
             seq,
             time: now,
             stream,
             address,
-            asked: block.asked,
-            given: block.given,
+            requested: block.requested,
+            allocated: block.allocated,
             live_after,
             thread,
             by: block.by,

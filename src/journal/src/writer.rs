@@ -94,8 +94,8 @@ pub struct Journal {
 pub struct Granted {
     /// Address or handle.
     pub address: u64,
-    /// Bytes given.
-    pub given: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
 }
 
 /// How a request was answered: when, after how long, to whom, which slot it was in flight in, and the event's flags.
@@ -233,11 +233,11 @@ impl Journal {
         if let Some(flight) = flight {
             self.flights.becomes(flight, seq);
         }
-        let live_after = self.add_live(intent.device, intent.class, granted.given);
+        let live_after = self.add_live(intent.device, intent.class, granted.allocated);
         let entry = LiveEntry {
             address: granted.address,
-            given: granted.given,
-            asked: intent.asked,
+            allocated: granted.allocated,
+            requested: intent.requested,
             class: intent.class,
             device: intent.device,
             stream: intent.stream,
@@ -258,8 +258,8 @@ impl Journal {
             device: intent.device,
             stream: intent.stream,
             address: granted.address,
-            asked: intent.asked,
-            given: granted.given,
+            requested: intent.requested,
+            allocated: granted.allocated,
             live_after,
             result: 0,
             latency,
@@ -301,9 +301,9 @@ impl Journal {
             time: now,
             stream,
             address: entry.address,
-            asked: entry.asked,
-            given: entry.given,
-            live_after: self.sub_live(entry.device, entry.class, entry.given),
+            requested: entry.requested,
+            allocated: entry.allocated,
+            live_after: self.sub_live(entry.device, entry.class, entry.allocated),
             latency,
             thread,
             by: entry.by,
@@ -325,7 +325,14 @@ impl Journal {
         } else {
             let pinned = self.live_bytes(HOST_DEVICE, Class::Pinned) + self.live_bytes(HOST_DEVICE, Class::Registered);
             let sample = Event::new(Kind::HostSample, Class::Other, HOST_DEVICE);
-            self.write(&Event { seq, time: now, thread, given: self.resident_bytes(), asked: pinned, ..sample });
+            self.write(&Event {
+                seq,
+                time: now,
+                thread,
+                allocated: self.resident_bytes(),
+                requested: pinned,
+                ..sample
+            });
         }
     }
 
@@ -410,7 +417,7 @@ impl Journal {
             return;
         };
         let before = word.swap(cap, Ordering::Relaxed);
-        self.record(Event { asked: before, given: cap, ..Event::new(Kind::CapChange, Class::Other, device) });
+        self.record(Event { requested: before, allocated: cap, ..Event::new(Kind::CapChange, Class::Other, device) });
     }
 
     /// The soft mark of a device was set to this many bytes and has been crossed. Records it.
@@ -419,7 +426,7 @@ impl Journal {
         if let Some(word) = entry.and_then(|entry| entry.get(device_word::SOFT_MARK)) {
             word.store(mark, Ordering::Relaxed);
         }
-        self.record(Event { given: mark, live_after: live, ..Event::new(Kind::SoftMark, Class::Other, device) });
+        self.record(Event { allocated: mark, live_after: live, ..Event::new(Kind::SoftMark, Class::Other, device) });
     }
 
     /// Stores the configuration text, cut to what fits.
@@ -503,9 +510,9 @@ impl Ticket<'_> {
         self
     }
 
-    /// What the event shall say as bytes asked for was found out only now; for a remap, the old address.
-    pub fn set_asked(&mut self, asked: u64) {
-        self.intent.asked = asked;
+    /// The requested bytes of the event are known only now; for a remap, the old address.
+    pub fn set_requested(&mut self, requested: u64) {
+        self.intent.requested = requested;
     }
 
     /// Who asks was found out only now, for example because the request turned out to need a native stack.
@@ -536,7 +543,7 @@ impl Ticket<'_> {
     /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
     /// (`Kind::Map`, `Kind::Sync`, …). Returns the event's number.
     #[inline]
-    pub fn ended(self, kind: Kind, given: u64, result: u16) -> u64 {
+    pub fn ended(self, kind: Kind, allocated: u64, result: u16) -> u64 {
         let journal = self.journal;
         let now = journal.now();
         let intent = &self.intent;
@@ -549,8 +556,8 @@ impl Ticket<'_> {
             time: now,
             address: intent.address,
             stream: intent.stream,
-            asked: intent.asked,
-            given,
+            requested: intent.requested,
+            allocated,
             live_after: journal.live_bytes(intent.device, intent.class),
             result,
             latency: now.saturating_sub(self.since),
@@ -620,8 +627,8 @@ impl FreeTicket<'_> {
         let device = entry.map_or(HOST_DEVICE, |entry| entry.device);
         self.journal.record(Event {
             address: self.address,
-            given: entry.map_or(0, |entry| entry.given),
-            asked: entry.map_or(0, |entry| entry.asked),
+            allocated: entry.map_or(0, |entry| entry.allocated),
+            requested: entry.map_or(0, |entry| entry.requested),
             latency: self.journal.now().saturating_sub(self.since),
             result,
             flags: if entry.is_some() { 0 } else { FLAG_UNKNOWN_ADDRESS },

@@ -36,8 +36,9 @@ impl Drop for Scratch {
 
 fn hold(journal: &Journal, address: u64, bytes: u64, op: u32) {
     let by = Attribution { stack: 0, op, python: 0 };
-    let intent = Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, asked: bytes, address: 0, by };
-    journal.begin(intent).granted(Granted { address, given: bytes });
+    let intent =
+        Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, requested: bytes, address: 0, by };
+    journal.begin(intent).granted(Granted { address, allocated: bytes });
 }
 
 fn failure(asked: u64, op: u32) -> Failure {

@@ -150,8 +150,8 @@ fn seeds() -> Seeds {
         by.stack = journal.stack(&[n % 7, 2, 3]);
         by.op = journal.op(&Op { name: "MatMul", region: "output", shape: "[1]", dtype: n as u32 % 3 });
         let intent =
-            Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 1, asked: n + 1, address: 0, by };
-        journal.begin(intent).granted(Granted { address: (n + 1) << 12, given: 4096 });
+            Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 1, requested: n + 1, address: 0, by };
+        journal.begin(intent).granted(Granted { address: (n + 1) << 12, allocated: 4096 });
         if n % 3 != 0 {
             journal.free((n + 1) << 12, Class::Block, 1);
         }

@@ -27,7 +27,7 @@ fn an_address_that_is_handed_on_is_never_live_twice() {
                         class: Class::Device,
                         device: 0,
                         stream: STREAM_UNKNOWN,
-                        asked: 64,
+                        requested: 64,
                         address: 0,
                         by: Attribution::default(),
                     };
@@ -36,7 +36,7 @@ fn an_address_that_is_handed_on_is_never_live_twice() {
                         ticket.ended(Kind::Failed, 0, 2);
                         continue;
                     };
-                    ticket.granted(Granted { address, given: 64 });
+                    ticket.granted(Granted { address, allocated: 64 });
                     let mut found = 0;
                     journal.for_each_live(|entry| found += u32::from(entry.address == address));
                     assert_eq!(found, 1, "thread {thread}, round {round}: {address:#x} is live so often");

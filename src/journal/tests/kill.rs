@@ -80,14 +80,14 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
                 class: Class::Device,
                 device: 0,
                 stream: 0,
-                asked,
+                requested: asked,
                 address: 0,
                 by: marks(address, asked),
             };
             mine[1].store(WANTS_ALLOC | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin(intent);
             driver(asked);
-            ticket.granted(Granted { address, given: asked });
+            ticket.granted(Granted { address, allocated: asked });
         } else {
             mine[1].store(WANTS_FREE | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin_free(address, Class::Device);
@@ -152,7 +152,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
     }
     let mut live: BTreeMap<u64, &LiveEntry> = BTreeMap::new();
     for entry in &state.live {
-        if entry.by != marks(entry.address, entry.asked) {
+        if entry.by != marks(entry.address, entry.requested) {
             return Err(format!("a mixed entry was accepted: {entry:?}"));
         }
         if live.insert(entry.address, entry).is_some() {
@@ -172,7 +172,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
             match found {
                 None if real == 0 => {}
                 None if asks && intent & WANTS_ALLOC != 0 && state.in_flight.iter().any(request) => {}
-                Some(entry) if real == entry.asked => {}
+                Some(entry) if real == entry.requested => {}
                 Some(_) if real == 0 && asks && intent & WANTS_FREE != 0 && state.in_flight.iter().any(freeing) => {}
                 found => {
                     return Err(format!(
@@ -206,7 +206,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
                 }
                 last = Some(event.seq);
                 events += 1;
-                if matches!(event.kind, Kind::Alloc | Kind::Free) && event.by != marks(event.address, event.asked) {
+                if matches!(event.kind, Kind::Alloc | Kind::Free) && event.by != marks(event.address, event.requested) {
                     return Err(format!("a mixed record was accepted: {event:?}"));
                 }
             }
@@ -281,22 +281,22 @@ fn forks(count: u32) {
         class: Class::Device,
         device: 0,
         stream: 0,
-        asked: 77,
+        requested: 77,
         address: 0,
         by: marks(4096, 77),
     };
-    journal.begin(intent).granted(Granted { address: 4096, given: 77 });
+    journal.begin(intent).granted(Granted { address: 4096, allocated: 77 });
     for _ in 0..count {
         // SAFETY: this process has one thread, so the child may do what it likes.
         let child = unsafe { libc::fork() };
         if child == 0 {
             journal.detach_in_child();
             // What still goes through the old reference must not reach the parent.
-            journal.begin(intent).granted(Granted { address: 8192, given: 77 });
+            journal.begin(intent).granted(Granted { address: 8192, allocated: 77 });
             journal.turned_off(1, "written by a child");
             let own = Journal::create(&options).unwrap();
             let good = own.fallback_reason().is_none() && own.path() != journal.path();
-            own.begin(intent).granted(Granted { address: 4096, given: 77 });
+            own.begin(intent).granted(Granted { address: 4096, allocated: 77 });
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!good)) };
         }

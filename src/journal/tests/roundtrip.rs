@@ -39,14 +39,14 @@ fn wants(asked: u64) -> Intent {
         class: Class::Device,
         device: 0,
         stream: 0,
-        asked,
+        requested: asked,
         address: 0,
         by: Attribution::default(),
     }
 }
 
 fn alloc(journal: &Journal, address: u64, bytes: u64) -> u64 {
-    journal.begin(wants(bytes)).granted(Granted { address, given: bytes.next_multiple_of(512) })
+    journal.begin(wants(bytes)).granted(Granted { address, allocated: bytes.next_multiple_of(512) })
 }
 
 fn open(journal: &Journal) -> Reader {
@@ -73,7 +73,7 @@ fn everything_that_was_written_is_read() {
     assert_eq!(journal.refresh_modules(), 0, "known modules must not be listed again");
     let mut intent = wants(1000);
     intent.by = Attribution { stack, op, python };
-    journal.begin(intent).granted(Granted { address: 0x7000_0000, given: 1024 });
+    journal.begin(intent).granted(Granted { address: 0x7000_0000, allocated: 1024 });
     assert!(journal.sample_host(1000).is_some());
     assert!(journal.sample_host(1000).is_none(), "a second sample came too early");
     journal.exiting(Some(3));
@@ -100,7 +100,7 @@ fn everything_that_was_written_is_read() {
     let kinds: Vec<Kind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [Kind::CapChange, Kind::Alloc, Kind::HostSample, Kind::Exit]);
     let got = events[1];
-    assert_eq!((got.address, got.asked, got.given, got.live_after), (0x7000_0000, 1000, 1024, 1024));
+    assert_eq!((got.address, got.requested, got.allocated, got.live_after), (0x7000_0000, 1000, 1024, 1024));
     assert_eq!(reader.op(got.by.op).unwrap().unwrap().name, "dense/MatMul");
     assert_eq!(reader.python(got.by.python).unwrap()[0].line, 118);
     assert_eq!(reader.stack(got.by.stack).unwrap(), [0x1000, 0x2000, 0x3000]);
@@ -122,7 +122,7 @@ fn in_flight_calls_are_reported_as_such() {
     let free = journal.begin_free(8192, Class::Device);
     let state = open(&journal).state().unwrap();
     assert_eq!(state.live.len(), 2);
-    assert!(state.in_flight.iter().any(|f| matches!(f, FlightOf::Request(r) if r.intent.asked == 4711)));
+    assert!(state.in_flight.iter().any(|f| matches!(f, FlightOf::Request(r) if r.intent.requested == 4711)));
     assert!(state.in_flight.iter().any(|f| matches!(f, FlightOf::Free(e, t) if e.address == 8192 && *t > 0)));
     request.ended(Kind::Failed, 0, 2);
     drop(free);
@@ -147,20 +147,20 @@ fn an_address_that_is_handed_out_again_was_freed_before() {
     let slow = journal.begin_free(4096, Class::Device);
     alloc(&journal, 4096, 200);
     assert_eq!(journal.live_bytes(0, Class::Device), 512);
-    assert_eq!(slow.freed(3).map(|entry| entry.asked), Some(100));
+    assert_eq!(slow.freed(3).map(|entry| entry.requested), Some(100));
     let reader = open(&journal);
     assert_eq!(addresses(&reader), [4096]);
     let kinds: Vec<_> = reader
         .events()
         .filter_map(|slot| match slot.unwrap() {
-            Slot::Event(event) => Some((event.kind, event.asked)),
+            Slot::Event(event) => Some((event.kind, event.requested)),
             Slot::Lost(_) => None,
         })
         .collect();
     assert_eq!(kinds, [(Kind::Alloc, 100), (Kind::Free, 100), (Kind::Alloc, 200)]);
     assert_eq!(journal.live_bytes(0, Class::Device), 512);
     let again = journal.begin_free(4096, Class::Device);
-    assert_eq!(again.freed(0).map(|entry| entry.asked), Some(200));
+    assert_eq!(again.freed(0).map(|entry| entry.requested), Some(200));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn state_is_exact_at_every_event_still_there() {
     let mut replay = reader.replay().unwrap();
     for (seq, expected) in truth.iter().rev().take(128) {
         assert_eq!(replay.position(), seq + 1);
-        let found = replay.live().map(|entry| (entry.address, entry.asked)).collect();
+        let found = replay.live().map(|entry| (entry.address, entry.requested)).collect();
         assert_eq!(expected, &found, "after event {seq}");
         replay.back().unwrap().unwrap();
     }
@@ -334,7 +334,7 @@ fn a_full_live_table_is_loud() {
 
 fn block(journal: &Journal, numbering: &Numbering, number: usize, address: u64) -> u64 {
     let intent = Intent { class: Class::Block, ..wants(1000) };
-    journal.block_taken(numbering, number, &intent, Granted { address, given: 1024 })
+    journal.block_taken(numbering, number, &intent, Granted { address, allocated: 1024 })
 }
 
 #[test]
@@ -357,7 +357,12 @@ fn blocks_stand_at_the_places_of_their_numbers() {
     let reader = open(&journal);
     let state = reader.state().unwrap();
     assert_eq!((state.live.len(), state.damaged, state.in_flight.len()), (150, 0, 0));
-    assert!(state.live.iter().all(|entry| entry.class == Class::Block && (entry.given, entry.asked) == (1024, 1000)));
+    assert!(
+        state
+            .live
+            .iter()
+            .all(|entry| entry.class == Class::Block && (entry.allocated, entry.requested) == (1024, 1000))
+    );
     let events: Vec<Event> = reader
         .events()
         .map(|slot| if let Slot::Event(event) = slot.unwrap() { event } else { panic!("a gap") })
@@ -366,7 +371,7 @@ fn blocks_stand_at_the_places_of_their_numbers() {
     let frees: Vec<&Event> = events.iter().filter(|event| event.kind == Kind::Free).collect();
     assert_eq!(frees.len(), 50);
     for free in frees {
-        assert_eq!((free.given, free.asked, free.stream, free.class), (1024, 1000, 7, Class::Block));
+        assert_eq!((free.allocated, free.requested, free.stream, free.class), (1024, 1000, 7, Class::Block));
         let birth = events.iter().find(|event| event.kind == Kind::Alloc && event.address == free.address).unwrap();
         assert!(free.time >= birth.time && free.age().unwrap() <= free.time - birth.time);
     }
@@ -374,7 +379,7 @@ fn blocks_stand_at_the_places_of_their_numbers() {
     // In flight until it is told its place.
     let ticket = journal.begin(Intent { class: Class::Block, ..wants(5000) });
     assert_eq!(open(&journal).state().unwrap().in_flight.len(), 1);
-    ticket.granted_block(&one, 0, Granted { address: 99 << 12, given: 5120 });
+    ticket.granted_block(&one, 0, Granted { address: 99 << 12, allocated: 5120 });
     let state = open(&journal).state().unwrap();
     assert_eq!((state.in_flight.len(), state.live.iter().filter(|entry| entry.address == 99 << 12).count()), (0, 1));
 }

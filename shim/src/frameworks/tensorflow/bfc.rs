@@ -109,11 +109,11 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
         class: place.class(),
         device,
         stream: STREAM_UNKNOWN,
-        asked: bytes,
+        requested: bytes,
         address: tensor,
         by: attribute::here(&recorder.journal, what),
     };
-    recorder.journal.pool_hit(&wanted, Granted { address: tensor, given: given(allocator, tensor, bytes, place) });
+    recorder.journal.pool_hit(&wanted, Granted { address: tensor, allocated: given(allocator, tensor, bytes, place) });
 }
 
 /// The bytes of the chunk that a tensor got.

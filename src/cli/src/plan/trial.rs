@@ -362,8 +362,8 @@ fn peaks(run: &Run) -> Result<HashMap<u8, Peak>, Error> {
     }
     for entry in replay.live() {
         let Some(way) = ways.get_mut(&entry.device) else { continue };
-        way.taken += if is_taken(entry.class) { entry.given } else { 0 };
-        way.live += if is_held(entry.class) { entry.given } else { 0 };
+        way.taken += if is_taken(entry.class) { entry.allocated } else { 0 };
+        way.live += if is_held(entry.class) { entry.allocated } else { 0 };
     }
     let end = replay.position();
     for way in ways.values_mut() {
@@ -374,8 +374,8 @@ fn peaks(run: &Run) -> Result<HashMap<u8, Peak>, Error> {
         let Slot::Event(event) = slot else { continue };
         let Some(way) = ways.get_mut(&event.device) else { continue };
         let undone = |bytes: u64| match event.kind {
-            Kind::Alloc => bytes.saturating_sub(event.given),
-            Kind::Free => bytes.saturating_add(event.given),
+            Kind::Alloc => bytes.saturating_sub(event.allocated),
+            Kind::Free => bytes.saturating_add(event.allocated),
             _ => bytes,
         };
         if is_taken(event.class) {
@@ -439,7 +439,7 @@ fn roles_of(live: &[LiveEntry], run: &Run) -> Vec<(&'static str, u64)> {
     let mut sums: HashMap<&'static str, u64> = HashMap::new();
     for entry in live.iter().filter(|entry| is_held(entry.class)) {
         let (role, _) = roles::by_name(&run.who(entry.by), entry.class, entry.device);
-        *sums.entry(role.word()).or_default() += entry.given;
+        *sums.entry(role.word()).or_default() += entry.allocated;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(word, bytes)| (std::cmp::Reverse(*bytes), *word));

@@ -36,7 +36,7 @@ impl History {
         let mut replay = reader.replay()?;
         let mut totals: HashMap<u8, u64> = HashMap::new();
         for entry in replay.live().filter(|entry| is_held(entry.class)) {
-            *totals.entry(entry.device).or_default() += entry.given;
+            *totals.entry(entry.device).or_default() += entry.allocated;
         }
         let (mut mark, mut last) = (now, now);
         for _ in 0..MOST_EVENTS {
@@ -54,8 +54,8 @@ impl History {
             if is_held(event.class) {
                 let total = totals.entry(event.device).or_default();
                 match event.kind {
-                    Kind::Alloc => *total = total.saturating_sub(event.given),
-                    Kind::Free => *total = total.saturating_add(event.given),
+                    Kind::Alloc => *total = total.saturating_sub(event.allocated),
+                    Kind::Free => *total = total.saturating_add(event.allocated),
                     _ => {}
                 }
             }

@@ -116,7 +116,7 @@ pub(super) fn sums<'a>(
         let by = Attribution { stack: 0, ..entry.by };
         let sum = by_number.entry((entry.device, by, entry.class)).or_default();
         let within = inside.get(&(entry.device, entry.address)).filter(|_| entry.class != Class::Tensor);
-        sum.0 += entry.given.saturating_sub(within.copied().unwrap_or(0));
+        sum.0 += entry.allocated.saturating_sub(within.copied().unwrap_or(0));
         sum.1 += 1;
     }
     let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
@@ -152,9 +152,9 @@ fn tensors_by_region<'a>(live: impl Iterator<Item = &'a LiveEntry> + Clone) -> H
         let after = regions.partition_point(|r| (r.device, r.address) <= (tensor.device, tensor.address));
         let region = after.checked_sub(1).and_then(|place| regions.get(place));
         if let Some(region) = region.filter(|region| {
-            region.device == tensor.device && tensor.address < region.address.saturating_add(region.given)
+            region.device == tensor.device && tensor.address < region.address.saturating_add(region.allocated)
         }) {
-            *inside.entry((region.device, region.address)).or_default() += tensor.given;
+            *inside.entry((region.device, region.address)).or_default() += tensor.allocated;
         }
     }
     inside
@@ -184,8 +184,8 @@ mod tests {
     fn a_region_counts_only_what_no_tensor_of_it_has() {
         let entry = |class, address, given| LiveEntry {
             address,
-            given,
-            asked: given,
+            allocated: given,
+            requested: given,
             class,
             device: 0,
             stream: 0,

@@ -33,7 +33,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     writeln!(file.to, "I 1000 {:x}", header.resident / 4096)?;
     let mut stamp = 0;
     for entry in export.timeline.opening()?.iter().filter(|entry| is_held(entry.class)) {
-        file.allocation('+', entry.given, entry.by, entry.class, &mut export.names)?;
+        file.allocation('+', entry.allocated, entry.by, entry.class, &mut export.names)?;
     }
     for (done, slot) in export.timeline.events().enumerate() {
         (export.progress)(done as u64, export.timeline.length());
@@ -44,7 +44,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         let sign = match event.kind {
             Kind::Alloc => '+',
             // Frees of unknown addresses have no size.
-            Kind::Free if event.given > 0 => '-',
+            Kind::Free if event.allocated > 0 => '-',
             _ => continue,
         };
         let nanos = header.elapsed_ns(header.started.ticks, event.time).max(0);
@@ -53,7 +53,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
             stamp = millis;
             writeln!(file.to, "c {stamp:x}")?;
         }
-        file.allocation(sign, event.given, event.by, event.class, &mut export.names)?;
+        file.allocation(sign, event.allocated, event.by, event.class, &mut export.names)?;
     }
     writeln!(file.to, "c {:x}", stamp.saturating_add(1))?;
     file.to.finish()?;

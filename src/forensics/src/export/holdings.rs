@@ -23,7 +23,7 @@ pub fn holdings(live: &[LiveEntry]) -> Vec<Holding> {
     let mut holdings: Vec<Holding> = live
         .iter()
         .filter(|entry| is_held(entry.class))
-        .map(|entry| Holding { entry: *entry, bytes: entry.given })
+        .map(|entry| Holding { entry: *entry, bytes: entry.allocated })
         .collect();
     let regions: BTreeMap<(u8, u64), usize> = holdings
         .iter()
@@ -35,10 +35,10 @@ pub fn holdings(live: &[LiveEntry]) -> Vec<Holding> {
         let around = regions.range(..=(tensor.device, tensor.address)).next_back();
         let Some((&(device, start), &place)) = around else { continue };
         let region = &mut holdings[place];
-        let inside = device == tensor.device && tensor.address - start < region.entry.given;
-        if inside && region.bytes >= tensor.given {
-            region.bytes -= tensor.given;
-            holdings.push(Holding { entry: *tensor, bytes: tensor.given });
+        let inside = device == tensor.device && tensor.address - start < region.entry.allocated;
+        if inside && region.bytes >= tensor.allocated {
+            region.bytes -= tensor.allocated;
+            holdings.push(Holding { entry: *tensor, bytes: tensor.allocated });
         }
     }
     holdings
@@ -62,12 +62,12 @@ pub(crate) fn regions(
         _ => {}
     };
     opening.sort_by_key(|entry| entry.class);
-    opening.iter().filter(|entry| entry.device == device).for_each(|e| note(e.class, e.address, e.given));
+    opening.iter().filter(|entry| entry.device == device).for_each(|e| note(e.class, e.address, e.allocated));
     for slot in timeline.events_from(first) {
         if let Slot::Event(event) = slot?
             && (event.kind, event.device) == (Kind::Alloc, device)
         {
-            note(event.class, event.address, event.given);
+            note(event.class, event.address, event.allocated);
         }
     }
     Ok(found)
@@ -80,7 +80,18 @@ mod tests {
 
     fn entry(class: Class, address: u64, given: u64) -> LiveEntry {
         let by = Attribution::default();
-        LiveEntry { address, given, asked: given, class, device: 0, stream: 0, birth: 0, time: 0, thread: 0, by }
+        LiveEntry {
+            address,
+            allocated: given,
+            requested: given,
+            class,
+            device: 0,
+            stream: 0,
+            birth: 0,
+            time: 0,
+            thread: 0,
+            by,
+        }
     }
 
     #[test]
@@ -96,7 +107,7 @@ mod tests {
         let found = holdings(&live);
         let bytes: Vec<(Class, u64)> = found.iter().map(|holding| (holding.entry.class, holding.bytes)).collect();
         assert_eq!(bytes, [(Class::Device, 50), (Class::Managed, 5), (Class::Tensor, 30), (Class::Tensor, 20)]);
-        let all: u64 = live.iter().filter(|entry| is_held(entry.class)).map(|entry| entry.given).sum();
+        let all: u64 = live.iter().filter(|entry| is_held(entry.class)).map(|entry| entry.allocated).sum();
         assert_eq!(found.iter().map(|holding| holding.bytes).sum::<u64>(), all);
     }
 }

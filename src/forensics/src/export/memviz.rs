@@ -133,7 +133,7 @@ fn trace(
         Space { regions, runs: BTreeMap::new(), given: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
     for entry in timeline.opening()?.iter().filter(|entry| entry.device == device) {
         if space.shows(entry.class, entry.address) {
-            space.address(Kind::Alloc, entry.class, entry.address, entry.given);
+            space.address(Kind::Alloc, entry.class, entry.address, entry.allocated);
         }
     }
     for (done, slot) in timeline.events().enumerate() {
@@ -143,12 +143,12 @@ fn trace(
             continue;
         }
         match event.kind {
-            Kind::Alloc | Kind::Free if event.given > 0 && space.shows(event.class, event.address) => {
-                let address = space.address(event.kind, event.class, event.address, event.given);
+            Kind::Alloc | Kind::Free if event.allocated > 0 && space.shows(event.class, event.address) => {
+                let address = space.address(event.kind, event.class, event.address, event.allocated);
                 if event.seq < from {
                     continue;
                 }
-                space.cover(address, event.given);
+                space.cover(address, event.allocated);
                 if event.kind == Kind::Alloc {
                     step(file, &event, "alloc", address)?;
                 } else {
@@ -163,7 +163,7 @@ fn trace(
     for entry in timeline.live().iter().filter(|entry| entry.device == device) {
         if space.shows(entry.class, entry.address) || space.regions.contains(&entry.address) {
             let address = space.given.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address);
-            space.cover(address, entry.given);
+            space.cover(address, entry.allocated);
         }
     }
     Ok(space)
@@ -176,10 +176,10 @@ fn step(file: &mut File<'_, '_, '_>, event: &Event, action: &str, address: u64) 
     file.pickle.text(action)?;
     if action == "oom" {
         file.pickle.entry("device_free", file.free.get(&event.seq).copied().unwrap_or(0))?;
-        file.pickle.entry("size", event.asked as i64)?;
+        file.pickle.entry("size", event.requested as i64)?;
     } else {
         file.pickle.entry("addr", address as i64)?;
-        file.pickle.entry("size", event.given as i64)?;
+        file.pickle.entry("size", event.allocated as i64)?;
     }
     file.pickle.entry("stream", stream(event.stream))?;
     file.pickle.entry("time_us", micros)?;
@@ -239,7 +239,7 @@ fn segment(
 ) -> Result<(), Failure> {
     let inside = blocks.range(start..end);
     let sum = |of: fn(&LiveEntry) -> u64| inside.clone().fold(0, |sum: u64, (_, entry)| sum.saturating_add(of(entry)));
-    let (live, asked) = (sum(|entry| entry.given), sum(|entry| entry.asked));
+    let (live, asked) = (sum(|entry| entry.allocated), sum(|entry| entry.requested));
     let number = inside.clone().next().map_or(0, |(_, entry)| stream(entry.stream));
     file.pickle.dict()?;
     for (key, value) in [
@@ -270,10 +270,10 @@ fn segment(
             continue;
         }
         gap(file, at, *address)?;
-        block(file, *address, entry.given.min(end - *address), entry.asked, "active_allocated")?;
+        block(file, *address, entry.allocated.min(end - *address), entry.requested, "active_allocated")?;
         frames(file, entry.by, entry.class)?;
         end_block(file)?;
-        at = address.saturating_add(entry.given).min(end);
+        at = address.saturating_add(entry.allocated).min(end);
     }
     gap(file, at, end)?;
     file.pickle.end_dict()?;

@@ -34,7 +34,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     let mut live: HashMap<(u8, Class), u64> = HashMap::new();
     for entry in export.timeline.opening()? {
         let sum = live.entry((entry.device, entry.class)).or_default();
-        *sum = u64::saturating_add(*sum, entry.given);
+        *sum = u64::saturating_add(*sum, entry.allocated);
     }
     let started = header.realtime_ns(header.started.ticks);
     let mut opening: Vec<_> = live.iter().map(|(key, bytes)| (*key, *bytes)).collect();
@@ -50,9 +50,9 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
             Kind::Alloc | Kind::Free => {
                 let bytes = live.entry((event.device, event.class)).or_default();
                 *bytes = if event.kind == Kind::Alloc {
-                    bytes.saturating_add(event.given)
+                    bytes.saturating_add(event.allocated)
                 } else {
-                    bytes.saturating_sub(event.given)
+                    bytes.saturating_sub(event.allocated)
                 };
                 let bytes = *bytes;
                 trace.counter(time, event.device, event.class, bytes)?;
@@ -117,7 +117,8 @@ impl Trace<'_> {
     fn instant(&mut self, time: u64, event: &Event, op: &str, python: &str) -> Result<(), Failure> {
         let mut body = Message::new();
         body.number(9, TYPE_INSTANT).number(11, INCIDENTS).text(23, &kind_text(event.kind)).text(22, "weir");
-        for (name, value) in [("event", event.seq), ("requested", event.asked), ("device", u64::from(event.device))] {
+        for (name, value) in [("event", event.seq), ("requested", event.requested), ("device", u64::from(event.device))]
+        {
             body.message(4, Message::new().text(10, name).always(3, value));
         }
         for (name, value) in [("op", op), ("python", python)].into_iter().filter(|(_, value)| !value.is_empty()) {

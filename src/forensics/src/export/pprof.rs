@@ -97,13 +97,13 @@ fn samples(export: &mut Export<'_, '_>) -> Result<Vec<(Key, Values)>, Failure> {
         }
     };
     for entry in export.timeline.opening()? {
-        allocated(entry.by, entry.class, entry.device, entry.given);
+        allocated(entry.by, entry.class, entry.device, entry.allocated);
     }
     for (done, slot) in export.timeline.events().enumerate() {
         if let Slot::Event(event) = slot?
             && event.kind == Kind::Alloc
         {
-            allocated(event.by, event.class, event.device, event.given);
+            allocated(event.by, event.class, event.device, event.allocated);
         }
         (export.progress)(done as u64, export.timeline.length());
     }

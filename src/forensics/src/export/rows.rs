@@ -1,7 +1,7 @@
 //! Events as rows of one table, for CSV, JSON lines and Parquet: numbers and texts, one row an event.
 //!
 //! First come rows of kind `live`: what was live before the oldest event. Then the events in order; a row of kind
-//! `lost` stands for `count` events that are missing. So the bytes given in `live` and `alloc` rows less those in `free`
+//! `lost` stands for `count` events that are missing. So the bytes allocated in `live` and `alloc` rows less those in `free`
 //! rows are what is live at the end, by class and device.
 
 use weir_journal::reader::{Error, Slot};
@@ -104,8 +104,8 @@ impl<'a, 'reader> Rows<'a, 'reader> {
                 i64::from(event.device),
                 if event.stream == STREAM_UNKNOWN { -1 } else { i64::from(event.stream) },
                 event.address as i64,
-                event.asked as i64,
-                event.given as i64,
+                event.requested as i64,
+                event.allocated as i64,
                 event.live_after as i64,
                 i64::from(event.result),
                 nanos(event.latency),

@@ -300,8 +300,8 @@ impl<C: Serialize> Facts<C> {
                 entry: mark.entry,
                 kind: event.kind,
                 device: event.device,
-                allocated: event.given,
-                requested: event.asked,
+                allocated: event.allocated,
+                requested: event.requested,
                 number: event.address & ((1 << 53) - 1),
                 holder,
             });

@@ -135,7 +135,7 @@ impl Lifetimes {
         before.sort_unstable_by_key(|entry| (entry.time, entry.address));
         for entry in before {
             let owner = Owner { class: Some(entry.class), device: entry.device, by: entry.by };
-            let block = Block { address: entry.address, given: entry.given, asked: entry.asked, owner };
+            let block = Block { address: entry.address, given: entry.allocated, asked: entry.requested, owner };
             order.birth(entry.class, block);
         }
         let first = replay.position();
@@ -199,12 +199,12 @@ impl Forward {
         self.time = self.time.max(time);
         match event.kind {
             Kind::HostSample => {
-                let (resident, pinned) = (event.given, event.asked);
+                let (resident, pinned) = (event.allocated, event.requested);
                 self.lifetimes.host.push(HostSample { time: self.time, resident, pinned });
             }
             Kind::Alloc => {
                 let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
-                let block = Block { address: event.address, given: event.given, asked: event.asked, owner };
+                let block = Block { address: event.address, given: event.allocated, asked: event.requested, owner };
                 // What is still there at the same address has ended unseen: its event is missing.
                 self.free(event);
                 self.entry(event.seq, Change::Birth);
@@ -216,7 +216,7 @@ impl Forward {
                 self.entry(event.seq, Change::Birth);
                 self.mapped.insert(event.address, self.lifetimes.blocks.len());
                 let owner = Owner { class: None, device: event.device, by: Attribution::default() };
-                let (address, given) = (event.address, event.given);
+                let (address, given) = (event.address, event.allocated);
                 self.lifetimes.blocks.push(Block { address, given, asked: given, owner });
             }
             Kind::Unmap => self.unmap(event),
@@ -245,7 +245,7 @@ impl Forward {
 
     /// What was mapped anywhere in the event's range is no longer.
     fn unmap(&mut self, event: &Event) {
-        let range = event.address..event.address.saturating_add(event.given.max(1));
+        let range = event.address..event.address.saturating_add(event.allocated.max(1));
         let gone: Vec<(u64, usize)> = self.mapped.range(range).map(|(address, block)| (*address, *block)).collect();
         for (address, block) in gone {
             self.mapped.remove(&address);
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(lifetimes.before == 0, name == "whole");
             for place in [0, lifetimes.entries.len() / 2, lifetimes.entries.len() - 1] {
                 let true_live = reader.live_at(lifetimes.entries[place].seq).unwrap().unwrap();
-                let bytes = true_live.iter().map(|entry| entry.given).sum();
+                let bytes = true_live.iter().map(|entry| entry.allocated).sum();
                 assert_eq!(live_after(&lifetimes, place), (bytes, true_live.len()), "{name}, entry {place}");
             }
             assert!(lifetimes.entries.is_sorted_by_key(|entry| (entry.time, entry.seq)));

@@ -176,7 +176,7 @@ impl Intake {
     fn opened(&mut self, entry: &LiveEntry) {
         let internal = self.pooled && entry.class == Class::Handle;
         if let Some(what) = self.role(entry.class, entry.device, internal, entry.address) {
-            let bytes = if entry.asked == 0 { entry.given } else { entry.asked };
+            let bytes = if entry.requested == 0 { entry.allocated } else { entry.requested };
             let requester = self.requester(entry.class, entry.by);
             self.take(what, (entry.class, entry.address), entry.stream, bytes, requester);
         }
@@ -204,7 +204,7 @@ impl Intake {
         if event.device != self.requests.device && event.kind != Kind::Step && self.view != View::Pinned {
             return;
         }
-        let bytes = if event.asked == 0 { event.given } else { event.asked };
+        let bytes = if event.requested == 0 { event.allocated } else { event.requested };
         let internal = event.flags & FLAG_INTERNAL != 0;
         let place = (event.class, event.address);
         let role = || self.role(event.class, event.device, internal, event.address);

@@ -123,7 +123,7 @@ impl<'run> Pass<'run> {
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.change(event, -1),
             Kind::Step => self.step(event),
             Kind::HostSample => {
-                (self.mark.resident, self.mark.pinned) = (event.given, event.asked);
+                (self.mark.resident, self.mark.pinned) = (event.allocated, event.requested);
             }
             _ => {}
         }
@@ -146,13 +146,13 @@ impl<'run> Pass<'run> {
 
     fn change(&mut self, event: &Event, sign: i64) {
         let index = self.owner(event.device, event.class, event.by);
-        let bytes = event.given as i64 * sign;
+        let bytes = event.allocated as i64 * sign;
         let bucket = self.bucket;
         if let Some(owner) = self.survey.owners.get_mut(index as usize) {
             owner.change(bucket, bytes);
             if sign > 0 {
                 owner.allocs += 1;
-                owner.churned += event.given;
+                owner.churned += event.allocated;
             } else {
                 owner.frees += 1;
                 owner.lived += u128::from(event.age().unwrap_or(0));
@@ -179,8 +179,8 @@ impl<'run> Pass<'run> {
         };
         let index = self.owner(event.device, event.class, event.by);
         if let Some(owner) = self.survey.owners.get_mut(index as usize) {
-            owner.bytes = owner.bytes.wrapping_add_signed(event.given as i64 * sign);
-            owner.slack = owner.slack.wrapping_add_signed(slack(event.given, event.asked) as i64 * sign);
+            owner.bytes = owner.bytes.wrapping_add_signed(event.allocated as i64 * sign);
+            owner.slack = owner.slack.wrapping_add_signed(slack(event.allocated, event.requested) as i64 * sign);
             owner.blocks = owner.blocks.wrapping_add_signed(sign);
         }
     }
@@ -226,8 +226,8 @@ impl<'run> Pass<'run> {
         for entry in live {
             let index = self.owner(entry.device, entry.class, entry.by);
             if let Some(owner) = self.survey.owners.get_mut(index as usize) {
-                owner.bytes = owner.bytes.wrapping_add(entry.given);
-                owner.slack = owner.slack.wrapping_add(slack(entry.given, entry.asked));
+                owner.bytes = owner.bytes.wrapping_add(entry.allocated);
+                owner.slack = owner.slack.wrapping_add(slack(entry.allocated, entry.requested));
                 owner.blocks = owner.blocks.wrapping_add(1);
             }
         }

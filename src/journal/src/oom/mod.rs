@@ -60,7 +60,7 @@ impl Journal {
         let seen = self.words.get(word::OOM_SEEN).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
         let (number, times, fresh) = self.count_cause(failure, cause);
         let event = self.record(Event {
-            asked: failure.requested,
+            requested: failure.requested,
             stream: failure.stream,
             result: failure.result,
             by: failure.by,
@@ -88,7 +88,7 @@ impl Journal {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.record(Event {
-            asked: failure.requested,
+            requested: failure.requested,
             stream: failure.stream,
             result: failure.result,
             by: failure.by,

@@ -93,9 +93,9 @@ impl Journal {
         self.for_each_live(|entry| {
             if entry.device == failure.device && is_jobs_own(entry.class) {
                 let group = groups.entry((entry.by.op, entry.by.python, entry.class)).or_default();
-                group.0 = group.0.saturating_add(entry.given);
+                group.0 = group.0.saturating_add(entry.allocated);
                 group.1 += 1;
-                live_bytes = live_bytes.saturating_add(entry.given);
+                live_bytes = live_bytes.saturating_add(entry.allocated);
                 live_blocks += 1;
             }
         });

@@ -201,8 +201,8 @@ impl<'reader> Replay<'reader> {
             }
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.add(LiveEntry {
                 address: event.address,
-                given: event.given,
-                asked: event.asked,
+                allocated: event.allocated,
+                requested: event.requested,
                 class: event.class,
                 device: event.device,
                 stream: event.stream,
