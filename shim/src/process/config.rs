@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use weir_ledger::Place;
 use weir_settings::pool::Switches;
-use weir_settings::{Kind, Problem, Reading, Shown};
+use weir_settings::{Kind, Problem, Reading, Setting, Shown};
 
 /// What a job is to have.
 #[derive(Debug, Default)]
@@ -62,7 +62,9 @@ impl Config {
     /// Where the settings could not be read at all: a limit that was to hold is lost.
     pub(crate) fn unread(why: &str) -> Self {
         let limits = environment::variables().unwrap_or_default().into_iter();
-        let limits = limits.filter(|(name, value)| (name == "WEIR_CAP" || name == "WEIR_GROUP") && !value.is_empty());
+        let is_limit =
+            |name: &OsString| name.to_str().and_then(Setting::of).is_some_and(|setting| setting.kind == Kind::Limit);
+        let limits = limits.filter(|(name, value)| is_limit(name) && !value.is_empty());
         let problem = |(name, value): (OsString, OsString)| Problem {
             variable: name.to_string_lossy().into_owned(),
             value: value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect(),
@@ -79,8 +81,7 @@ impl Config {
         let Reading { settings, shown, problems, own_dir, runtime_dir } = reading;
         let mut caps = Terms::new(&settings);
         if caps.any() {
-            let own = settings.dir.as_deref().filter(|_| own_dir).and_then(|dir| dir.to_str());
-            caps.place = Place::from_variables(own, runtime_dir.as_deref());
+            caps.place = Place::from_variables(own_dir.as_deref(), runtime_dir.as_deref());
         }
         Self {
             strict: settings.strict,
@@ -141,6 +142,14 @@ mod tests {
         let lines: Vec<_> = config.lines().collect();
         assert!(lines.len() == 1 && lines.iter().all(|line| line.contains("did you mean WEIR_CAP?")), "{lines:?}");
         assert!(!read(&[("WEIR_STRICT", "0"), ("WEIR_CAP", "5x")]).strict);
+    }
+
+    #[test]
+    fn what_the_journal_keeps_reads_back() {
+        let given = [("WEIR_POOL", "noremap,handle=4MiB"), ("WEIR_CAP", "1=50%"), ("WEIR_STACKS", "x")];
+        let config = read(&given);
+        let kept = weir_settings::Settings::from_text(&config.text());
+        assert!(kept.pool == config.pool && !kept.pool.remap && kept.cap.is_some(), "{}", config.text());
     }
 
     #[test]

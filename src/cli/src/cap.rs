@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use weir_ledger::Category;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
 use weir_ledger::place::Place;
+use weir_settings::Reading;
 use weir_settings::limit::{Selector, uuid_text};
 use weir_settings::size::{Amount, Human, parse_amount};
 
@@ -46,8 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<String, String> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let place = Place::from_variables(variable("WEIR_DIR").as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
+    let settings = Reading::of(std::env::vars_os(), &[]);
+    let place = Place::from_variables(settings.own_dir.as_deref(), settings.runtime_dir.as_deref());
     let Some(target) = &arguments.target else {
         let all: Vec<_> = control::list(&place).into_iter().map(|visit| (visit.devices(), visit)).collect();
         if arguments.json {

@@ -32,8 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let dir = arguments.place.dir.clone().or_else(runs::directory);
-    let dir = dir.ok_or("WEIR_DIR is not set, and there is no HOME; use --dir")?;
+    let dir = arguments.place.folder().map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
     for path in runs::files(&dir).map_err(|error| error.to_string())? {
         match Run::open(&path) {

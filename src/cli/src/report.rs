@@ -114,7 +114,7 @@ fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCo
 
 /// Other recorded jobs that were on the same device at the time.
 fn other_processes(run: &Run, arguments: &Arguments) -> Vec<String> {
-    let Some(dir) = arguments.which.place.dir.clone().or_else(runs::directory) else { return Vec::new() };
+    let Ok(dir) = arguments.which.place.folder() else { return Vec::new() };
     let chosen = arguments.oom.map_or(run.ooms().len(), |number| number.min(run.ooms().len()));
     let moment = chosen.checked_sub(1).and_then(|place| run.ooms().get(place)).map(|oom| oom.realtime_ns);
     let shared =

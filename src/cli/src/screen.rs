@@ -30,6 +30,13 @@ pub(crate) struct Place {
     pub(crate) dir: Option<PathBuf>,
 }
 
+impl Place {
+    /// The folder: the one that was given, else that of the settings.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
+        self.dir.clone().map_or_else(runs::directory, Ok)
+    }
+}
+
 impl Which {
     /// Opens the run.
     pub(crate) fn open(&self) -> Result<Run, Error> {
@@ -41,7 +48,7 @@ impl Which {
         if self.run.is_some() {
             return self.open();
         }
-        let dir = self.place.dir.clone().or_else(runs::directory).unwrap_or_default();
+        let dir = self.place.folder()?;
         let mut newest = None;
         for run in runs::files(&dir)?.iter().filter_map(|path| Run::open(path).ok()) {
             if run.fate() == Fate::Alive {

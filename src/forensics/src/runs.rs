@@ -4,12 +4,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use weir_settings::Reading;
+
 use crate::run::{Error, Run};
 
-/// Where journals are: `WEIR_DIR`, else the user's state directory.
-pub fn directory() -> Option<PathBuf> {
-    let own = std::env::var_os("WEIR_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    own.or_else(weir_journal::default_dir)
+/// Where journals are, by the settings: `WEIR_DIR`, else the user's state directory.
+pub fn directory() -> Result<PathBuf, Error> {
+    let reading = Reading::of(std::env::vars_os(), &[]);
+    if let Some(bad) = reading.problems.iter().find(|problem| problem.variable == "WEIR_DIR") {
+        return Err(Error::new(&format!("WEIR_DIR={}", bad.value), bad.why.clone()));
+    }
+    reading.settings.dir.ok_or_else(|| Error::new("WEIR_DIR", "not set, and HOME is not set; use --dir"))
 }
 
 /// Files of a directory that may be journals or recordings, newest first. A directory that others may write to has
@@ -21,7 +26,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
         let entries = match std::fs::read_dir(&place) {
             Ok(entries) => entries,
             Err(error) if required && error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::at(&place, format!("cannot be listed: {error}")));
+                return Err(Error::at(&place, format!("cannot list: {error}")));
             }
             Err(_) => continue,
         };
@@ -40,17 +45,14 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest
 /// run that ran out of memory, else the newest.
 pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
-    let dir = match dir {
-        Some(dir) => dir.to_owned(),
-        None => directory().ok_or_else(|| Error::new("WEIR_DIR", "is not set, and there is no HOME; name a file"))?,
-    };
-    let Some(name) = name else { return newest(&dir) };
+    let dir = || dir.map_or_else(directory, |dir| Ok(dir.to_owned()));
+    let Some(name) = name else { return newest(&dir()?) };
     let path = Path::new(name);
-    let folder = || Error::at(path, "is a folder; --dir looks into it");
+    let folder = || Error::at(path, "is a directory; use --dir to look into it");
     if path.components().count() > 1 || path.is_file() {
         return if path.is_dir() { Err(folder()) } else { Run::open(path) };
     }
-    let name = &*name.to_string_lossy();
+    let (name, dir) = (&*name.to_string_lossy(), dir()?);
     let all = files(&dir)?;
     let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(path) = all.iter().find(|path| stem(path) == name || path.file_name().is_some_and(|file| file == name))
@@ -66,11 +68,10 @@ pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
     match starting[..] {
         [path] => Run::open(path),
         [] if path.is_dir() => Err(folder()),
-        [] => Err(Error::new(
-            name,
-            format!("no run has this path, process id or name in {}; `weir list` shows them", dir.display()),
-        )),
-        _ => Err(Error::new(name, format!("{} runs begin so; `weir list` shows them", starting.len()))),
+        [] => {
+            Err(Error::new(name, format!("no run in {} has this process id or name; see `weir list`", dir.display())))
+        }
+        _ => Err(Error::new(name, format!("ambiguous: {} runs match; see `weir list`", starting.len()))),
     }
 }
 
@@ -85,8 +86,7 @@ fn newest(dir: &Path) -> Result<Run, Error> {
         }
     }
     first.ok_or_else(|| {
-        problem.unwrap_or_else(|| {
-            Error::at(dir, "has no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR to where they are")
-        })
+        problem
+            .unwrap_or_else(|| Error::at(dir, "no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR"))
     })
 }

@@ -43,16 +43,6 @@ impl Options {
     }
 }
 
-/// The directory that is used when none is named: `$XDG_STATE_HOME/weir`, else `~/.local/state/weir`.
-pub fn default_dir() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = state.or_else(|| {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute())?;
-        Some(home.join(".local/state"))
-    })?;
-    Some(state.join("weir"))
-}
-
 /// Where this user's journals are inside a directory that several users share.
 pub fn folders_in(dir: &Path) -> Vec<PathBuf> {
     let own = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == files::user());

@@ -25,7 +25,7 @@ mod unwind;
 mod writer;
 
 pub use arena::Item;
-pub use create::{Identity, Options, default_dir, folders_in};
+pub use create::{Identity, Options, folders_in};
 pub use event::{
     Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT, FLAG_UNKNOWN_ADDRESS,
     Kind, STREAM_UNKNOWN, long_from_short, short_from_long,

@@ -77,9 +77,9 @@ fn is_trusted(user: u32) -> bool {
 
 impl Place {
     /// The directory that the variables name, without making it; relative paths are not taken.
-    pub fn from_variables(weir_dir: Option<&str>, xdg_runtime_dir: Option<&str>) -> Self {
+    pub fn from_variables(weir_dir: Option<&Path>, xdg_runtime_dir: Option<&Path>) -> Self {
         let user = map::user();
-        let absolute = |text: Option<&str>| text.map(PathBuf::from).filter(|p| p.is_absolute());
+        let absolute = |path: Option<&Path>| path.filter(|path| path.is_absolute()).map(Path::to_owned);
         // Whether these two are there and ours is nothing that a stranger can change.
         let private = |dir: &PathBuf| look(dir).is_ok_and(|meta| is_private(&meta));
         let run_user = PathBuf::from(format!("/run/user/{user}"));
@@ -197,7 +197,7 @@ mod tests {
     fn the_variables_are_taken_in_order() {
         let base = scratch("order");
         let runtime = base.to_str();
-        let path = |w, x| Place::from_variables(w, x).path;
+        let path = |w: Option<&str>, x: Option<&str>| Place::from_variables(w.map(Path::new), x.map(Path::new)).path;
         assert_eq!(path(Some("/a"), runtime), Path::new("/a/ledger"));
         assert_eq!(path(None, runtime), base.join("weir"));
         assert_eq!(path(Some("relative"), runtime), base.join("weir"));
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_shared_directory_has_a_folder_for_each_user() {
         let base = scratch("shared");
-        let given = base.to_str();
+        let given = Some(base.as_path());
         assert_eq!(Place::from_variables(given, None).path, base.join("ledger"));
         let chosen_before = Place::from_variables(given, None);
         chmod(&base, 0o1777);

@@ -173,7 +173,7 @@ fn play_a_part() {
         }
         "ending" => ending(&dir),
         "tenant" => {
-            let place = Place::from_variables(dir.to_str(), None);
+            let place = Place::from_variables(Some(&dir), None);
             let taken = Ledger::join_group(&place, "g").map(|ledger| {
                 let device = ledger.open_device(&terms()).unwrap();
                 let taken = take(&ledger, device, 6);

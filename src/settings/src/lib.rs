@@ -29,5 +29,5 @@ pub mod reference;
 pub mod size;
 pub mod table;
 
-pub use read::{Origin, Problem, Reading, Settings, Shown, recorded};
-pub use table::{Kind, SETTINGS, Setting};
+pub use read::{Origin, Problem, Reading, Shown};
+pub use table::{Kind, SETTINGS, Setting, Settings};

@@ -72,11 +72,7 @@ impl Selector {
         if let Some(rest) = upper.strip_prefix("GPU-").or_else(|| upper.strip_prefix("MIG-")) {
             let digits: String = rest.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
             if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return Err(BadValue::new(
-                    text,
-                    "it is no UUID nor the beginning of one",
-                    "GPU- and up to 32 hex digits",
-                ));
+                return Err(BadValue::new(text, "not a UUID or the beginning of one", "GPU- and up to 32 hex digits"));
             }
             return Ok(Self::Uuid(digits));
         }
@@ -86,7 +82,7 @@ impl Selector {
         {
             return Ok(Self::Index(index));
         }
-        Err(BadValue::new(text, "it names no device", "an index like 0 or a UUID like GPU-5f1c…"))
+        Err(BadValue::new(text, "not a device", "an index like 0 or a UUID like GPU-5f1c…"))
     }
 
     /// Whether it names this device.
@@ -104,13 +100,13 @@ impl Selector {
         match (found.next(), found.next()) {
             (Some(device), None) => Ok(device),
             (Some(_), Some(_)) => {
-                Err(BadValue::new(&shown, "more than one device begins so", "more digits of the UUID"))
+                Err(BadValue::new(&shown, "ambiguous: more than one device matches", "more digits of the UUID"))
             }
             (None, _) => {
                 let problem = if matches!(self, Self::Index(_)) && devices.iter().any(|d| d.index.is_none()) {
-                    "physical indices cannot be told here (NVML is missing)"
+                    "device indices are not known without NVML"
                 } else {
-                    "there is no such device"
+                    "no such device"
                 };
                 let known: Vec<_> = devices
                     .iter()
@@ -131,7 +127,7 @@ impl CapSetting {
         };
         let mut setting = Self::default();
         if text.trim().is_empty() {
-            return Err(bad("it is empty".into()));
+            return Err(bad("empty".into()));
         }
         for entry in text.split(',') {
             let (selector, amount) = match entry.split_once('=') {
@@ -140,15 +136,15 @@ impl CapSetting {
             };
             let amount = parse_amount(amount).map_err(|e| inside(entry, &e))?;
             if matches!(amount, Amount::Bytes(0) | Amount::Share(0)) {
-                return Err(bad("a cap of 0 leaves the job nothing; leave WEIR_CAP out for no cap".into()));
+                return Err(bad("a cap of 0 leaves the job no memory; unset WEIR_CAP for no cap".into()));
             }
             match selector {
                 None if setting.default.is_some() => {
-                    return Err(bad("it has two amounts without a device".into()));
+                    return Err(bad("two sizes without a device".into()));
                 }
                 None => setting.default = Some(amount),
                 Some(selector) if setting.named.iter().any(|(s, _)| *s == selector) => {
-                    return Err(bad(format!("a device is named twice, the second time in \"{}\"", entry.trim())));
+                    return Err(bad(format!("device named twice, the second time in \"{}\"", entry.trim())));
                 }
                 Some(selector) => setting.named.push((selector, amount)),
             }
@@ -168,7 +164,7 @@ impl CapSetting {
                 continue;
             };
             if std::mem::replace(&mut taken[at], true) {
-                return Err(BadValue::new(&uuid_text(device.uuid), "this device is named twice", CAP_HELP));
+                return Err(BadValue::new(&uuid_text(device.uuid), "device named twice", CAP_HELP));
             }
             caps[at] = Some(amount.of(device.physical).min(device.physical));
         }
@@ -212,20 +208,15 @@ impl OnCap {
         match text.trim().to_ascii_lowercase().as_str() {
             "fail" => Ok(Self::Fail),
             "spill" => Ok(Self::Spill),
-            "wait" => Err(BadValue::new(text, "it does not say how long", help)),
+            "wait" => Err(BadValue::new(text, "no duration", help)),
             other => match other.strip_prefix("wait:") {
                 Some(duration) => {
                     parse_duration(duration).map(Self::Wait).map_err(|e| BadValue::new(text, e.problem, help))
                 }
-                None => Err(BadValue::new(text, "it is not known", help)),
+                None => Err(BadValue::new(text, "unknown value", help)),
             },
         }
     }
-}
-
-/// Reads WEIR_WARN: the soft mark, as a share of the cap or a size; 0 is no mark.
-pub fn parse_warn(text: &str) -> Result<Amount, BadValue> {
-    parse_amount(text)
 }
 
 /// Reads WEIR_GROUP: 1 to 64 letters, digits, `_`, `-` or `.`, beginning with a letter or digit.
@@ -234,16 +225,16 @@ pub fn parse_group(text: &str) -> Result<String, BadValue> {
         Err(BadValue::new(text, problem, "1 to 64 letters, digits, '_', '-' or '.', the first a letter or a digit"))
     };
     if text.is_empty() {
-        return bad("it is empty");
+        return bad("empty");
     }
     if text.len() > 64 {
-        return bad("it is longer than 64 characters");
+        return bad("more than 64 characters");
     }
     if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
-        return bad("it has a character that a group's name cannot have");
+        return bad("invalid character");
     }
     if !text.as_bytes()[0].is_ascii_alphanumeric() {
-        return bad("it does not begin with a letter or a digit");
+        return bad("must start with a letter or a digit");
     }
     Ok(text.to_owned())
 }
@@ -290,17 +281,17 @@ mod tests {
             ("0", "cap of 0"),
             ("0%", "cap of 0"),
             ("101%", "more than 100%"),
-            ("8GiB,9GiB", "two amounts"),
+            ("8GiB,9GiB", "two sizes"),
             ("0=1GiB,0=2GiB", "twice"),
             ("0=1GiB,GPU-5f=2GiB", "twice"),
             ("7=1GiB", "no such device"),
             ("GPU-00=1GiB", "no such device"),
             ("GPU-5=1GiB", "more than one"),
-            ("GPU-=1GiB", "no UUID"),
-            ("GPU-xyz=1GiB", "no UUID"),
-            ("abc=1GiB", "names no device"),
-            ("=1GiB", "names no device"),
-            ("99999=1GiB", "names no device"),
+            ("GPU-=1GiB", "not a UUID"),
+            ("GPU-xyz=1GiB", "not a UUID"),
+            ("abc=1GiB", "not a device"),
+            ("=1GiB", "not a device"),
+            ("99999=1GiB", "not a device"),
             ("0=-1GiB", "negative"),
         ] {
             let error = caps(text).unwrap_err();
@@ -345,7 +336,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC*", near in "[0-9GPU=,%.KMiB-]{0,40}") {
             for t in [text.as_str(), near.as_str()] {
-                let _ = (caps(t), OnCap::parse(t), parse_group(t), parse_warn(t));
+                let _ = (caps(t), OnCap::parse(t), parse_group(t));
             }
         }
         #[test]

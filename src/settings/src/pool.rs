@@ -53,7 +53,7 @@ impl Switches {
                 ("novmm", _) => switches.plain = true,
                 (_, Some(("handle", size))) => switches.large_handle = Some(handle_size(text, word, size)?),
                 (_, Some(("small", size))) => switches.small_handle = Some(handle_size(text, word, size)?),
-                _ => return Err(BadValue::new(text, format!("\"{}\" is not known", shown(word)), GRAMMAR)),
+                _ => return Err(BadValue::new(text, format!("unknown switch \"{}\"", shown(word)), GRAMMAR)),
             }
         }
         Ok(switches)

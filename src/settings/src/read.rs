@@ -5,76 +5,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::limit::{CapSetting, OnCap};
-use crate::pool::Switches;
-use crate::record::{Keep, Ring, Stacks};
-use crate::size::{Amount, BadValue};
-use crate::table::{Kind, SETTINGS, Setting};
-
-/// Every setting in effect.
-#[allow(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// WEIR_CAP.
-    pub cap: Option<CapSetting>,
-    /// WEIR_GROUP.
-    pub group: Option<String>,
-    /// WEIR_ON_CAP.
-    pub on_cap: OnCap,
-    /// WEIR_SPILL.
-    pub spill: Option<Amount>,
-    /// WEIR_STRICT.
-    pub strict: bool,
-    /// WEIR_WARN.
-    pub warn: Option<Amount>,
-    /// WEIR_POOL.
-    pub pool: Switches,
-    /// WEIR_TF_ALLOCATOR=keep.
-    pub keep_tensorflow: bool,
-    /// WEIR_JOURNAL.
-    pub journal: bool,
-    /// WEIR_DIR, or the user's state directory.
-    pub dir: Option<PathBuf>,
-    /// WEIR_RING.
-    pub ring: Ring,
-    /// WEIR_KEEP.
-    pub keep: Keep,
-    /// WEIR_STACKS.
-    pub stacks: Stacks,
-    /// WEIR_OOM_TEXT.
-    pub oom_text: bool,
-    /// WEIR_RUN.
-    pub runs: Vec<PathBuf>,
-}
+use crate::limit::OnCap;
+use crate::size::BadValue;
+use crate::table::{Kind, SETTINGS, Setting, Settings};
 
 impl Settings {
-    /// Before any row was read.
-    pub(crate) fn bare() -> Self {
-        Self {
-            cap: None,
-            group: None,
-            on_cap: OnCap::Fail,
-            spill: None,
-            strict: true,
-            warn: None,
-            pool: Switches::default(),
-            keep_tensorflow: false,
-            journal: true,
-            dir: None,
-            ring: Ring { events: 0, live: None },
-            keep: Keep::default(),
-            stacks: Stacks::default(),
-            oom_text: true,
-            runs: Vec::new(),
-        }
-    }
-
     /// Whether the job may not take what it wants.
     pub fn limits(&self) -> bool {
         self.cap.is_some() || self.group.is_some()
     }
 
-    /// The settings of a journal: what [`Reading::text`] or [`recorded`] wrote. What cannot be read is as if it were not set.
+    /// The settings of a journal: what [`Reading::text`] wrote. What cannot be read is as if it were not set.
     pub fn from_text(text: &str) -> Self {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         Reading::of(pairs.map(|(name, value)| (name.trim().into(), value.trim().into())), &[]).settings
@@ -132,7 +73,7 @@ impl Problem {
         self.kind == Some(Kind::Limit)
     }
 
-    /// `WEIR_CAP=8XiB: the unit "XiB" is not known; expected …`.
+    /// `WEIR_CAP=8XiB: unknown unit "XiB"; expected …`.
     pub fn text(&self) -> String {
         if self.kind.is_none() {
             return format!("{}: {}", self.variable, self.why);
@@ -147,8 +88,8 @@ impl Problem {
             (None, _) => return self.text(),
             (Some(Kind::Limit), true) => FAILS.to_owned(),
             (Some(Kind::Limit), false) => WITHOUT.to_owned(),
-            (Some(_), _) if default.is_empty() => "it is ignored".to_owned(),
-            (Some(_), _) => format!("the default {default} holds"),
+            (Some(_), _) if default.is_empty() => "ignored".to_owned(),
+            (Some(_), _) => format!("using the default {default}"),
         };
         format!("{}; {then}", self.text())
     }
@@ -168,10 +109,10 @@ pub struct Reading {
     pub shown: Vec<Shown>,
     /// What is wrong.
     pub problems: Vec<Problem>,
-    /// Whether WEIR_DIR itself was set and could be read.
-    pub own_dir: bool,
+    /// WEIR_DIR itself, if it was set and could be read.
+    pub own_dir: Option<PathBuf>,
     /// XDG_RUNTIME_DIR.
-    pub runtime_dir: Option<String>,
+    pub runtime_dir: Option<PathBuf>,
 }
 
 /// Variables of the project's own scripts and examples, which mean nothing to the library.
@@ -184,15 +125,16 @@ impl Reading {
         for (name, value) in variables.filter(|(_, value)| !value.is_empty()) {
             match name.as_bytes() {
                 b"XDG_STATE_HOME" => state = Some(PathBuf::from(value)),
-                b"XDG_RUNTIME_DIR" => runtime_dir = value.into_string().ok(),
+                b"XDG_RUNTIME_DIR" => runtime_dir = Some(PathBuf::from(value)),
                 b"HOME" => home = Some(PathBuf::from(value).join(".local/state")),
                 n if n.starts_with(b"WEIR_") => given.push((name, value)),
                 _ => {}
             }
         }
-        let dir = state.filter(|dir| dir.is_absolute()).or(home).map(|dir| dir.join("weir"));
+        let usable = |dir: Option<PathBuf>| dir.filter(|dir| dir.is_absolute());
+        let dir = usable(state).or_else(|| usable(home)).map(|dir| dir.join("weir"));
         let settings = Settings { dir, ..Settings::default() };
-        let mut reading = Self { settings, shown: Vec::new(), problems: Vec::new(), own_dir: false, runtime_dir };
+        let mut reading = Self { settings, shown: Vec::new(), problems: Vec::new(), own_dir: None, runtime_dir };
         for setting in SETTINGS {
             let value = given.iter().find(|(name, _)| name == setting.variable);
             reading.take(setting, value.map(|(_, value)| value.as_os_str()));
@@ -218,7 +160,7 @@ impl Reading {
             }
         }
         if setting.variable == "WEIR_DIR" {
-            self.own_dir = origin == Origin::Environment;
+            self.own_dir = self.settings.dir.clone().filter(|_| origin == Origin::Environment);
             value = self.settings.dir.as_deref().map(|dir| dir.display().to_string()).unwrap_or_default();
         }
         self.shown.push(Shown { variable: setting.variable, value, origin });
@@ -232,12 +174,12 @@ impl Reading {
             && let Some(setting) = Setting::of("WEIR_ON_CAP")
         {
             self.settings.on_cap = OnCap::Fail;
-            self.refuse(setting, OsStr::new("spill"), "it needs the pool, and WEIR_POOL=off");
+            self.refuse(setting, OsStr::new("spill"), "needs the pool, but WEIR_POOL=off");
         }
         if bad(&self.problems, "WEIR_DIR")
             && let (Some(group), Some(setting)) = (self.settings.group.take(), Setting::of("WEIR_GROUP"))
         {
-            self.refuse(setting, OsStr::new(&group), "its ledger is in WEIR_DIR, which cannot be used");
+            self.refuse(setting, OsStr::new(&group), "its ledger is in WEIR_DIR, which is not usable");
         }
     }
 
@@ -257,25 +199,16 @@ impl Reading {
         self.problems.push(Problem {
             variable: short(name),
             value: short(&value.to_string_lossy()),
-            why: format!("there is no such variable, it has no effect{hint}"),
+            why: format!("unknown variable, ignored{hint}"),
             kind: None,
         });
     }
 
-    /// The problems by which a limit is lost.
-    pub fn lost_limits(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.iter().filter(|problem| problem.is_limit())
-    }
-
     /// Every setting in effect, one `NAME=value` a line: what a journal keeps. See [`Settings::from_text`].
     pub fn text(&self) -> String {
-        recorded(self.shown.iter().map(|shown| (shown.variable, shown.value.as_str())))
+        let line = |shown: &Shown| format!("{}={}\n", shown.variable, shown.value.replace('\n', " "));
+        self.shown.iter().map(line).collect()
     }
-}
-
-/// Settings as a journal keeps them.
-pub fn recorded<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> String {
-    pairs.into_iter().fold(String::new(), |text, (name, value)| text + name + "=" + &value.replace('\n', " ") + "\n")
 }
 
 /// One line, however long and strange the text is.
@@ -338,19 +271,22 @@ mod tests {
         let own = ("WEIR_DIR", "/w");
         assert_eq!(dir(&[own, home, state]).as_deref(), Some("/w"));
         assert_eq!(dir(&[("WEIR_DIR", "w"), home]).as_deref(), Some("/h/.local/state/weir"));
+        assert_eq!(dir(&[("XDG_STATE_HOME", "s"), ("HOME", "h")]), None, "a relative one names no place");
+        assert_eq!(read(&[own, home]).own_dir, Some("/w".into()));
+        assert_eq!((read(&[home]).own_dir, read(&[("WEIR_DIR", "w"), home]).own_dir), (None, None));
     }
 
     /// Every setting with a bad value: it costs one line and itself, and a good cap beside it stays.
     #[test]
     fn a_bad_setting_costs_only_itself() {
         let bad = [
-            ("WEIR_CAP", "8XiB", "the unit \"XiB\" is not known; expected 8GiB"),
+            ("WEIR_CAP", "8XiB", "unknown unit \"XiB\"; expected 8GiB"),
             ("WEIR_CAP", "0", "a cap of 0"),
             ("WEIR_CAP", "8", "did you mean 8GiB?"),
             ("WEIR_CAP", "0.8", "did you mean 80%?"),
-            ("WEIR_CAP", "5x", "the unit \"x\""),
-            ("WEIR_GROUP", "a/b", "a character that"),
-            ("WEIR_ON_CAP", "wait", "how long"),
+            ("WEIR_CAP", "5x", "unknown unit \"x\""),
+            ("WEIR_GROUP", "a/b", "invalid character"),
+            ("WEIR_ON_CAP", "wait", "no duration"),
             ("WEIR_SPILL", "lots", "expected"),
             ("WEIR_STRICT", "yes", "expected 0 or 1"),
             ("WEIR_STRICT", "1\n2", "expected 0 or 1"),
@@ -401,9 +337,9 @@ mod tests {
         let reading = read(&[("WEIR_CPA", "8GiB"), ("WEIR_SOMETHING", "1")]);
         assert_eq!(reading.settings, Settings::default());
         let lines: Vec<_> = reading.problems.iter().map(|problem| problem.line(true)).collect();
-        assert_eq!(lines[0], "WEIR_CPA: there is no such variable, it has no effect; did you mean WEIR_CAP?");
-        assert_eq!(lines[1], "WEIR_SOMETHING: there is no such variable, it has no effect");
-        assert_eq!(reading.lost_limits().count(), 0);
+        assert_eq!(lines[0], "WEIR_CPA: unknown variable, ignored; did you mean WEIR_CAP?");
+        assert_eq!(lines[1], "WEIR_SOMETHING: unknown variable, ignored");
+        assert_eq!(reading.problems.iter().filter(|problem| problem.is_limit()).count(), 0);
         let kubernetes = [
             "WEIR_METRICS_SERVICE_HOST",
             "WEIR_METRICS_SERVICE_PORT",
@@ -429,7 +365,7 @@ mod tests {
             ("WEIR_KEEP", "x"),
         ]);
         assert_eq!(Settings::from_text(&given.text()), given.settings);
-        assert!(!Settings::from_text(&recorded([("WEIR_POOL", "noremap")])).pool.remap);
+        assert!(!Settings::from_text("WEIR_POOL=noremap\n").pool.remap);
         assert_eq!(Settings::from_text("cap = none\nrubbish\n"), Settings::default());
     }
 }

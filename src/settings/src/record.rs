@@ -28,12 +28,12 @@ impl Keep {
         for part in text.split(',').map(str::trim) {
             let counts = part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty();
             let (place, value) = if counts {
-                (&mut keep.count, part.parse().map_err(|_| BadValue::new(text, "it is too large", help))?)
+                (&mut keep.count, part.parse().map_err(|_| BadValue::new(text, "too large", help))?)
             } else {
                 (&mut keep.bytes, parse_size(part).map_err(|bad| BadValue::new(text, bad.problem, help))?)
             };
             if place.replace(value).is_some() {
-                return Err(BadValue::new(text, "it names the same limit twice", help));
+                return Err(BadValue::new(text, "the same limit twice", help));
             }
         }
         Ok(keep)
@@ -41,7 +41,7 @@ impl Keep {
 }
 
 /// How much a journal holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ring {
     /// Events.
     pub events: u64,
@@ -86,7 +86,7 @@ impl Stacks {
             "off" => Ok(Self::Off),
             "sampled" => Ok(Self::Sampled),
             "all" => Ok(Self::All),
-            _ => Err(BadValue::new(text, "it is not known", "off, sampled or all")),
+            _ => Err(BadValue::new(text, "unknown value", "off, sampled or all")),
         }
     }
 }

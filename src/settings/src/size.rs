@@ -49,7 +49,7 @@ impl fmt::Display for BadValue {
 impl std::error::Error for BadValue {}
 
 const SIZE_HELP: &str = "a size like 8GiB, 1.5GB or 512M";
-const SHARE_HELP: &str = "a size like 8GiB or a share like 80%";
+const SHARE_HELP: &str = "a size like 8GiB or a percentage like 80%";
 
 /// A size, or a share of some whole that is known later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,20 +127,20 @@ fn decimal(text: &str) -> Result<(Decimal, &str), &'static str> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     if text.starts_with('-') {
-        return Err("it is negative");
+        return Err("must not be negative");
     }
     if number.is_empty() {
-        return Err("it does not begin with a number");
+        return Err("must start with a number");
     }
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if fraction.contains('.') {
-        return Err("it has two points");
+        return Err("more than one decimal point");
     }
     if whole.is_empty() && fraction.is_empty() {
-        return Err("a point alone is not a number");
+        return Err("no digits");
     }
     if whole.trim_start_matches('0').len() > 20 || fraction.len() > 12 {
-        return Err("it has too many digits");
+        return Err("too many digits");
     }
     let mut digits = 0_u128;
     for digit in whole.bytes().chain(fraction.bytes()) {
@@ -189,24 +189,24 @@ fn read_size(text: &str, small: bool) -> Result<u64, BadValue> {
     let bad = |problem: String| BadValue::new(text, problem, SIZE_HELP);
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(bad("it is empty".into()));
+        return Err(bad("empty".into()));
     }
     let (number, rest) = decimal(trimmed).map_err(|p| bad(p.into()))?;
     let name = rest.strip_prefix(' ').unwrap_or(rest);
     if name.starts_with('%') {
-        return Err(bad("a share has no meaning here".into()));
+        return Err(bad("a percentage is not possible here".into()));
     }
     let Some(unit) = unit_of(name) else {
-        return Err(bad(format!("the unit \"{}\" is not known", BadValue::new(name, "", "").value)));
+        return Err(bad(format!("unknown unit \"{}\"", BadValue::new(name, "", "").value)));
     };
     if unit == 1 && number.scale != 0 {
-        return Err(bad(format!("it has no unit; did you mean {trimmed}GiB?")));
+        return Err(bad(format!("no unit; did you mean {trimmed}GiB?")));
     }
     if name.is_empty() && !small && (1..LEAST_WITHOUT_UNIT).contains(&number.digits) {
         let unit = if number.digits <= 512 { "GiB" } else { "MiB" };
-        return Err(bad(format!("it has no unit; did you mean {trimmed}{unit}?")));
+        return Err(bad(format!("no unit; did you mean {trimmed}{unit}?")));
     }
-    number.times(unit).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| bad("it is larger than 16 EiB".into()))
+    number.times(unit).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| bad("more than 16 EiB".into()))
 }
 
 /// Reads a number of things: digits, and K or M for 1024 and 1024 * 1024.
@@ -218,26 +218,26 @@ pub fn parse_count(text: &str) -> Result<u64, BadValue> {
         "" => 1,
         "K" => 1 << 10,
         "M" => 1 << 20,
-        _ => return Err(bad("its unit is not K or M")),
+        _ => return Err(bad("the unit must be K or M")),
     };
-    let number = digits.parse::<u64>().map_err(|_| bad("it is not a number"))?;
-    number.checked_mul(factor).ok_or_else(|| bad("it is too large"))
+    let number = digits.parse::<u64>().map_err(|_| bad("not a number"))?;
+    number.checked_mul(factor).ok_or_else(|| bad("too large"))
 }
 
 /// Reads a share in percent, from 0 to 100, as millionths.
 pub fn parse_share(text: &str) -> Result<u32, BadValue> {
-    let bad = |problem: &str| BadValue::new(text, problem, "a share from 0% to 100%");
+    let bad = |problem: &str| BadValue::new(text, problem, "a percentage from 0% to 100%");
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(bad("it is empty"));
+        return Err(bad("empty"));
     }
     let (number, rest) = decimal(trimmed).map_err(&bad)?;
     if rest.strip_prefix(' ').unwrap_or(rest) != "%" {
-        return Err(bad("it does not end in %"));
+        return Err(bad("must end with %"));
     }
     match number.times(10_000) {
         Some(millionths @ 0..=1_000_000) if number.digits <= 100 * 10_u128.pow(number.scale) => Ok(millionths as u32),
-        _ => Err(bad("it is more than 100%")),
+        _ => Err(bad("more than 100%")),
     }
 }
 
@@ -256,7 +256,7 @@ fn share_meant(text: &str, bad: BadValue) -> BadValue {
     match decimal(text.trim()) {
         Ok((number, "")) if number.scale > 0 && number.digits <= 10_u128.pow(number.scale) => {
             let millionths = number.times(1_000_000).unwrap_or(0) as u32;
-            BadValue { problem: format!("it has no unit; did you mean {}?", Amount::Share(millionths)), ..bad }
+            BadValue { problem: format!("no unit; did you mean {}?", Amount::Share(millionths)), ..bad }
         }
         _ => bad,
     }
@@ -267,7 +267,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
     let bad = |problem: &str| BadValue::new(text, problem, "a duration like 500ms, 30s, 5m or 1h");
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(bad("it is empty"));
+        return Err(bad("empty"));
     }
     let (number, rest) = decimal(trimmed).map_err(&bad)?;
     let unit = match rest.to_ascii_lowercase().as_str() {
@@ -275,13 +275,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
         "s" => 1_000_000,
         "m" | "min" => 60_000_000,
         "h" => 3_600_000_000,
-        "" => return Err(bad("it has no unit")),
-        _ => return Err(bad("its unit is not known")),
+        "" => return Err(bad("no unit")),
+        _ => return Err(bad("unknown unit")),
     };
     match number.times(unit) {
-        Some(0) => Err(bad("it is 0; waiting needs a time")),
+        Some(0) => Err(bad("must be more than 0")),
         Some(micros) if micros <= 30 * 24 * 3_600_000_000 => Ok(Duration::from_micros(micros as u64)),
-        _ => Err(bad("it is longer than 30 days")),
+        _ => Err(bad("more than 30 days")),
     }
 }
 
@@ -324,8 +324,8 @@ mod tests {
             ("nan", "number"),
             ("inf", "number"),
             ("GiB", "number"),
-            ("1.2.3G", "two points"),
-            (".", "point"),
+            ("1.2.3G", "more than one decimal point"),
+            (".", "no digits"),
             ("1.5", "did you mean 1.5GiB?"),
             ("8", "did you mean 8GiB?"),
             ("24", "did you mean 24GiB?"),
@@ -335,9 +335,9 @@ mod tests {
             ("8  GiB", "unit"),
             ("1e9", "unit"),
             ("8,5GiB", "unit"),
-            ("80%", "share"),
-            ("18446744073709551616", "larger"),
-            ("16777216TiB", "larger"),
+            ("80%", "percentage"),
+            ("18446744073709551616", "more than"),
+            ("16777216TiB", "more than"),
             ("999999999999999999999999999", "digits"),
             ("+8GiB", "number"),
             ("٨GiB", "number"),

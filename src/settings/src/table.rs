@@ -1,4 +1,4 @@
-//! The table of settings: one row each. To add a setting, add its row and its field in [`crate::read::Settings`].
+//! The table of settings: one row each. To add a setting, add its row: the field of [`Settings`] and the reader are in it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,16 +6,15 @@ use std::path::PathBuf;
 
 use crate::limit::{CapSetting, OnCap, parse_group};
 use crate::pool::{self, Switches};
-use crate::read::Settings;
 use crate::record::{Keep, Ring, Stacks};
-use crate::size::{BadValue, parse_amount};
+use crate::size::{Amount, BadValue, parse_amount};
 
 /// What a setting is for, which decides what a bad value costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// What the job may take. A bad one makes cuInit fail, unless WEIR_STRICT=0.
     Limit,
-    /// What is written down, and where. A bad one is replaced by its default.
+    /// What is recorded, and where. A bad one is replaced by its default.
     Recording,
     /// How weir serves and warns. A bad one is replaced by its default.
     Diagnosis,
@@ -78,38 +77,53 @@ impl Setting {
     /// What a bad value does, in words.
     pub fn bad_value(&self) -> &'static str {
         match self.kind {
-            _ if self.variable == "WEIR_DIR" => "the default holds; with a group, as a bad `WEIR_GROUP`",
+            _ if self.variable == "WEIR_DIR" => "the default applies; with a group, the same as a bad `WEIR_GROUP`",
             Kind::Limit => "cuInit fails; with `WEIR_STRICT=0` the job runs without it",
-            Kind::Recording | Kind::Diagnosis => "the default holds",
+            Kind::Recording | Kind::Diagnosis => "the default applies",
         }
     }
 }
 
-/// A row whose value is text.
-macro_rules! text {
-    ($read:expr) => {
-        |settings, value| {
-            let read: fn(&mut Settings, &str) -> Result<(), BadValue> = $read;
-            read(settings, &value.to_string_lossy())
+/// Every setting once: the field in [`Settings`], the variable, the row about it, and how its value is read.
+macro_rules! settings {
+    ($($field:ident: $type:ty = $variable:literal { $($key:ident: $value:expr,)* } read $read:expr;)*) => {
+        /// Every setting in effect.
+        #[allow(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings { $(#[doc = $variable] pub $field: $type,)* }
+
+        impl Settings {
+            /// Before any row was read.
+            pub(crate) fn bare() -> Self {
+                Self { $($field: Default::default(),)* }
+            }
         }
+
+        /// Every setting, in the order in which one needs them.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            variable: $variable,
+            $($key: $value,)*
+            read: |settings, value| {
+                let read: fn(&OsStr) -> Result<$type, BadValue> = $read;
+                settings.$field = read(value)?;
+                Ok(())
+            },
+        }),*];
     };
 }
 
-/// Every setting, in the order in which one needs them.
-pub static SETTINGS: &[Setting] = &[
-    Setting {
-        variable: "WEIR_CAP",
+settings! {
+    cap: Option<CapSetting> = "WEIR_CAP" {
         flag: Flag::Takes("cap"),
         value_name: "SIZE",
         values: "8GiB, 80%, 0=8GiB,1=50%, GPU-UUID=8GiB",
         default: "",
         default_note: "no cap",
         kind: Kind::Limit,
-        help: "The cap of each device, for the process or for all of its group together",
-        read: text!(|settings, text| CapSetting::parse(text).map(|cap| settings.cap = Some(cap))),
-    },
-    Setting {
-        variable: "WEIR_GROUP",
+        help: "The cap on each device, shared by all processes of a group",
+    } read |value| CapSetting::parse(text(value)?).map(Some);
+
+    group: Option<String> = "WEIR_GROUP" {
         flag: Flag::Takes("group"),
         value_name: "NAME",
         values: "1 to 64 letters, digits, '_', '-' or '.'",
@@ -117,32 +131,29 @@ pub static SETTINGS: &[Setting] = &[
         default_note: "none; `weir run` makes one for each job with a cap",
         kind: Kind::Limit,
         help: "Share one cap with all processes of this name",
-        read: text!(|settings, text| parse_group(text).map(|group| settings.group = Some(group))),
-    },
-    Setting {
-        variable: "WEIR_ON_CAP",
+    } read |value| parse_group(text(value)?).map(Some);
+
+    on_cap: OnCap = "WEIR_ON_CAP" {
         flag: Flag::Takes("on-cap"),
         value_name: "WHAT",
         values: "fail, wait:30s or spill",
         default: "fail",
         default_note: "",
         kind: Kind::Limit,
-        help: "What happens to a request that does not fit under the cap",
-        read: text!(|settings, text| OnCap::parse(text).map(|on_cap| settings.on_cap = on_cap)),
-    },
-    Setting {
-        variable: "WEIR_SPILL",
+        help: "What happens to a request that would exceed the cap",
+    } read |value| OnCap::parse(text(value)?);
+
+    spill: Option<Amount> = "WEIR_SPILL" {
         flag: Flag::Takes("spill"),
         value_name: "SIZE",
         values: "16GiB, 25% of the host's memory, or 0",
         default: "",
         default_note: "half of the host memory that is available at the first spill",
         kind: Kind::Limit,
-        help: "The most host memory that a process takes by --on-cap spill",
-        read: text!(|settings, text| parse_amount(text).map(|amount| settings.spill = Some(amount))),
-    },
-    Setting {
-        variable: "WEIR_STRICT",
+        help: "The most host memory that a process may spill to with --on-cap spill",
+    } read |value| parse_amount(text(value)?).map(Some);
+
+    strict: bool = "WEIR_STRICT" {
         flag: Flag::Own("--strict, --no-strict"),
         value_name: "0|1",
         values: "0 or 1",
@@ -150,49 +161,39 @@ pub static SETTINGS: &[Setting] = &[
         default_note: "",
         kind: Kind::Diagnosis,
         help: "Whether cuInit fails where a limit cannot be kept; with 0 the job runs without that limit",
-        read: text!(|settings, text| {
-            settings.strict = word(text, &[("0", false), ("1", true)])?;
-            Ok(())
-        }),
-    },
-    Setting {
-        variable: "WEIR_WARN",
+    } read |value| word(text(value)?, &[("0", false), ("1", true)]);
+
+    warn: Option<Amount> = "WEIR_WARN" {
         flag: Flag::Takes("warn"),
         value_name: "SIZE",
         values: "90% or a size",
         default: "",
         default_note: "no warning",
         kind: Kind::Diagnosis,
-        help: "Print one line when so much of the cap is used",
-        read: text!(|settings, text| parse_amount(text).map(|amount| settings.warn = Some(amount))),
-    },
-    Setting {
-        variable: "WEIR_POOL",
+        help: "Print one line when this much of the cap is used",
+    } read |value| parse_amount(text(value)?).map(Some);
+
+    pool: Switches = "WEIR_POOL" {
         flag: Flag::Takes("pool"),
         value_name: "SWITCHES",
         values: pool::GRAMMAR,
         default: "on",
         default_note: "",
         kind: Kind::Diagnosis,
-        help: "The pool that serves device memory",
-        read: text!(|settings, text| Switches::parse(text).map(|pool| settings.pool = pool)),
-    },
-    Setting {
-        variable: "WEIR_TF_ALLOCATOR",
+        help: "The memory pool and its switches for diagnosis",
+    } read |value| Switches::parse(text(value)?);
+
+    keep_tensorflow: bool = "WEIR_TF_ALLOCATOR" {
         flag: Flag::Takes("tf-allocator"),
-        value_name: "WHO",
+        value_name: "ALLOCATOR",
         values: "pool, or keep for TensorFlow's own allocator",
         default: "pool",
         default_note: "",
         kind: Kind::Diagnosis,
-        help: "Who serves TensorFlow's tensors",
-        read: text!(|settings, text| {
-            settings.keep_tensorflow = word(text, &[("pool", false), ("keep", true)])?;
-            Ok(())
-        }),
-    },
-    Setting {
-        variable: "WEIR_JOURNAL",
+        help: "Which allocator serves TensorFlow's tensors",
+    } read |value| word(text(value)?, &[("pool", false), ("keep", true)]);
+
+    journal: bool = "WEIR_JOURNAL" {
         flag: Flag::Takes("journal"),
         value_name: "on|off",
         values: "on or off",
@@ -200,100 +201,90 @@ pub static SETTINGS: &[Setting] = &[
         default_note: "",
         kind: Kind::Recording,
         help: "Whether the job is recorded",
-        read: text!(|settings, text| {
-            settings.journal = word(text, &[("on", true), ("off", false)])?;
-            Ok(())
-        }),
-    },
-    Setting {
-        variable: "WEIR_DIR",
+    } read |value| word(text(value)?, ON_OR_OFF);
+
+    dir: Option<PathBuf> = "WEIR_DIR" {
         flag: Flag::Own("-o, --dir DIR"),
         value_name: "DIR",
         values: "an absolute path",
         default: "",
         default_note: "$XDG_STATE_HOME/weir, else ~/.local/state/weir",
         kind: Kind::Recording,
-        help: "Where journals go, and the ledgers of groups",
-        read: |settings, value| {
-            if !value.as_bytes().starts_with(b"/") {
-                let text = value.to_string_lossy();
-                return Err(BadValue::new(&text, "it is not an absolute path", "a path like /var/lib/weir"));
-            }
-            settings.dir = Some(PathBuf::from(value));
-            Ok(())
-        },
-    },
-    Setting {
-        variable: "WEIR_RING",
+        help: "The directory of the journals and of the groups' ledgers",
+    } read |value| absolute(value.as_bytes(), "a path like /var/lib/weir").map(Some);
+
+    ring: Ring = "WEIR_RING" {
         flag: Flag::Takes("ring"),
         value_name: "COUNT",
         values: "events, or events,allocations: 1M, 64K,8K",
         default: "1M,86000",
         default_note: "",
         kind: Kind::Recording,
-        help: "How much a journal holds",
-        read: text!(|settings, text| Ring::parse(text).map(|ring| settings.ring = ring)),
-    },
-    Setting {
-        variable: "WEIR_KEEP",
+        help: "How many events and live allocations a journal holds",
+    } read |value| Ring::parse(text(value)?);
+
+    keep: Keep = "WEIR_KEEP" {
         flag: Flag::Takes("keep"),
-        value_name: "HOW-MANY",
+        value_name: "COUNT|SIZE",
         values: "20, 4GiB, 20,4GiB or all",
         default: "20,4GiB",
         default_note: "",
         kind: Kind::Recording,
         help: "How many journals of ended jobs are kept",
-        read: text!(|settings, text| Keep::parse(text).map(|keep| settings.keep = keep)),
-    },
-    Setting {
-        variable: "WEIR_STACKS",
+    } read |value| Keep::parse(text(value)?);
+
+    stacks: Stacks = "WEIR_STACKS" {
         flag: Flag::Takes("stacks"),
         value_name: "WHEN",
         values: "off, sampled or all",
         default: "sampled",
         default_note: "",
         kind: Kind::Recording,
-        help: "When native stacks are taken",
-        read: text!(|settings, text| Stacks::parse(text).map(|stacks| settings.stacks = stacks)),
-    },
-    Setting {
-        variable: "WEIR_OOM_TEXT",
+        help: "Which allocations get a native stack trace",
+    } read |value| Stacks::parse(text(value)?);
+
+    oom_text: bool = "WEIR_OOM_TEXT" {
         flag: Flag::Takes("oom-text"),
         value_name: "on|off",
         values: "on or off",
         default: "on",
         default_note: "",
         kind: Kind::Recording,
-        help: "Whether the job prints a summary on standard error when it runs out of memory",
-        read: text!(|settings, text| {
-            settings.oom_text = word(text, &[("on", true), ("off", false)])?;
-            Ok(())
-        }),
-    },
-    Setting {
-        variable: "WEIR_RUN",
+        help: "Whether the library prints a summary on standard error when the job runs out of memory",
+    } read |value| word(text(value)?, ON_OR_OFF);
+
+    runs: Vec<PathBuf> = "WEIR_RUN" {
         flag: Flag::None,
         value_name: "FOLDERS",
         values: "absolute paths, separated by ':'",
         default: "",
         default_note: "set by `weir run`",
         kind: Kind::Recording,
-        help: "Where the processes of a job under `weir run` leave a record of the cap that they have",
-        read: text!(|settings, text| {
-            if !text.split(':').all(|path| path.starts_with('/')) {
-                return Err(BadValue::new(text, "it is not an absolute path", "what `weir run` sets"));
-            }
-            settings.runs = text.split(':').map(PathBuf::from).collect();
-            Ok(())
-        }),
-    },
-];
+        help: "Where the processes of a job under `weir run` report their cap",
+    } read |value| value.as_bytes().split(|byte| *byte == b':').map(|path| absolute(path, "what `weir run` sets")).collect();
+}
+
+const ON_OR_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
+
+/// A value as text. Spaces around it do not matter.
+fn text(value: &OsStr) -> Result<&str, BadValue> {
+    let text = value.to_str().ok_or_else(|| BadValue::new(&value.to_string_lossy(), "not UTF-8", "plain text"))?;
+    Ok(text.trim())
+}
+
+/// A path from the root on, in any encoding.
+fn absolute(path: &[u8], expected: &str) -> Result<PathBuf, BadValue> {
+    if path.starts_with(b"/") {
+        return Ok(PathBuf::from(OsStr::from_bytes(path)));
+    }
+    Err(BadValue::new(&String::from_utf8_lossy(path), "not an absolute path", expected))
+}
 
 /// One of a few words.
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, BadValue> {
     words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
-        BadValue::new(text, "it is not known", names.join(" or "))
+        BadValue::new(text, "unknown value", names.join(" or "))
     })
 }
 

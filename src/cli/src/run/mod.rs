@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weir_forensics::{Run, runs};
+use weir_forensics::{Fate, Run, runs};
 use weir_ledger::{Place, control};
 use weir_settings::Reading;
 use weir_settings::size::parse_size;
@@ -122,7 +122,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let ended = ended?;
     let lost = ended.pid.and_then(|_| limit.verdict(&records));
     if arguments.json {
-        let runs: Vec<_> = ended.pid.map(|pid| own_runs(arguments, pid, started)).unwrap_or_default();
+        let runs: Vec<_> = ended.pid.map(|pid| own_runs(&reading, pid, started)).unwrap_or_default();
         let run = |run: &Run| {
             json!({"run": run.name(), "path": run.path().to_string_lossy(), "pid": run.pid(), "command": run.command(),
                 "state": run.fate().word(), "oom": run.oom_count()})
@@ -134,7 +134,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
             json!({"pid": ended.pid, "code": ended.code, "runs": runs, "processes": records, "limit": limit})
         );
     } else if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
-        tell(arguments, pid, started);
+        tell(arguments, &own_runs(&reading, pid, started));
     }
     match lost {
         Some(lost) if arguments.strict => Err(format!("{lost}; --strict: exit code 125")),
@@ -210,8 +210,7 @@ fn job_group(
     if !settings.limits() {
         return Ok(None);
     }
-    let own = settings.dir.as_deref().filter(|_| reading.own_dir).and_then(|dir| dir.to_str());
-    let place = Place::from_variables(own, reading.runtime_dir.as_deref());
+    let place = Place::from_variables(reading.own_dir.as_deref(), reading.runtime_dir.as_deref());
     if arguments.cap_per_process {
         if settings.group.is_some() {
             // An empty value is as good as none.
@@ -234,9 +233,9 @@ fn job_group(
 const JOB: &str = "job-";
 
 /// What the job and its children recorded.
-fn own_runs(arguments: &Arguments, pid: u32, started: u64) -> Vec<Run> {
-    let Some(dir) = arguments.dir.clone().or_else(runs::directory) else { return Vec::new() };
-    let files = runs::files(&dir).unwrap_or_default();
+fn own_runs(reading: &Reading, pid: u32, started: u64) -> Vec<Run> {
+    let Some(dir) = &reading.settings.dir else { return Vec::new() };
+    let files = runs::files(dir).unwrap_or_default();
     let since = files.iter().map_while(|path| {
         // Newest first: a file that was last changed before the job began ends the search.
         let changed = std::fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -250,16 +249,19 @@ fn own_runs(arguments: &Arguments, pid: u32, started: u64) -> Vec<Run> {
 }
 
 /// One line that says what to type next.
-fn tell(arguments: &Arguments, pid: u32, started: u64) {
-    let own = own_runs(arguments, pid, started);
+fn tell(arguments: &Arguments, own: &[Run]) {
     let place = arguments.dir.as_ref().map(|dir| format!(" --dir {}", dir.display())).unwrap_or_default();
-    match (own.iter().find(|run| run.ran_out()), &own[..]) {
-        (Some(run), _) if run.oom_count() == 0 => {
-            let failed = "failed, and had tried for GPU memory in vain";
-            eprintln!("weir: {} {failed}; next: weir report{place} {}", run.command(), run.name());
-        }
+    // One that failed says more than one that got over a refusal.
+    let survived = |run: &Run| run.fate() == Fate::Alive || run.exit_status() == Some(0);
+    match (own.iter().filter(|run| run.ran_out()).min_by_key(|run| survived(run)), own) {
         (Some(run), _) => {
-            eprintln!("weir: {} ran out of GPU memory; next: weir report{place} {}", run.command(), run.name());
+            let what = match run.oom_count() {
+                0 => "failed after requests for GPU memory were refused",
+                _ if run.fate() == Fate::Alive => "still runs; requests for GPU memory were refused",
+                _ if survived(run) => "exited normally, although requests for GPU memory were refused",
+                _ => "ran out of GPU memory",
+            };
+            eprintln!("weir: {} {what}; next: weir report{place} {}", run.command(), run.name());
         }
         (None, [run]) => eprintln!("weir: recorded; next: weir report{place} {}", run.name()),
         (None, []) => {}

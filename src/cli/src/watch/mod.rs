@@ -13,6 +13,7 @@ use weir_forensics::runs;
 use weir_journal::text;
 use weir_ledger::control::{self, Target};
 use weir_ledger::place::Place;
+use weir_settings::Reading;
 
 pub(crate) use holders::{Holder, class_name, holders_of};
 pub(crate) use job::{Gpu, Job, Life};
@@ -61,11 +62,11 @@ pub(crate) struct Watch {
 impl Watch {
     /// The folder that the variables name, or the one given.
     pub(crate) fn new(dir: Option<&Path>) -> Result<Self, String> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let weir_dir = dir.map(|dir| dir.to_string_lossy().into_owned()).or_else(|| variable("WEIR_DIR"));
-        let place = Place::from_variables(weir_dir.as_deref(), variable("XDG_RUNTIME_DIR").as_deref());
-        let dir = weir_dir.map(PathBuf::from).or_else(runs::directory);
-        let dir = dir.ok_or("no folder for journals: set WEIR_DIR or HOME")?;
+        let given = dir.map(std::path::absolute).transpose().map_err(|error| format!("--dir: {error}"))?;
+        let settings = Reading::of(std::env::vars_os(), &[]);
+        let own = given.as_ref().or(settings.own_dir.as_ref());
+        let place = Place::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
+        let dir = given.map_or_else(runs::directory, Ok).map_err(|error| error.to_string())?;
         Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
     }
 
