@@ -41,7 +41,7 @@ def pattern(count, seed=0):
     return np.random.default_rng(seed).integers(0, 256, count, np.uint8)
 
 
-def test_device_is_described():
+def check_device_is_described():
     device = context()
     assert ok(cu.cuDeviceGetCount()) >= 1
     assert ok(cu.cuDeviceGetName(96, device)).rstrip(b"\0")
@@ -49,7 +49,7 @@ def test_device_is_described():
     assert len(ok(cu.cuDeviceGetUuid(device)).bytes) == 16
 
 
-def test_alloc_and_copies_keep_content():
+def check_alloc_and_copies_keep_content():
     context()
     one, two = ok(cu.cuMemAlloc(3 * MIB)), ok(cu.cuMemAlloc(3 * MIB))
     data = pattern(3 * MIB)
@@ -62,7 +62,7 @@ def test_alloc_and_copies_keep_content():
     refused(cu.cuMemFree(one), cu.CUresult.CUDA_ERROR_INVALID_VALUE)
 
 
-def test_rectangles_are_copied():
+def check_rectangles_are_copied():
     context()
     ptr, pitch = ok(cu.cuMemAllocPitch(100, 20, 4))
     data = pattern(100 * 20)
@@ -79,7 +79,7 @@ def test_rectangles_are_copied():
     assert (rows == data.reshape(20, 100)).all()
 
 
-def test_out_of_memory_is_told():
+def check_out_of_memory_is_told():
     context()
     total = ok(cu.cuMemGetInfo())[1]
     refused(cu.cuMemAlloc(total + MIB), OOM)
@@ -96,7 +96,7 @@ def test_out_of_memory_is_told():
     ok(cu.cuMemAlloc(total // 2))
 
 
-def test_pool_allocates_in_stream_order():
+def check_pool_allocates_in_stream_order():
     device = context()
     stream = ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
     pool = ok(cu.cuDeviceGetDefaultMemPool(device))
@@ -132,7 +132,7 @@ def mapping(device, handle_type=None):
     return prop, unit, access
 
 
-def test_virtual_memory_is_mapped_and_remapped():
+def check_virtual_memory_is_mapped_and_remapped():
     prop, unit, access = mapping(context())
     base = ok(cu.cuMemAddressReserve(4 * unit, 0, 0, 0))
     handles = [ok(cu.cuMemCreate(unit, prop, 0)) for _ in range(2)]
@@ -156,7 +156,7 @@ def test_virtual_memory_is_mapped_and_remapped():
     ok(cu.cuMemAddressFree(base, 4 * unit))
 
 
-def test_virtual_memory_travels_as_a_descriptor():
+def check_virtual_memory_travels_as_a_descriptor():
     kind = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     prop, unit, access = mapping(context(), kind)
     handle = ok(cu.cuMemCreate(unit, prop, 0))
@@ -172,7 +172,7 @@ def test_virtual_memory_travels_as_a_descriptor():
     assert (get(int(base) + unit, unit) == data).all()
 
 
-def test_streams_and_events_keep_order():
+def check_streams_and_events_keep_order():
     context()
     one, two = (ok(cu.cuStreamCreate(1)) for _ in range(2))
     start, end = (ok(cu.cuEventCreate(0)) for _ in range(2))
@@ -188,7 +188,7 @@ def test_streams_and_events_keep_order():
     assert ok(cu.cuEventElapsedTime(start, end)) >= 0
 
 
-def test_graph_is_captured_and_launched():
+def check_graph_is_captured_and_launched():
     context()
     stream = ok(cu.cuStreamCreate(1))
     a, b = ok(cu.cuMemAlloc(4096)), ok(cu.cuMemAlloc(4096))
@@ -203,7 +203,7 @@ def test_graph_is_captured_and_launched():
     assert (get(b, 4096) == 9).all()
 
 
-def test_page_locked_memory_is_shared_with_the_device():
+def check_page_locked_memory_is_shared_with_the_device():
     context()
     host = int(ok(cu.cuMemHostAlloc(4096, 0)))
     ctypes.memset(host, 5, 4096)
@@ -215,6 +215,6 @@ def test_page_locked_memory_is_shared_with_the_device():
     ok(cu.cuMemFreeHost(host))
 
 
-def test_errors_have_names():
+def check_errors_have_names():
     assert ok(cu.cuGetErrorName(OOM)) == b"CUDA_ERROR_OUT_OF_MEMORY"
     assert len(ok(cu.cuGetErrorString(OOM))) > 5

