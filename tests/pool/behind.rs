@@ -87,7 +87,7 @@ pub(crate) fn mesh(api: &'static Api) {
 }
 
 /// What one stream has freed and not finished is not another's, be its size the very one that is asked for.
-pub(crate) fn shelf_of_another(api: &'static Api) {
+pub(crate) fn free_list_of_another(api: &'static Api) {
     context_on(api, 0);
     let kernels = Kernels::load(api);
     let (busy, other) = (stream(api), stream(api));
@@ -108,7 +108,7 @@ pub(crate) fn shelf_of_another(api: &'static Api) {
 
 /// Granules whose blocks were all freed in stream order lie free, but not for others while work on them
 /// is queued. `VGPU_MEM` is small, so that a large request needs them.
-pub(crate) fn shelf_in_granule(api: &'static Api) {
+pub(crate) fn free_list_in_granule(api: &'static Api) {
     context_on(api, 0);
     let kernels = Kernels::load(api);
     let busy = stream(api);

@@ -369,7 +369,7 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
     let pool = Pool::new(config, &driver).ok()?;
     let plain = pool.mempool_created()?;
     let mut arenas = [(0, 0); 2];
-    for (at, range) in arenas.iter_mut().zip(pool.arenas()) {
+    for (at, range) in arenas.iter_mut().zip(pool.address_ranges()) {
         *at = (range.start, range.end);
     }
     let served: &'static Served = Box::leak(Box::new(Served {

@@ -139,7 +139,7 @@ pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
 
 fn spilled(served: &Served, block: &Allocation) {
     *LAST.lock() = Some(Instant::now());
-    physical::spilled(served.ordinal, block.addr, block.bytes, block.given);
+    physical::spilled(served.ordinal, block.addr, block.bytes, block.allocated);
     // The device is full now; from here on it is watched how much of it the job needs.
     served.pool.take_recent_peak();
     if let Some(mut returns) = returns(served.ordinal) {
@@ -203,7 +203,7 @@ fn look(whole: bool, now: u64) {
     let mut due = u64::MAX;
     for spill in pools().filter(|served| served.host && served.mapped()) {
         give_way(spill);
-        if spill.pool.stats().given_bytes == 0 {
+        if spill.pool.stats().allocated_bytes == 0 {
             let last = *LAST.lock();
             if last.is_none_or(|last| last.elapsed() > KEPT) {
                 spill.pool.trim_to(&spill.driver, 0);
@@ -237,7 +237,7 @@ fn fetch(spill: &Served, most: u64) -> Outcome {
     // What the job held in the meantime and will hold again.
     let needed = serving.map_or(0, |serving| {
         let peak = serving.pool.take_recent_peak();
-        peak.saturating_sub(serving.pool.stats().given_bytes)
+        peak.saturating_sub(serving.pool.stats().allocated_bytes)
     });
     if away == 0 {
         return Outcome::Later;

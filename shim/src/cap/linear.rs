@@ -76,7 +76,7 @@ impl Books {
     pub(super) fn new() -> Self {
         Self {
             blocks: std::array::from_fn(|_| Mutex::new(Rank::Blocks, Map::default())),
-            pages: std::array::from_fn(|_| Mutex::new(Rank::Portions, Map::default())),
+            pages: std::array::from_fn(|_| Mutex::new(Rank::Chunks, Map::default())),
             leaving: Mutex::new(Rank::Leaving, VecDeque::new()),
             managed: AtomicUsize::new(0),
             fences: Fences::default(),

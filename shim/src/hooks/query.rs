@@ -40,7 +40,7 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
         for served in alloc::pools().filter(|served| served.ordinal == device && !served.host) {
             held += served.reusable() as usize;
-            live += served.pool.stats().given_bytes as usize;
+            live += served.pool.stats().allocated_bytes as usize;
             // SAFETY: the place is a live local.
             unsafe { real::cuDeviceTotalMem_v2(&raw mut all, device) };
         }

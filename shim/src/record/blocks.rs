@@ -24,7 +24,7 @@ impl Recorder {
 }
 
 fn granted(allocation: &Allocation) -> Granted {
-    Granted { address: allocation.addr, allocated: allocation.given }
+    Granted { address: allocation.addr, allocated: allocation.allocated }
 }
 
 /// The pool had a block ready.

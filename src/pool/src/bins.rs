@@ -7,7 +7,7 @@ const SUB_BITS: u32 = 5;
 const SUBS: usize = 1 << SUB_BITS;
 const ROWS: usize = 28;
 
-/// Free blocks of one zone and one domain.
+/// Free blocks of one arena and one domain.
 pub(crate) struct Bins {
     rows: u32,
     subs: [u32; ROWS],

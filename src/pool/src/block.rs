@@ -1,4 +1,4 @@
-//! Blocks: contiguous pieces of a zone, kept in an index slab and linked in address order.
+//! Blocks: contiguous pieces of an arena, kept in an index slab and linked in address order.
 //! Touches host memory only.
 
 /// Index of a block in the slab. `NIL` is none.
@@ -20,8 +20,8 @@ pub(crate) enum State {
     Live,
     /// Mapped and reusable under the rule of its domain; in that domain's bins.
     Free,
-    /// The same, but on a shelf of that domain and not joined with its neighbours.
-    Shelved,
+    /// The same, but in the free list of its length in that domain, and not coalesced.
+    Listed,
     /// Freed by a synchronous free; waits in a queue for proof that the device is through with it.
     Deferred,
     /// Address space without memory.
@@ -42,14 +42,14 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Block {
-    /// First unit, in the zone's own numbering.
+    /// First unit, in the arena's own numbering.
     pub(crate) start: u32,
     /// Length in units.
     pub(crate) len: u32,
     /// Neighbours in address order.
     pub(crate) prev: Id,
     pub(crate) next: Id,
-    /// Links of the one list a block can be in: a bin, a shelf, the voids, the deferred queue.
+    /// Links of the one list a block can be in: a bin, a free list, the voids, the deferred queue.
     pub(crate) before: Id,
     pub(crate) after: Id,
     /// Unique for ever.
@@ -59,10 +59,10 @@ pub(crate) struct Block {
     pub(crate) context: u32,
     pub(crate) mempool: u16,
     pub(crate) domain: u16,
-    /// Bytes given beyond those asked for.
+    /// Bytes allocated beyond those requested.
     pub(crate) slack: u16,
     pub(crate) state: State,
-    pub(crate) zone: u8,
+    pub(crate) arena: u8,
     pub(crate) pins: u16,
     /// The job's own word about a live block.
     pub(crate) tag: u16,

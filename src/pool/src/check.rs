@@ -10,10 +10,10 @@ impl Core {
     /// Runs of mapped granules, as addresses.
     pub(crate) fn mapped_runs(&self) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        for zone in self.zones.iter().filter(|_| self.config.vmm) {
-            let bytes = zone.granule_bytes();
-            for index in (0..zone.granule_count()).filter(|index| !matches!(zone.granule(*index).handle, 0 | LOST)) {
-                let addr = zone.addr_of(index << zone.granule_shift);
+        for arena in self.arenas.iter().filter(|_| self.config.vmm) {
+            let bytes = arena.granule_bytes();
+            for index in (0..arena.granule_count()).filter(|index| !matches!(arena.granule(*index).handle, 0 | LOST)) {
+                let addr = arena.addr_of(index << arena.granule_shift);
                 match runs.last_mut() {
                     Some((start, len)) if *start + *len == addr => *len += bytes,
                     _ => runs.push((addr, bytes)),
@@ -32,12 +32,12 @@ impl Core {
             if block.state == State::Unused {
                 continue;
             }
-            let zone = usize::from(block.zone);
-            if let (Some(first), Some(count)) = (firsts.get_mut(zone), counts.get_mut(zone)) {
+            let arena = usize::from(block.arena);
+            if let (Some(first), Some(count)) = (firsts.get_mut(arena), counts.get_mut(arena)) {
                 *count += 1;
                 if block.prev == NIL {
                     if *first != NIL {
-                        return Err(format!("zone {zone} has two first blocks, {first} and {id}"));
+                        return Err(format!("arena {arena} has two first blocks, {first} and {id}"));
                     }
                     *first = id;
                 }
@@ -50,12 +50,14 @@ impl Core {
             while id != NIL {
                 let block = *self.blocks.get(id);
                 if block.start != at || block.prev != before || block.len == 0 {
-                    return Err(format!("zone {index}: block {id} {block:?} does not continue at {at} after {before}"));
+                    return Err(format!(
+                        "arena {index}: block {id} {block:?} does not continue at {at} after {before}"
+                    ));
                 }
                 self.check_block(index, id, &block)?;
                 let joined = last.state == block.state && last.domain == block.domain;
                 if seen > 0 && joined && matches!(block.state, State::Free | State::Void) {
-                    return Err(format!("zone {index}: {last:?} and {block:?} should be one"));
+                    return Err(format!("arena {index}: {last:?} and {block:?} should be one"));
                 }
                 match block.state {
                     State::Live => live += u64::from(block.len),
@@ -67,11 +69,11 @@ impl Core {
                 id = block.next;
                 seen += 1;
             }
-            if at != self.zones.get(index).map_or(0, |zone| zone.units) || Some(&seen) != counts.get(index) {
-                return Err(format!("zone {index}: chain ends at {at} after {seen} blocks"));
+            if at != self.arenas.get(index).map_or(0, |arena| arena.units) || Some(&seen) != counts.get(index) {
+                return Err(format!("arena {index}: chain ends at {at} after {seen} blocks"));
             }
         }
-        if live != self.counters.given_units || deferred != self.deferred.units {
+        if live != self.counters.allocated_units || deferred != self.deferred.units {
             return Err(format!("live {live} or deferred {deferred} units are counted wrong"));
         }
         self.check_bins()?;
@@ -79,44 +81,44 @@ impl Core {
     }
 
     fn check_block(&self, index: usize, id: Id, block: &Block) -> Result<(), String> {
-        let Some(zone) = self.zones.get(index) else { return Ok(()) };
-        let indexed = zone.live_at(&self.blocks, block.start) == Some(id);
-        let known = zone.starts_in_page(block.start) == id;
+        let Some(arena) = self.arenas.get(index) else { return Ok(()) };
+        let indexed = arena.live_at(&self.blocks, block.start) == Some(id);
+        let known = arena.starts_in_page(block.start) == id;
         let wrongly = match block.state {
-            State::Live | State::Shelved => !known,
+            State::Live | State::Listed => !known,
             // What was live when it was freed stays in the index until it is proven.
             State::Deferred => false,
             _ => known,
         };
         if indexed != (block.state == State::Live) || wrongly {
-            return Err(format!("zone {index}: block {id} {block:?} is indexed: {indexed}, {known}"));
+            return Err(format!("arena {index}: block {id} {block:?} is indexed: {indexed}, {known}"));
         }
-        let known = zone.touched(block.start, block.end().min(zone.granule_count() << zone.granule_shift));
-        let shared = known.into_iter().any(|granule| zone.granule(granule).mesh != 0);
+        let known = arena.touched(block.start, block.end().min(arena.granule_count() << arena.granule_shift));
+        let shared = known.into_iter().any(|granule| arena.granule(granule).mesh != 0);
         // Beyond the known granules nothing is mapped, and only voids may lie there.
-        let touched = zone.touched(block.start, block.end());
-        if touched.end > zone.granule_count() && !matches!(block.state, State::Void | State::Wall | State::Busy) {
-            return Err(format!("zone {index}: block {id} {block:?} lies beyond all memory"));
+        let touched = arena.touched(block.start, block.end());
+        if touched.end > arena.granule_count() && !matches!(block.state, State::Void | State::Wall | State::Busy) {
+            return Err(format!("arena {index}: block {id} {block:?} lies beyond all memory"));
         }
-        for granule in touched.start..touched.end.min(zone.granule_count()) {
-            let granule = zone.granule(granule);
+        for granule in touched.start..touched.end.min(arena.granule_count()) {
+            let granule = arena.granule(granule);
             let right = match block.state {
                 State::Void | State::Wall => granule.handle == 0,
-                State::Live | State::Free | State::Shelved | State::Deferred | State::Limbo | State::Dead => {
+                State::Live | State::Free | State::Listed | State::Deferred | State::Limbo | State::Dead => {
                     granule.handle != 0
                 }
                 _ => true,
             };
             // A lost granule may still carry the job's blocks; nothing else may use it.
-            let unused = matches!(block.state, State::Free | State::Shelved | State::Deferred);
+            let unused = matches!(block.state, State::Free | State::Listed | State::Deferred);
             let free_in_lost = granule.handle == LOST && unused;
             if !right || free_in_lost {
-                return Err(format!("zone {index}: block {id} {block:?} over {granule:?}"));
+                return Err(format!("arena {index}: block {id} {block:?} over {granule:?}"));
             }
         }
-        let unused = matches!(block.state, State::Dead | State::Free | State::Shelved | State::Deferred);
+        let unused = matches!(block.state, State::Dead | State::Free | State::Listed | State::Deferred);
         if (block.state == State::Dead) != shared && unused {
-            return Err(format!("zone {index}: block {id} {block:?} in a shared granule: {shared}"));
+            return Err(format!("arena {index}: block {id} {block:?} in a shared granule: {shared}"));
         }
         Ok(())
     }
@@ -124,13 +126,13 @@ impl Core {
     fn check_bins(&self) -> Result<(), String> {
         let mut binned = 0;
         for (index, domain) in self.order.domains.iter().enumerate() {
-            for (zone, bins) in domain.bins.iter().enumerate() {
+            for (arena, bins) in domain.bins.iter().enumerate() {
                 let (mut units, mut count) = (0, 0);
                 for id in bins.iter(&self.blocks) {
                     let block = self.blocks.get(id);
-                    let right = (block.state, usize::from(block.domain), usize::from(block.zone));
-                    if right != (State::Free, index, zone) {
-                        return Err(format!("bin of domain {index}, zone {zone} holds {block:?}"));
+                    let right = (block.state, usize::from(block.domain), usize::from(block.arena));
+                    if right != (State::Free, index, arena) {
+                        return Err(format!("bin of domain {index}, arena {arena} holds {block:?}"));
                     }
                     if index != usize::from(DEVICE) && domain.stream.is_none() {
                         return Err(format!("destroyed domain {index} holds {block:?}"));
@@ -145,31 +147,31 @@ impl Core {
             }
             self.check_shelves(index, domain)?;
         }
-        let shelved: usize = self.order.domains.iter().flat_map(|domain| &domain.shelves).map(|all| all.count).sum();
+        let listed: usize = self.order.domains.iter().flat_map(|domain| &domain.free_lists).map(|all| all.count).sum();
         let count = |state| (1..self.blocks.len()).filter(|id| self.blocks.get(*id).state == state).count();
-        let found = (count(State::Free), count(State::Shelved));
-        if found != (binned, shelved) {
+        let found = (count(State::Free), count(State::Listed));
+        if found != (binned, listed) {
             return Err(format!(
-                "{found:?} blocks are free and shelved, {binned} are in bins and {shelved} on shelves"
+                "{found:?} blocks are free and listed, {binned} are in bins and {listed} on free_lists"
             ));
         }
         Ok(())
     }
 
     fn check_shelves(&self, index: usize, domain: &Domain) -> Result<(), String> {
-        for (zone, shelves) in domain.shelves.iter().enumerate() {
+        for (arena, free_lists) in domain.free_lists.iter().enumerate() {
             let (mut units, mut count) = (0, 0);
-            for id in shelves.iter(&self.blocks) {
+            for id in free_lists.iter(&self.blocks) {
                 let block = self.blocks.get(id);
-                let right = (block.state, usize::from(block.domain), usize::from(block.zone));
-                if right != (State::Shelved, index, zone) || (index != 0 && domain.stream.is_none()) {
-                    return Err(format!("shelf of domain {index}, zone {zone} holds {block:?}"));
+                let right = (block.state, usize::from(block.domain), usize::from(block.arena));
+                if right != (State::Listed, index, arena) || (index != 0 && domain.stream.is_none()) {
+                    return Err(format!("list of domain {index}, arena {arena} holds {block:?}"));
                 }
                 units += u64::from(block.len);
                 count += 1;
             }
-            if (units, count) != (shelves.units, shelves.count) {
-                return Err(format!("shelves of domain {index} count {} units, hold {units}", shelves.units));
+            if (units, count) != (free_lists.units, free_lists.count) {
+                return Err(format!("free_lists of domain {index} count {} units, hold {units}", free_lists.units));
             }
         }
         Ok(())
@@ -181,23 +183,23 @@ impl Core {
             return Ok(());
         }
         let mut bytes: u64 = self.counters.lost_bytes;
-        for (index, zone) in self.zones.iter().enumerate() {
+        for (index, arena) in self.arenas.iter().enumerate() {
             let mut handles = std::collections::HashSet::new();
-            for at in 0..zone.granule_count() {
-                let granule = zone.granule(at);
+            for at in 0..arena.granule_count() {
+                let granule = arena.granule(at);
                 let fresh = matches!(granule.handle, 0 | LOST) || handles.insert(granule.handle) || !self.config.vmm;
                 if !fresh && granule.mesh == 0 {
-                    return Err(format!("zone {index}: {granule:?} shares its handle without a group"));
+                    return Err(format!("arena {index}: {granule:?} shares its handle without a group"));
                 }
                 if granule.mesh != 0 && index != SMALL {
-                    return Err(format!("zone {index}: {granule:?} is meshed"));
+                    return Err(format!("arena {index}: {granule:?} is meshed"));
                 }
                 if !self.config.vmm && granule.handle != 0 {
-                    bytes += zone.granule_bytes();
+                    bytes += arena.granule_bytes();
                 }
             }
             if self.config.vmm {
-                bytes += handles.len() as u64 * zone.granule_bytes();
+                bytes += handles.len() as u64 * arena.granule_bytes();
             }
         }
         bytes += self.spare[0].len() as u64 * self.config.small_handle;

@@ -9,26 +9,26 @@ pub const UNIT: u64 = 1 << UNIT_SHIFT;
 pub(crate) const UNIT_SHIFT: u32 = 9;
 
 /// How many holes of a domain a miss looks at before it settles for the best place seen so far, in the
-/// zones of tiny, small and large blocks. Where blocks are small, a granule more serves many of them.
+/// arenas of tiny, small and large blocks. Where blocks are small, a granule more serves many of them.
 pub(crate) const SCAN_LIMITS: [usize; 3] = [64, 128, 2048];
 
 /// How many neighbours of one run of free blocks are weighed as places for a request.
 pub(crate) const RUN_LIMIT: usize = 64;
 
-/// Blocks of one length on a shelf: as many as make up `SHELF_UNITS`, but within `SHELF_DEPTH`.
-pub(crate) const SHELF_UNITS: u32 = 2048;
-pub(crate) const SHELF_DEPTH: (u32, u32) = (8, 64);
+/// Blocks in the free list of one length: as many as make up `FREE_LIST_UNITS`, but within `FREE_LIST_DEPTH`.
+pub(crate) const FREE_LIST_UNITS: u32 = 2048;
+pub(crate) const FREE_LIST_DEPTH: (u32, u32) = (8, 64);
 
-/// Blocks on all shelves of one zone and domain: clearing them takes well below a millisecond.
-pub(crate) const SHELF_BLOCKS: usize = 4096;
+/// Blocks in all free lists of one arena and domain: flushing them takes well below a millisecond.
+pub(crate) const FREE_LIST_BLOCKS: usize = 4096;
 
-/// No block longer than this many units is shelved.
-pub(crate) const SHELVES_LIMIT: u32 = 2048;
+/// No block longer than this many units goes into a free list.
+pub(crate) const FREE_LIST_LONGEST: u32 = 2048;
 
 /// Unmapped granules between two plain segments, so that they never coalesce.
 pub(crate) const WALL_GRANULES: u32 = 1;
 
-/// What one pool is allowed to do, and in which portions.
+/// What one pool is allowed to do, and in which sizes it takes memory.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own for diagnosis")]
 pub struct Config {
@@ -42,7 +42,7 @@ pub struct Config {
     pub tiny_limit: u64,
     /// Blocks up to this size live in the small arena. A power of two.
     pub small_limit: u64,
-    /// New handles are created freely up to `peak of given bytes × (1 + slack)`; above, remapping comes first.
+    /// New handles are created freely up to `peak of allocated bytes × (1 + slack)`; above, remapping comes first.
     pub slack: f64,
     /// Move wholly free granules to where they are needed.
     pub remap: bool,

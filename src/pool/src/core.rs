@@ -1,22 +1,22 @@
 //! The core: all state of a pool, and the moves that need no driver: hand out, take back, coalesce.
 //! Touches host memory only; every function runs under the pool's one lock.
 
+use crate::arena::Arena;
 use crate::backing::{Grant, Handle};
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
 use crate::config::{Config, UNIT, UNIT_SHIFT};
 use crate::fault::injected;
+use crate::mempools::{Mempool, Mempools};
 use crate::mesh::Mesh;
 use crate::order::Order;
-use crate::owners::{Mempool, Owners};
 use crate::stats::Counters;
-use crate::zone::Zone;
 use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request};
 
-/// Zone of blocks below `tiny_limit`.
+/// Arena of blocks below `tiny_limit`.
 pub(crate) const TINY: usize = 0;
-/// Zone of blocks up to `small_limit`: the one that meshes.
+/// Arena of blocks up to `small_limit`: the one that meshes.
 pub(crate) const SMALL: usize = 1;
-/// Zone of all larger blocks.
+/// Arena of all larger blocks.
 pub(crate) const LARGE: usize = 2;
 
 /// A granule whose mapping was lost by a failed undo.
@@ -27,7 +27,7 @@ pub(crate) const LOST: Handle = Handle::MAX;
 pub(crate) struct Want {
     pub(crate) units: u32,
     pub(crate) slack: u16,
-    zone: u32,
+    arena: u32,
     pub(crate) domain: u16,
     pub(crate) stream: u64,
     pub(crate) context: u32,
@@ -35,10 +35,10 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// The zone that it belongs to.
+    /// The arena that it belongs to.
     #[inline(always)]
-    pub(crate) fn zone(&self) -> usize {
-        self.zone as usize
+    pub(crate) fn arena(&self) -> usize {
+        self.arena as usize
     }
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct Queue {
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) blocks: Slab,
-    pub(crate) zones: [Zone; 3],
+    pub(crate) arenas: [Arena; 3],
     pub(crate) order: Order,
-    pub(crate) owners: Owners,
+    pub(crate) mempools: Mempools,
     pub(crate) deferred: Queue,
     pub(crate) counters: Counters,
     buffers: u64,
@@ -74,17 +74,17 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(config: Config, small: u64, small_bytes: u64, large: u64, large_bytes: u64) -> Self {
         let half = small_bytes / 2 / config.small_handle * config.small_handle;
-        let shelved = |bytes: u64| u32::try_from(bytes >> UNIT_SHIFT).unwrap_or(0);
+        let listed = |bytes: u64| u32::try_from(bytes >> UNIT_SHIFT).unwrap_or(0);
         let large_class = usize::from(config.large_handle != config.small_handle);
         let mut core = Self {
             blocks: Slab::new(),
-            zones: [
-                Zone::new(small, half, config.small_handle, UNIT, 2, 0),
-                Zone::new(small + half, half, config.small_handle, config.tiny_limit, 4, 0),
-                Zone::new(large, large_bytes, config.large_handle, config.small_limit, 32, large_class),
+            arenas: [
+                Arena::new(small, half, config.small_handle, UNIT, 2, 0),
+                Arena::new(small + half, half, config.small_handle, config.tiny_limit, 4, 0),
+                Arena::new(large, large_bytes, config.large_handle, config.small_limit, 32, large_class),
             ],
-            order: Order::new([shelved(config.tiny_limit), shelved(config.small_limit), 0]),
-            owners: Owners::new(config.large_handle),
+            order: Order::new([listed(config.tiny_limit), listed(config.small_limit), 0]),
+            mempools: Mempools::new(config.large_handle),
             deferred: Queue::default(),
             counters: Counters::default(),
             buffers: 0,
@@ -95,11 +95,11 @@ impl Core {
             turn: false,
             config,
         };
-        for (index, zone) in core.zones.iter_mut().enumerate() {
-            if zone.units > 0 {
-                let all = Block { len: zone.units, state: State::Void, zone: index as u8, ..Block::default() };
+        for (index, arena) in core.arenas.iter_mut().enumerate() {
+            if arena.units > 0 {
+                let all = Block { len: arena.units, state: State::Void, arena: index as u8, ..Block::default() };
                 let id = core.blocks.add(all);
-                zone.push_void(&mut core.blocks, id);
+                arena.push_void(&mut core.blocks, id);
             }
         }
         core
@@ -111,19 +111,19 @@ impl Core {
         if request.bytes == 0 {
             return Err(AllocError::Invalid);
         }
-        let Some(given) = request.bytes.checked_add(UNIT - 1) else { return Err(AllocError::TooLarge) };
-        let units = given >> UNIT_SHIFT;
-        let zone = if request.bytes < self.config.tiny_limit {
+        let Some(allocated) = request.bytes.checked_add(UNIT - 1) else { return Err(AllocError::TooLarge) };
+        let units = allocated >> UNIT_SHIFT;
+        let arena = if request.bytes < self.config.tiny_limit {
             TINY
         } else if request.bytes <= self.config.small_limit {
             SMALL
         } else {
             LARGE
         };
-        if units > u64::from(self.zones[zone].units) {
+        if units > u64::from(self.arenas[arena].units) {
             return Err(AllocError::TooLarge);
         }
-        if self.owners.get(request.mempool).is_none_or(|owner| !owner.alive) {
+        if self.mempools.get(request.mempool).is_none_or(|owner| !owner.alive) {
             return Err(AllocError::Invalid);
         }
         let context = self.order.context(request.context);
@@ -131,7 +131,7 @@ impl Core {
         Ok(Want {
             units: units as u32,
             slack: ((units << UNIT_SHIFT) - request.bytes) as u16,
-            zone: zone as u32,
+            arena: arena as u32,
             domain,
             stream: request.stream.unwrap_or(0),
             context,
@@ -144,24 +144,24 @@ impl Core {
     /// All that most requests need is in one function, so that nothing of a request goes through memory.
     #[inline(always)]
     pub(crate) fn hit(&mut self, want: &Want) -> Option<Allocation> {
-        let shelved = self.hit_shelf(want.domain, want);
-        let allocation = if shelved.is_some() { shelved } else { self.hit_elsewhere(want) }?;
+        let listed = self.hit_free_list(want.domain, want);
+        let allocation = if listed.is_some() { listed } else { self.hit_elsewhere(want) }?;
         self.counters.hits += 1;
         Some(allocation)
     }
 
-    /// The shelf of the requester's own domain has nothing.
+    /// The free list of the requester's own domain is empty.
     #[inline(never)]
     fn hit_elsewhere(&mut self, want: &Want) -> Option<Allocation> {
         let mut served = self.hit_bins(want.domain, want);
         if served.is_none() && want.domain != DEVICE {
-            served = self.hit_shelf(DEVICE, want).or_else(|| self.hit_bins(DEVICE, want));
+            served = self.hit_free_list(DEVICE, want).or_else(|| self.hit_bins(DEVICE, want));
         }
         if served.is_none() {
             served = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
         }
-        if served.is_none() && injected(Fault::ShelvesShared) {
-            served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_shelf(domain, want));
+        if served.is_none() && injected(Fault::FreeListsShared) {
+            served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_free_list(domain, want));
         }
         served
     }
@@ -177,35 +177,35 @@ impl Core {
     /// loses the fewest whole granules.
     #[inline]
     fn best_hole(&self, domain: u16, want: &Want) -> Option<Id> {
-        let bins = &self.order.domain(domain).bins[want.zone()];
-        let zone = &self.zones[want.zone()];
-        if want.zone() != LARGE {
-            return bins.find(&self.blocks, want.units, zone.scan, |_| true);
+        let bins = &self.order.domain(domain).bins[want.arena()];
+        let arena = &self.arenas[want.arena()];
+        if want.arena() != LARGE {
+            return bins.find(&self.blocks, want.units, arena.scan, |_| true);
         }
         let cost = |id| {
             let hole = self.blocks.get(id);
-            let whole = |start: u32, end: u32| zone.inside(start, end).len();
+            let whole = |start: u32, end: u32| arena.inside(start, end).len();
             let low = whole(hole.start + want.units, hole.end());
             let high = whole(hole.start, hole.end() - want.units);
             let lost = whole(hole.start, hole.end()) - low.max(high);
             let over = hole.len - want.units;
-            (over / zone.granule_units(), lost, over)
+            (over / arena.granule_units(), lost, over)
         };
-        bins.cheapest(&self.blocks, want.units, zone.scan, cost, |(_, lost, _)| *lost == 0)
+        bins.cheapest(&self.blocks, want.units, arena.scan, cost, |(_, lost, _)| *lost == 0)
     }
 
     /// Hand out one end of a free block: the one that leaves more whole granules to be moved.
     #[inline]
     pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
         let hole = *self.blocks.get(id);
-        let bins = &mut self.order.domain_at(hole.domain).bins[want.zone()];
+        let bins = &mut self.order.domain_at(hole.domain).bins[want.arena()];
         if hole.len <= want.units {
             bins.remove(&mut self.blocks, id);
             return self.make_live(id, want);
         }
-        let zone = &self.zones[want.zone()];
-        let whole = |start: u32, end: u32| zone.inside(start, end).len();
-        let high = want.zone() == LARGE
+        let arena = &self.arenas[want.arena()];
+        let whole = |start: u32, end: u32| arena.inside(start, end).len();
+        let high = want.arena() == LARGE
             && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
         // The hole stays in its bin where it can: only the part handed out is a new block.
         let taken = if high {
@@ -222,11 +222,11 @@ impl Core {
 
     #[inline]
     pub(crate) fn make_live(&mut self, id: Id, want: &Want) -> Allocation {
-        self.zones[want.zone()].set_live(self.blocks.get(id).start, id);
+        self.arenas[want.arena()].set_live(self.blocks.get(id).start, id);
         self.revive(id, want)
     }
 
-    /// Hand out a block that the zone's index still knows.
+    /// Hand out a block that the arena's index still knows.
     #[inline(always)]
     pub(crate) fn revive(&mut self, id: Id, want: &Want) -> Allocation {
         self.buffers += 1;
@@ -239,51 +239,51 @@ impl Core {
         block.slack = want.slack;
         (block.pins, block.tag) = (0, 0);
         let (start, len) = (block.start, block.len);
-        let zone = &self.zones[want.zone()];
-        self.owners.took(want.mempool, len);
-        self.counters.took(len, want.slack);
-        let given = u64::from(len) << UNIT_SHIFT;
+        let arena = &self.arenas[want.arena()];
+        self.mempools.allocated(want.mempool, len);
+        self.counters.allocated(len, want.slack);
+        let allocated = u64::from(len) << UNIT_SHIFT;
         Allocation {
-            addr: zone.addr_of(start),
-            bytes: given - u64::from(want.slack),
-            given,
+            addr: arena.addr_of(start),
+            bytes: allocated - u64::from(want.slack),
+            allocated,
             buffer,
             number: id as usize,
         }
     }
 
-    /// The zone and unit that hold an address.
+    /// The arena and unit that hold an address.
     #[inline]
     fn locate(&self, addr: u64) -> Option<(usize, u32)> {
-        self.zones.iter().enumerate().find_map(|(index, zone)| Some((index, zone.unit_of(addr)?)))
+        self.arenas.iter().enumerate().find_map(|(index, arena)| Some((index, arena.unit_of(addr)?)))
     }
 
     /// The live block that starts at `addr`.
     #[inline(always)]
     pub(crate) fn live_at(&self, addr: u64, going: impl FnOnce(usize)) -> Option<Id> {
-        let (zone, unit) = self.locate(addr)?;
-        let zone = &self.zones[zone];
-        let id = zone.starts_in_page(unit);
+        let (arena, unit) = self.locate(addr)?;
+        let arena = &self.arenas[arena];
+        let id = arena.starts_in_page(unit);
         going(id as usize);
         let block = self.blocks.get(id);
-        (block.state == State::Live && block.start == unit && zone.addr_of(unit) == addr).then_some(id)
+        (block.state == State::Live && block.start == unit && arena.addr_of(unit) == addr).then_some(id)
     }
 
     /// What is known about the live block that holds `addr`, be it inside the block or at its start.
     pub(crate) fn lookup(&self, addr: u64) -> Option<BlockInfo> {
-        let (zone, unit) = self.locate(addr)?;
-        let info = self.info(self.zones[zone].live_over(&self.blocks, unit)?);
-        // The last unit is given in whole, but the job's block ends where the job asked it to.
+        let (arena, unit) = self.locate(addr)?;
+        let info = self.info(self.arenas[arena].live_over(&self.blocks, unit)?);
+        // The last unit is allocated in whole, but the block ends where its request does.
         (addr < info.addr + info.bytes).then_some(info)
     }
 
     pub(crate) fn info(&self, id: Id) -> BlockInfo {
         let block = self.blocks.get(id);
-        let given = u64::from(block.len) << UNIT_SHIFT;
+        let allocated = u64::from(block.len) << UNIT_SHIFT;
         BlockInfo {
-            addr: self.zones[usize::from(block.zone).min(LARGE)].addr_of(block.start),
-            bytes: given - u64::from(block.slack),
-            given,
+            addr: self.arenas[usize::from(block.arena).min(LARGE)].addr_of(block.start),
+            bytes: allocated - u64::from(block.slack),
+            allocated,
             buffer: block.buffer,
             context: self.order.context_id(block.context),
             mempool: Mempool(block.mempool),
@@ -314,35 +314,36 @@ impl Core {
     pub(crate) fn give_back(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
         let stamp = self.order.tick();
         let block = self.blocks.at(id);
-        let zone = usize::from(block.zone).min(LARGE);
-        self.owners.gave(block.mempool, block.len);
-        self.counters.gave(block.len, block.slack);
-        let given = u64::from(block.len) << UNIT_SHIFT;
-        let freed = Freed { bytes: given - u64::from(block.slack), given, buffer: block.buffer, number: id as usize };
-        let shelvable = domain != DEVICE && block.pins == 0 && self.zones[zone].meshed == 0;
-        if shelvable && self.order.domain_at(domain).shelves[zone].put(block, id, domain, stamp) {
-            // Its granules are told when the shelf is cleared; until then it is as good as live to them.
+        let arena = usize::from(block.arena).min(LARGE);
+        self.mempools.freed(block.mempool, block.len);
+        self.counters.freed(block.len, block.slack);
+        let allocated = u64::from(block.len) << UNIT_SHIFT;
+        let freed =
+            Freed { bytes: allocated - u64::from(block.slack), allocated, buffer: block.buffer, number: id as usize };
+        let listable = domain != DEVICE && block.pins == 0 && self.arenas[arena].meshed == 0;
+        if listable && self.order.domain_at(domain).free_lists[arena].put(block, id, domain, stamp) {
+            // Its granules get the stamp when the free list is flushed; until then it is as good as live to them.
             return freed;
         }
-        self.give_back_unshelved(id, domain, safe, stamp);
+        self.free_unlisted(id, domain, safe, stamp);
         freed
     }
 
     #[inline(never)]
-    fn give_back_unshelved(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
+    fn free_unlisted(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
         let block = *self.blocks.get(id);
-        let zone = usize::from(block.zone).min(LARGE);
-        // What is deferred stays in the index, for it is likely to be shelved; everything else leaves it.
-        let kept = domain == DEVICE && !safe && block.pins == 0 && self.zones[zone].meshed == 0;
+        let arena = usize::from(block.arena).min(LARGE);
+        // What is deferred stays in the index, for it is likely to go into a free list; everything else leaves it.
+        let kept = domain == DEVICE && !safe && block.pins == 0 && self.arenas[arena].meshed == 0;
         if !kept || injected(Fault::EpochsIgnored) {
-            self.zones[zone].set_live(block.start, NIL);
+            self.arenas[arena].set_live(block.start, NIL);
         }
-        self.zones[zone].touch(block.start, block.end(), stamp);
+        self.arenas[arena].touch(block.start, block.end(), stamp);
         if block.pins > 0 && !injected(Fault::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;
             return;
         }
-        if self.zones[zone].meshed > 0 {
+        if self.arenas[arena].meshed > 0 {
             self.free_among_meshed(id, domain, safe, stamp);
         } else {
             self.retire(id, domain, safe, stamp);
@@ -378,7 +379,7 @@ impl Core {
     }
 
     /// Free what the device is known to be through with.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn reclaim(&mut self) {
         while self.deferred.head != NIL {
             let id = self.deferred.head;
             let block = *self.blocks.get(id);
@@ -402,13 +403,13 @@ impl Core {
     pub(crate) fn put_free(&mut self, id: Id, domain: u16, stamp: u64) {
         let block = self.blocks.at(id);
         (block.state, block.domain, block.stamp) = (State::Free, domain, stamp);
-        let Block { start, len, prev, next, zone, .. } = *block;
-        let zone = usize::from(zone).min(LARGE);
+        let Block { start, len, prev, next, arena, .. } = *block;
+        let arena = usize::from(arena).min(LARGE);
         let left = *self.blocks.get(prev);
         let right = *self.blocks.get(next);
         let join_left = prev != NIL && left.state == State::Free && left.domain == domain;
         let join_right = next != NIL && right.state == State::Free && right.domain == domain;
-        let bins = &mut self.order.domain_at(domain).bins[zone];
+        let bins = &mut self.order.domain_at(domain).bins[arena];
         // A neighbour that is in a bin already stays in it where it can.
         let joined = if join_left {
             let mut len = left.len + len;
@@ -439,20 +440,20 @@ impl Core {
     /// Address space without memory, joined with its like.
     pub(crate) fn put_void(&mut self, id: Id) {
         let mut id = id;
-        let Block { prev, next, zone, .. } = *self.blocks.get(id);
-        let zone = &mut self.zones[usize::from(zone).min(LARGE)];
+        let Block { prev, next, arena, .. } = *self.blocks.get(id);
+        let arena = &mut self.arenas[usize::from(arena).min(LARGE)];
         if prev != NIL && self.blocks.get(prev).state == State::Void {
-            zone.drop_void(&mut self.blocks, prev);
+            arena.drop_void(&mut self.blocks, prev);
             self.blocks.join(prev, id);
             id = prev;
         }
         if next != NIL && self.blocks.get(next).state == State::Void {
-            zone.drop_void(&mut self.blocks, next);
+            arena.drop_void(&mut self.blocks, next);
             self.blocks.join(id, next);
         }
         let block = self.blocks.at(id);
         (block.domain, block.stamp) = (DEVICE, 0);
-        zone.push_void(&mut self.blocks, id);
+        arena.push_void(&mut self.blocks, id);
     }
 
     /// Export a block: its granules stay where they are until it is unpinned.
@@ -466,20 +467,20 @@ impl Core {
         let block = *self.blocks.get(id);
         let pins = if pinned { block.pins.checked_add(1) } else { block.pins.checked_sub(1) };
         self.blocks.at(id).pins = pins.ok_or(FreeError::Unknown)?;
-        let zone = &mut self.zones[usize::from(block.zone).min(LARGE)];
-        for index in zone.touched(block.start, block.end()) {
-            if let Some(granule) = zone.granule_at(index) {
+        let arena = &mut self.arenas[usize::from(block.arena).min(LARGE)];
+        for index in arena.touched(block.start, block.end()) {
+            if let Some(granule) = arena.granule_at(index) {
                 granule.pins = if pinned { granule.pins + 1 } else { granule.pins.saturating_sub(1) };
             }
         }
-        let lost = zone.touched(block.start, block.end()).any(|index| zone.granule(index).handle == LOST);
+        let lost = arena.touched(block.start, block.end()).any(|index| arena.granule(index).handle == LOST);
         if block.state == State::Limbo && pins == Some(0) && lost {
             self.blocks.at(id).state = State::Lost;
         } else if block.state == State::Limbo && pins == Some(0) {
             let stamp = self.order.tick();
-            let index = usize::from(block.zone).min(LARGE);
-            self.zones[index].touch(block.start, block.end(), stamp);
-            if self.zones[index].meshed > 0 {
+            let index = usize::from(block.arena).min(LARGE);
+            self.arenas[index].touch(block.start, block.end(), stamp);
+            if self.arenas[index].meshed > 0 {
                 self.free_among_meshed(id, DEVICE, false, stamp);
             } else {
                 self.retire(id, DEVICE, false, stamp);
@@ -490,30 +491,30 @@ impl Core {
 
     /// A block that was freed while exported; rare, so it is looked for.
     fn limbo_at(&self, addr: u64) -> Option<Id> {
-        let (zone, unit) = self.locate(addr)?;
+        let (arena, unit) = self.locate(addr)?;
         (1..self.blocks.len()).find(|id| {
             let block = self.blocks.get(*id);
-            block.state == State::Limbo && usize::from(block.zone) == zone && block.start == unit
+            block.state == State::Limbo && usize::from(block.arena) == arena && block.start == unit
         })
     }
 
     /// A stream is gone: its handle may come again, its queued work may still run.
     pub(crate) fn stream_destroyed(&mut self, stream: u64, safe: bool) -> Vec<crate::backing::Fence> {
         let Some(domain) = self.order.drop_stream(stream) else { return Vec::new() };
-        self.clear_shelves(0);
-        self.clear_shelves(1);
+        self.flush_free_lists(0);
+        self.flush_free_lists(1);
         let done = self.order.domain(domain).done;
-        for zone in 0..self.zones.len() {
-            let holes: Vec<Id> = self.order.domain(domain).bins[zone].iter(&self.blocks).collect();
+        for arena in 0..self.arenas.len() {
+            let holes: Vec<Id> = self.order.domain(domain).bins[arena].iter(&self.blocks).collect();
             for id in holes {
                 let block = *self.blocks.get(id);
-                self.order.domain_at(domain).bins[zone].remove(&mut self.blocks, id);
+                self.order.domain_at(domain).bins[arena].remove(&mut self.blocks, id);
                 if safe || block.stamp <= done || injected(Fault::DestroyedStreamForgotten) {
                     self.put_free(id, DEVICE, 0);
                 } else {
                     // The queue is in order of time, and granules remember the newest: both take "now".
                     let stamp = self.order.tick();
-                    self.zones[zone].touch(block.start, block.end(), stamp);
+                    self.arenas[arena].touch(block.start, block.end(), stamp);
                     self.defer(id, stamp);
                 }
             }
@@ -537,10 +538,10 @@ impl Core {
         let mut infos = Vec::with_capacity(lost.len());
         for id in lost {
             let block = *self.blocks.get(id);
-            let addr = self.zones[usize::from(block.zone).min(LARGE)].addr_of(block.start);
+            let addr = self.arenas[usize::from(block.arena).min(LARGE)].addr_of(block.start);
             if block.state == State::Live {
                 infos.push(self.info(id));
-                // Another context may have been given access; only its own synchronisation proves it done.
+                // Another context may have been granted access; only its own synchronisation proves it done.
                 self.give_back(id, DEVICE, false);
             }
             for _ in 0..block.pins {
@@ -548,7 +549,7 @@ impl Core {
             }
         }
         self.order.advance_device();
-        self.settle();
+        self.reclaim();
         (infos, fences)
     }
 }

@@ -33,10 +33,10 @@ pub enum Fault {
     MapFailureIgnored,
     /// An inserted wait is not inserted.
     WaitNotInserted,
-    /// A stream takes from the shelves of other streams.
-    ShelvesShared,
-    /// Granules are not told when the shelved bytes in them were freed.
-    ShelfStampForgotten,
+    /// A stream takes from the free lists of other streams.
+    FreeListsShared,
+    /// Granules do not get the stamps of blocks in free lists.
+    FreeListStampForgotten,
     /// Memory is exchanged without stopping the device.
     MigrateWithoutQuiesce,
     /// Memory is exchanged without its content.
@@ -59,8 +59,8 @@ impl Fault {
         Self::SplitOffByOne,
         Self::MapFailureIgnored,
         Self::WaitNotInserted,
-        Self::ShelvesShared,
-        Self::ShelfStampForgotten,
+        Self::FreeListsShared,
+        Self::FreeListStampForgotten,
         Self::MigrateWithoutQuiesce,
         Self::MigrateWithoutCopy,
     ];

@@ -4,14 +4,14 @@
 //! The ladder, cheapest first: map (create, or move free granules), look at fences, insert a wait,
 //! turn free handles of the other size into what is needed, synchronise once, mesh, refuse.
 
+use crate::arena::Segment;
 use crate::backing::{BackingError, Fence, Handle};
 use crate::block::{DEVICE, Id, NIL, State};
 use crate::budget::Effort;
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::plan::{FencePlan, FenceReport, MapPlan, MapReport, ReleasePlan, ReleaseReport, SegmentPlan, WaitPlan};
-use crate::search::{Donor, Place};
-use crate::zone::Segment;
+use crate::search::{Donor, Fit};
 use crate::{AllocError, Allocation};
 
 /// How far up the ladder one request has come.
@@ -56,8 +56,8 @@ pub(crate) enum Step {
 impl Core {
     /// The next step for a request that no single hole served.
     pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
-        // What is shelved joins the search, also what another thread has freed since the request missed.
-        self.clear_shelves(self.zones[want.zone()].size_class);
+        // What the free lists hold joins the search, also what another thread has freed since the request missed.
+        self.flush_free_lists(self.arenas[want.arena()].handle_class);
         if let Some(allocation) = self.hit(want) {
             return Step::Done(allocation);
         }
@@ -146,23 +146,23 @@ impl Core {
         self.deferred.count > 0 || !self.meshes.is_empty() || streams.into_iter().any(|domain| !domain.is_empty())
     }
 
-    fn plan_map(&mut self, want: &Want, place: Place, ladder: &Ladder) -> Result<MapPlan, usize> {
-        let zone = &self.zones[want.zone()];
-        let (shift, class, bytes) = (zone.granule_shift, zone.size_class, zone.granule_bytes());
+    fn plan_map(&mut self, want: &Want, place: Fit, ladder: &Ladder) -> Result<MapPlan, usize> {
+        let arena = &self.arenas[want.arena()];
+        let (shift, class, bytes) = (arena.granule_shift, arena.handle_class, arena.granule_bytes());
         let end = place.start + want.units;
-        let touched = zone.touched(place.start, end);
-        let missing: Vec<u32> = touched.filter(|index| zone.granule(*index).handle == 0).collect();
+        let touched = arena.touched(place.start, end);
+        let missing: Vec<u32> = touched.filter(|index| arena.granule(*index).handle == 0).collect();
         // Whole granules are mapped, so whole granules are claimed.
         let low = missing.first().map_or(place.start, |index| place.start.min(index << shift));
         let high = missing.last().map_or(end, |index| end.max((index + 1) << shift));
-        let base = zone.base;
+        let base = arena.base;
         let need = missing.len();
         let spare = need.min(self.spare[class].len());
         let rest = need - spare;
         let first = if low < place.start { self.block_over(place.first, low) } else { place.first };
         let busy = self.claim(first, low, high, want);
         let counters = &self.counters;
-        let peak = counters.peak_units().max(counters.given_units + u64::from(want.units));
+        let peak = counters.peak_units().max(counters.allocated_units + u64::from(want.units));
         let limit = ((peak << UNIT_SHIFT) as f64 * (1.0 + self.config.slack)) as u64;
         let may_create = ladder.refused.is_none();
         let below = counters.mapped_bytes + rest as u64 * bytes <= limit.max(bytes);
@@ -183,8 +183,8 @@ impl Core {
         Ok(MapPlan {
             busy,
             live: place.start,
-            zone: want.zone(),
-            size_class: class,
+            arena: want.arena(),
+            handle_class: class,
             bytes,
             base,
             missing,
@@ -205,9 +205,9 @@ impl Core {
     }
 
     fn with_handles(&self, donor: Donor) -> (Donor, u64, Vec<Handle>) {
-        let zone = &self.zones[donor.zone];
-        let handles = (donor.first..donor.first + donor.count).map(|index| zone.granule(index).handle).collect();
-        let addr = zone.addr_of(donor.first << zone.granule_shift);
+        let arena = &self.arenas[donor.arena];
+        let handles = (donor.first..donor.first + donor.count).map(|index| arena.granule(index).handle).collect();
+        let addr = arena.addr_of(donor.first << arena.granule_shift);
         (donor, addr, handles)
     }
 
@@ -223,24 +223,24 @@ impl Core {
         self.counters.mapped(report.created * plan.bytes);
         for (nth, (donor, _, _)) in plan.donors.iter().enumerate() {
             let unmapped = nth < report.unmapped;
-            self.release_victim(donor, unmapped);
+            self.release_donor(donor, unmapped);
             self.counters.remaps += if unmapped { u64::from(donor.count) } else { 0 };
         }
-        let zone = &mut self.zones[plan.zone];
-        let highest = plan.missing.last().map_or(0, |index| (index + 1) << zone.granule_shift);
-        zone.prepare(highest);
+        let arena = &mut self.arenas[plan.arena];
+        let highest = plan.missing.last().map_or(0, |index| (index + 1) << arena.granule_shift);
+        arena.prepare(highest);
         for (index, handle) in &report.mapped {
-            if let Some(granule) = zone.granule_at(*index) {
+            if let Some(granule) = arena.granule_at(*index) {
                 (granule.handle, granule.stamp) = (*handle, 0);
             }
         }
         for index in &report.lost {
-            if let Some(granule) = zone.granule_at(*index) {
+            if let Some(granule) = arena.granule_at(*index) {
                 granule.handle = LOST;
             }
         }
         self.counters.lost_bytes += report.lost.len() as u64 * plan.bytes;
-        self.spare[plan.size_class].extend(report.left);
+        self.spare[plan.handle_class].extend(report.left);
         ladder.refused = ladder.refused.or(report.refused);
         let complete = report.mapped.len() == plan.missing.len();
         let allocation = self.unclaim(plan.busy, want, complete.then_some(plan.live));
@@ -256,13 +256,13 @@ impl Core {
             return None;
         }
         ladder.exact_segment = ladder.refused.is_some();
-        let zone = &self.zones[want.zone()];
-        let portion = if ladder.exact_segment { zone.granule_bytes() } else { self.config.segment };
-        let portion = (portion >> UNIT_SHIFT) as u32;
-        let len = want.units.checked_next_multiple_of(portion)?;
-        let room = zone.walled(len);
+        let arena = &self.arenas[want.arena()];
+        let chunk = if ladder.exact_segment { arena.granule_bytes() } else { self.config.segment };
+        let chunk = (chunk >> UNIT_SHIFT) as u32;
+        let len = want.units.checked_next_multiple_of(chunk)?;
+        let room = arena.walled(len);
         let voids =
-            std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
+            std::iter::successors(Some(arena.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
         let void = voids.filter(|id| self.blocks.get(*id).len >= room).min_by_key(|id| self.blocks.get(*id).start)?;
         let start = self.blocks.get(void).start;
         let busy = self.cut_out(void, start, start + room);
@@ -289,11 +289,11 @@ impl Core {
         };
         let wall = self.blocks.split(plan.busy, plan.len);
         self.blocks.at(wall).state = State::Wall;
-        let zone = &mut self.zones[want.zone()];
-        zone.prepare(plan.start + plan.len);
-        zone.add_segment(Segment { addr, start: plan.start, len: plan.len });
-        for index in zone.touched(plan.start, plan.start + plan.len) {
-            if let Some(granule) = zone.granule_at(index) {
+        let arena = &mut self.arenas[want.arena()];
+        arena.prepare(plan.start + plan.len);
+        arena.add_segment(Segment { addr, start: plan.start, len: plan.len });
+        for index in arena.touched(plan.start, plan.start + plan.len) {
+            if let Some(granule) = arena.granule_at(index) {
                 (granule.handle, granule.stamp) = (1, 0);
             }
         }
@@ -366,7 +366,7 @@ impl Core {
             // The stream was destroyed meanwhile.
             let stamp = self.order.tick();
             let block = *self.blocks.get(plan.hole);
-            self.zones[want.zone()].touch(block.start, block.end(), stamp);
+            self.arenas[want.arena()].touch(block.start, block.end(), stamp);
             self.defer(plan.hole, stamp);
         }
         None
@@ -377,11 +377,11 @@ impl Core {
         if !self.config.vmm {
             return self.plan_release_segments(u64::MAX);
         }
-        let zone = &self.zones[want.zone()];
-        let (class, lacking) = (1 - zone.size_class.min(1), need as u64 * zone.granule_bytes());
-        let headroom = zone.granule_bytes();
+        let arena = &self.arenas[want.arena()];
+        let (class, lacking) = (1 - arena.handle_class.min(1), need as u64 * arena.granule_bytes());
+        let headroom = arena.granule_bytes();
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
-        self.clear_shelves(class);
+        self.flush_free_lists(class);
         let loose: u64 = self.loose(class).iter().map(|run| u64::from(run.count)).sum();
         let available = (loose + self.spare[class].len() as u64) * bytes;
         if available == 0 || lacking == 0 || available + headroom <= lacking {
@@ -392,7 +392,7 @@ impl Core {
 
     /// Release up to `count` handles of a size class: spare ones first.
     fn plan_release(&mut self, class: usize, count: usize) -> ReleasePlan {
-        self.clear_shelves(class);
+        self.flush_free_lists(class);
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let spare = count.min(self.spare[class].len());
         let at = self.spare[class].len() - spare;
@@ -400,12 +400,12 @@ impl Core {
         let loose = if count > spare.len() { self.loose(class) } else { Vec::new() };
         let donors = self.claim_donors(&loose, count - spare.len());
         let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
-        ReleasePlan { donors, spare, segments: Vec::new(), size_class: class, bytes }
+        ReleasePlan { donors, spare, segments: Vec::new(), handle_class: class, bytes }
     }
 
     /// The same for a trim, where no stream wants its own holes back.
     pub(crate) fn plan_trim(&mut self, class: usize, count: usize) -> ReleasePlan {
-        self.clear_shelves(class);
+        self.flush_free_lists(class);
         // A granule may hold holes of everybody's and of streams that are through with them.
         self.promote(DEVICE);
         self.plan_release(class, count)
@@ -413,29 +413,29 @@ impl Core {
 
     /// Release all handles of a size class that are free and `wanted`.
     pub(crate) fn plan_release_of(&mut self, class: usize, wanted: impl Fn(Handle) -> bool) -> ReleasePlan {
-        self.clear_shelves(class);
+        self.flush_free_lists(class);
         let bytes = if class == 0 { self.config.small_handle } else { self.config.large_handle };
         let (spare, kept) = std::mem::take(&mut self.spare[class]).into_iter().partition(|handle| wanted(*handle));
         self.spare[class] = kept;
         let loose = self.loose_of(class, wanted);
         let donors = self.claim_donors(&loose, loose.len());
         let donors = donors.into_iter().map(|donor| self.with_handles(donor)).collect();
-        ReleasePlan { donors, spare, segments: Vec::new(), size_class: class, bytes }
+        ReleasePlan { donors, spare, segments: Vec::new(), handle_class: class, bytes }
     }
 
     /// Plain segments that are wholly free, up to `bytes` of them.
     pub(crate) fn plan_release_segments(&mut self, bytes: u64) -> Option<ReleasePlan> {
-        self.clear_shelves(0);
-        self.clear_shelves(1);
+        self.flush_free_lists(0);
+        self.flush_free_lists(1);
         // A granule may hold holes of everybody's and of streams that are through with them.
         self.promote(DEVICE);
         let mut segments = Vec::new();
         let mut left = bytes;
-        for index in 0..self.zones.len() {
+        for index in 0..self.arenas.len() {
             let holes: Vec<Id> = self.order.domain(DEVICE).bins[index].iter(&self.blocks).collect();
             for id in holes {
                 let block = *self.blocks.get(id);
-                let whole = self.zones[index].segment_exactly(block.start, block.end());
+                let whole = self.arenas[index].segment_exactly(block.start, block.end());
                 if left > 0
                     && let Some(segment) = whole
                 {
@@ -446,7 +446,7 @@ impl Core {
                 }
             }
         }
-        let plan = ReleasePlan { donors: Vec::new(), spare: Vec::new(), segments, size_class: 0, bytes: 0 };
+        let plan = ReleasePlan { donors: Vec::new(), spare: Vec::new(), segments, handle_class: 0, bytes: 0 };
         (!plan.segments.is_empty()).then_some(plan)
     }
 
@@ -455,10 +455,10 @@ impl Core {
         self.counters.calls.add(&report.calls);
         self.counters.unmapped(report.released);
         for (nth, (donor, _, _)) in plan.donors.iter().enumerate() {
-            self.release_victim(donor, nth < report.unmapped);
+            self.release_donor(donor, nth < report.unmapped);
         }
         self.counters.trims += report.calls.release - report.kept.len() as u64;
-        self.spare[plan.size_class].extend(&report.kept);
+        self.spare[plan.handle_class].extend(&report.kept);
         for ((id, segment), freed) in plan.segments.iter().zip(&report.freed) {
             let block = *self.blocks.get(*id);
             if !freed {
@@ -466,10 +466,10 @@ impl Core {
                 continue;
             }
             self.counters.trims += 1;
-            let zone = &mut self.zones[usize::from(block.zone).min(LARGE)];
-            zone.remove_segment(segment.addr);
-            for index in zone.touched(block.start, block.end()) {
-                if let Some(granule) = zone.granule_at(index) {
+            let arena = &mut self.arenas[usize::from(block.arena).min(LARGE)];
+            arena.remove_segment(segment.addr);
+            for index in arena.touched(block.start, block.end()) {
+                if let Some(granule) = arena.granule_at(index) {
                     granule.handle = 0;
                 }
             }
@@ -488,7 +488,7 @@ impl Core {
         match result {
             Ok(()) => {
                 self.order.all_done(time);
-                self.settle();
+                self.reclaim();
                 Ok(())
             }
             // Nothing is proven. What can be done without is still tried.

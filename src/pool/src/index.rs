@@ -1,4 +1,4 @@
-//! The index: which block starts in which page of a zone. Sixty-four pages share one cache line, so that a
+//! The index: which block starts in which page of an arena. Sixty-four pages share one cache line, so that a
 //! free finds its block with few lines touched, however many blocks are live. Touches host memory only.
 
 use crate::block::{Id, NIL};

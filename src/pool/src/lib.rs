@@ -11,8 +11,8 @@
 //!   finished fence or an inserted wait orders them behind it;
 //! - *nobody yet*: a synchronous free waits for a synchronisation that began after it.
 //!
-//! A small block that is freed is first laid on a shelf, as it is, and the next request of its size takes
-//! it from there; only a request that misses makes the pool join what is shelved.
+//! A small block that is freed first goes into the free list of its length, as it is, and the next request of its size takes
+//! it from there; only a request that misses makes the pool coalesce them.
 //!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
 //! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
@@ -22,6 +22,7 @@
 //! no cost of a hit grows with the number of live blocks.
 #![forbid(unsafe_code)]
 
+mod arena;
 mod backing;
 mod bins;
 mod block;
@@ -30,22 +31,21 @@ mod check;
 mod config;
 mod core;
 mod fault;
+mod free_lists;
 mod growth;
 mod index;
 mod lock;
+mod mempools;
 mod mesh;
 mod migrate;
 mod order;
-mod owners;
 mod plan;
 mod pool;
 pub mod ranks;
 mod search;
 pub mod shared;
-mod shelves;
 pub mod sim;
 mod stats;
-mod zone;
 
 pub use backing::{Backing, BackingError, Fence, Grant, Handle};
 pub use budget::{Budget, Effort};
@@ -53,8 +53,8 @@ pub use config::{Config, UNIT};
 pub use fault::Fault;
 #[cfg(feature = "fault-injection")]
 pub use fault::inject;
+pub use mempools::{Mempool, MempoolBytes, Reuse};
 pub use order::Proof;
-pub use owners::{Mempool, MempoolBytes, Reuse};
 pub use pool::Pool;
 pub use stats::{DriverCalls, Hole, HoleKind, Stats};
 
@@ -66,7 +66,7 @@ pub struct Request {
     /// The stream of a stream-ordered allocation (an identity that is unique among live streams, so the
     /// per-thread default streams differ); `None` for a synchronous one.
     pub stream: Option<u64>,
-    /// The context that asks.
+    /// The context of the request.
     pub context: u64,
     /// The mempool that owns the block.
     pub mempool: Mempool,
@@ -77,10 +77,10 @@ pub struct Request {
 pub struct Allocation {
     /// Where it starts; a multiple of [`UNIT`].
     pub addr: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Bytes given.
-    pub given: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
     /// Unique for ever.
     pub buffer: u64,
     /// The block's number: small, and no other live block's.
@@ -90,10 +90,10 @@ pub struct Allocation {
 /// Memory taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freed {
-    /// Bytes that had been asked for.
+    /// Bytes that had been requested.
     pub bytes: u64,
-    /// Bytes that had been given.
-    pub given: u64,
+    /// Bytes that had been allocated.
+    pub allocated: u64,
     /// Which block it was.
     pub buffer: u64,
     /// The number that it had.
@@ -105,13 +105,13 @@ pub struct Freed {
 pub struct BlockInfo {
     /// Where it starts.
     pub addr: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Bytes given.
-    pub given: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
     /// Unique for ever.
     pub buffer: u64,
-    /// The context that asked.
+    /// The context of the request.
     pub context: u64,
     /// The mempool that owns it.
     pub mempool: Mempool,
@@ -126,7 +126,7 @@ pub struct BlockInfo {
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocError {
-    /// No bytes were asked for, or the mempool does not exist.
+    /// No bytes were requested, or the mempool does not exist.
     Invalid,
     /// More than any device has.
     TooLarge,

@@ -59,17 +59,17 @@ impl Move {
         if backing.unmap(self.from_addr, self.bytes).is_err() {
             return Moved::No;
         }
-        match self.place(backing, self.to_handle, calls) {
+        match self.remap(backing, self.to_handle, calls) {
             Ok(()) => Moved::Yes,
             // The old handle still has the bytes.
-            Err(error) => match self.place(backing, self.from_handle, calls) {
+            Err(error) => match self.remap(backing, self.from_handle, calls) {
                 Ok(()) => Moved::No,
                 Err(_) => Moved::Lost(error),
             },
         }
     }
 
-    fn place(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
+    fn remap(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
         calls.map += 1;
         backing.map(self.from_addr, self.bytes, handle)?;
         calls.set_access += 1;
@@ -100,10 +100,10 @@ impl Leave {
 impl Core {
     /// The block that covers the first unit of a granule.
     fn first_block(&self, index: u32) -> Id {
-        let zone = &self.zones[SMALL];
-        let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
+        let arena = &self.arenas[SMALL];
+        let (start, end) = (index << arena.granule_shift, (index + 1) << arena.granule_shift);
         let mut id =
-            zone.live_over(&self.blocks, start).or_else(|| zone.live_within(&self.blocks, start, end)).unwrap_or(NIL);
+            arena.live_over(&self.blocks, start).or_else(|| arena.live_within(&self.blocks, start, end)).unwrap_or(NIL);
         while id != NIL && self.blocks.get(id).start > start {
             id = self.blocks.get(id).prev;
         }
@@ -112,7 +112,7 @@ impl Core {
 
     /// All blocks that touch a granule which holds at least one live block.
     fn blocks_of(&self, index: u32) -> Vec<Id> {
-        let end = (index + 1) << self.zones[SMALL].granule_shift;
+        let end = (index + 1) << self.arenas[SMALL].granule_shift;
         let first = self.first_block(index);
         std::iter::successors(Some(first), |id| Some(self.blocks.get(*id).next))
             .take_while(|id| *id != NIL && self.blocks.get(*id).start < end)
@@ -121,12 +121,12 @@ impl Core {
 
     /// Where a granule's live bytes are, or `None` if it can't take part.
     fn occupied(&self, index: u32) -> Option<Occupied> {
-        let zone = &self.zones[SMALL];
-        let granule = zone.granule(index);
+        let arena = &self.arenas[SMALL];
+        let granule = arena.granule(index);
         if granule.handle == 0 || granule.handle == LOST || (granule.pins > 0 && !injected(Fault::PinIgnored)) {
             return None;
         }
-        let (start, units) = (index << zone.granule_shift, zone.granule_units());
+        let (start, units) = (index << arena.granule_shift, arena.granule_units());
         let step = units.div_ceil(BITS).max(1);
         let mut map = [0; WORDS];
         for id in self.blocks_of(index) {
@@ -150,11 +150,11 @@ impl Core {
 
     /// Moves that free about `need` handles. The device is stopped and everything deferred is settled.
     pub(crate) fn plan_mesh(&mut self, need: usize) -> Vec<Move> {
-        self.clear_shelves(self.zones[SMALL].size_class);
+        self.flush_free_lists(self.arenas[SMALL].handle_class);
         let mut sparse: Vec<(u32, u32, Occupied)> = Vec::new();
-        let zone = &self.zones[SMALL];
-        for index in 0..zone.granule_count() {
-            let granule = zone.granule(index);
+        let arena = &self.arenas[SMALL];
+        for index in 0..arena.granule_count() {
+            let granule = arena.granule(index);
             let alone = granule.mesh == 0;
             if let Some(map) = self.occupied(index).filter(|map| alone && *map != [0; WORDS]) {
                 sparse.push((map.iter().map(|word| word.count_ones()).sum(), index, map));
@@ -191,7 +191,7 @@ impl Core {
     }
 
     fn new_group(&mut self, host: u32) -> u32 {
-        let handle = self.zones[SMALL].granule(host).handle;
+        let handle = self.arenas[SMALL].granule(host).handle;
         let mesh = Mesh { handle, members: vec![host] };
         let unused = self.meshes.iter().position(|mesh| mesh.members.is_empty());
         let at = unused.unwrap_or(self.meshes.len());
@@ -211,7 +211,7 @@ impl Core {
 
     /// Take the free bytes of a granule out of circulation.
     fn shroud(&mut self, index: u32, group: u32) {
-        let shift = self.zones[SMALL].granule_shift;
+        let shift = self.arenas[SMALL].granule_shift;
         let (start, end) = (index << shift, (index + 1) << shift);
         for id in self.blocks_of(index) {
             if self.blocks.get(id).state == State::Free {
@@ -219,19 +219,19 @@ impl Core {
                 self.blocks.at(piece).state = State::Dead;
             }
         }
-        let zone = &mut self.zones[SMALL];
-        if let Some(granule) = zone.granule_at(index) {
+        let arena = &mut self.arenas[SMALL];
+        if let Some(granule) = arena.granule_at(index) {
             granule.mesh = group;
-            zone.meshed += 1;
+            arena.meshed += 1;
         }
     }
 
     fn plan_move(&mut self, group: u32, host: u32, guest: u32) -> Move {
         self.shroud(guest, group);
-        let zone = &self.zones[SMALL];
-        let (start, end) = (guest << zone.granule_shift, (guest + 1) << zone.granule_shift);
-        let host_addr = zone.addr_of(host << zone.granule_shift);
-        let from_addr = zone.addr_of(start);
+        let arena = &self.arenas[SMALL];
+        let (start, end) = (guest << arena.granule_shift, (guest + 1) << arena.granule_shift);
+        let host_addr = arena.addr_of(host << arena.granule_shift);
+        let from_addr = arena.addr_of(start);
         let copies = self
             .blocks_of(guest)
             .into_iter()
@@ -247,9 +247,9 @@ impl Core {
             group,
             from: guest,
             from_addr,
-            from_handle: zone.granule(guest).handle,
-            to_handle: zone.granule(host).handle,
-            bytes: zone.granule_bytes(),
+            from_handle: arena.granule(guest).handle,
+            to_handle: arena.granule(host).handle,
+            bytes: arena.granule_bytes(),
             copies,
             grants: self.grants.clone(),
         }
@@ -259,19 +259,19 @@ impl Core {
     pub(crate) fn finish_move(&mut self, plan: &Move, moved: &Moved) {
         match moved {
             Moved::Yes => {
-                if let Some(granule) = self.zones[SMALL].granule_at(plan.from) {
+                if let Some(granule) = self.arenas[SMALL].granule_at(plan.from) {
                     granule.handle = plan.to_handle;
                 }
                 if let Some(mesh) = self.mesh_at(plan.group) {
                     mesh.members.push(plan.from);
                 }
-                let class = self.zones[SMALL].size_class;
+                let class = self.arenas[SMALL].handle_class;
                 self.spare[class].push(plan.from_handle);
                 self.counters.meshes += 1;
             }
             Moved::No => self.unshroud(plan.from),
             Moved::Lost(_) => {
-                if let Some(granule) = self.zones[SMALL].granule_at(plan.from) {
+                if let Some(granule) = self.arenas[SMALL].granule_at(plan.from) {
                     granule.handle = LOST;
                 }
                 self.counters.lost_bytes += plan.bytes;
@@ -297,11 +297,11 @@ impl Core {
 
     /// A granule has its handle to itself again: its dead bytes circulate once they are proven.
     fn unshroud(&mut self, index: u32) {
-        let zone = &mut self.zones[SMALL];
-        let shift = zone.granule_shift;
-        if let Some(granule) = zone.granule_at(index) {
+        let arena = &mut self.arenas[SMALL];
+        let shift = arena.granule_shift;
+        if let Some(granule) = arena.granule_at(index) {
             granule.mesh = 0;
-            zone.meshed = zone.meshed.saturating_sub(1);
+            arena.meshed = arena.meshed.saturating_sub(1);
         }
         let (start, end) = (index << shift, (index + 1) << shift);
         let dead: Vec<Id> = self.dead_within(start, end);
@@ -312,7 +312,7 @@ impl Core {
             }
         }
         let stamp = self.order.now;
-        self.zones[SMALL].touch(start, end, stamp);
+        self.arenas[SMALL].touch(start, end, stamp);
     }
 
     /// Dead blocks of a granule, which may hold no live block to find them by.
@@ -321,21 +321,21 @@ impl Core {
             .filter(|id| {
                 let block = self.blocks.get(*id);
                 block.state == State::Dead
-                    && usize::from(block.zone) == SMALL
+                    && usize::from(block.arena) == SMALL
                     && block.start >= start
                     && block.start < end
             })
             .collect()
     }
 
-    /// A block is freed in a zone where granules share: what lies in such a granule stays out of circulation.
+    /// A block is freed in an arena where granules share: what lies in such a granule stays out of circulation.
     pub(crate) fn free_among_meshed(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
         let mut id = id;
         while id != NIL {
             let Block { start, .. } = *self.blocks.get(id);
-            let zone = &self.zones[SMALL];
-            let border = ((start >> zone.granule_shift) + 1) << zone.granule_shift;
-            let shared = zone.granule(start >> zone.granule_shift).mesh != 0;
+            let arena = &self.arenas[SMALL];
+            let border = ((start >> arena.granule_shift) + 1) << arena.granule_shift;
+            let shared = arena.granule(start >> arena.granule_shift).mesh != 0;
             let end = self.blocks.get(id).end();
             let rest = if end > border { self.blocks.split(id, border - start) } else { NIL };
             if shared {
@@ -350,21 +350,21 @@ impl Core {
 
     /// Granules of groups that hold no live bytes any more, and whose last work is proven done.
     pub(crate) fn plan_unmesh(&mut self) -> Option<Vec<Leave>> {
-        if self.zones[SMALL].meshed == 0 {
+        if self.arenas[SMALL].meshed == 0 {
             return None;
         }
         let mut leaves = Vec::new();
         for at in 0..self.meshes.len() {
             for index in self.meshes.get(at).map(|mesh| mesh.members.clone()).unwrap_or_default() {
-                let zone = &self.zones[SMALL];
-                let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
-                let granule = zone.granule(index);
-                let live = zone.live_over(&self.blocks, start).is_some()
-                    || zone.live_within(&self.blocks, start, end).is_some();
+                let arena = &self.arenas[SMALL];
+                let (start, end) = (index << arena.granule_shift, (index + 1) << arena.granule_shift);
+                let granule = arena.granule(index);
+                let live = arena.live_over(&self.blocks, start).is_some()
+                    || arena.live_within(&self.blocks, start, end).is_some();
                 if live || granule.stamp > self.order.device_done || granule.pins > 0 {
                     continue;
                 }
-                let (addr, bytes) = (zone.addr_of(start), zone.granule_bytes());
+                let (addr, bytes) = (arena.addr_of(start), arena.granule_bytes());
                 let mut dead = self.dead_within(start, end);
                 let units: u32 = dead.iter().map(|id| self.blocks.get(*id).len).sum();
                 if units != end - start {
@@ -389,19 +389,19 @@ impl Core {
             // Still mapped, still shared; tried again after the next proof.
             let now = self.order.tick();
             self.blocks.at(leave.block).state = State::Dead;
-            self.zones[SMALL].touch(
-                leave.index << self.zones[SMALL].granule_shift,
-                (leave.index + 1) << self.zones[SMALL].granule_shift,
+            self.arenas[SMALL].touch(
+                leave.index << self.arenas[SMALL].granule_shift,
+                (leave.index + 1) << self.arenas[SMALL].granule_shift,
                 now,
             );
             return;
         }
-        let zone = &mut self.zones[SMALL];
-        if let Some(granule) = zone.granule_at(leave.index) {
+        let arena = &mut self.arenas[SMALL];
+        if let Some(granule) = arena.granule_at(leave.index) {
             (granule.handle, granule.stamp, granule.mesh) = (0, 0, 0);
-            zone.meshed = zone.meshed.saturating_sub(1);
+            arena.meshed = arena.meshed.saturating_sub(1);
         }
-        let class = zone.size_class;
+        let class = arena.handle_class;
         self.put_void(leave.block);
         if let Some(mesh) = self.mesh_at(leave.group) {
             mesh.members.retain(|index| *index != leave.index);

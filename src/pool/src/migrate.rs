@@ -14,7 +14,7 @@ const TRIES: usize = 8;
 
 /// A granule whose memory may be exchanged.
 pub(crate) struct Exchange {
-    zone: usize,
+    arena: usize,
     index: u32,
     addr: u64,
     pub(crate) old: Handle,
@@ -51,10 +51,10 @@ impl Exchange {
         if filled.is_err() || backing.unmap(self.addr, self.bytes).is_err() {
             return Exchanged::No;
         }
-        match self.place(backing, new, calls) {
+        match self.remap(backing, new, calls) {
             Ok(()) => Exchanged::Yes,
             // The old handle still has the bytes. Without a place they are lost, so it is worth some tries.
-            Err(error) => match (0..TRIES).find_map(|_| self.place(backing, self.old, calls).ok()) {
+            Err(error) => match (0..TRIES).find_map(|_| self.remap(backing, self.old, calls).ok()) {
                 Some(()) => Exchanged::No,
                 None => Exchanged::Lost(error),
             },
@@ -71,7 +71,7 @@ impl Exchange {
         backing.copy(window, self.addr, self.bytes)
     }
 
-    fn place(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
+    fn remap(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
         calls.map += 1;
         backing.map(self.addr, self.bytes, handle)?;
         calls.set_access += 1;
@@ -87,26 +87,26 @@ impl Exchange {
 impl Core {
     /// Every granule with live bytes that may be exchanged: nobody else knows its memory.
     pub(crate) fn plan_exchanges(&mut self) -> Vec<Exchange> {
-        self.clear_shelves(0);
-        self.clear_shelves(1);
+        self.flush_free_lists(0);
+        self.flush_free_lists(1);
         let mut plans = Vec::new();
-        for (number, zone) in self.zones.iter().enumerate() {
-            for index in 0..zone.granule_count() {
-                let granule = zone.granule(index);
+        for (number, arena) in self.arenas.iter().enumerate() {
+            for index in 0..arena.granule_count() {
+                let granule = arena.granule(index);
                 let pinned = granule.pins > 0 && !injected(Fault::PinIgnored);
                 if matches!(granule.handle, 0 | LOST) || granule.mesh != 0 || pinned {
                     continue;
                 }
-                let (start, end) = (index << zone.granule_shift, (index + 1) << zone.granule_shift);
-                let live = zone.live_over(&self.blocks, start).is_some()
-                    || zone.live_within(&self.blocks, start, end).is_some();
+                let (start, end) = (index << arena.granule_shift, (index + 1) << arena.granule_shift);
+                let live = arena.live_over(&self.blocks, start).is_some()
+                    || arena.live_within(&self.blocks, start, end).is_some();
                 if live {
                     plans.push(Exchange {
-                        zone: number,
+                        arena: number,
                         index,
-                        addr: zone.addr_of(start),
+                        addr: arena.addr_of(start),
                         old: granule.handle,
-                        bytes: zone.granule_bytes(),
+                        bytes: arena.granule_bytes(),
                         grants: self.grants.clone(),
                     });
                 }
@@ -119,7 +119,7 @@ impl Core {
     pub(crate) fn finish_exchange(&mut self, plan: &Exchange, new: Handle, exchanged: &Exchanged) -> Option<Handle> {
         // Until one of the two is released both are held.
         self.counters.mapped(plan.bytes);
-        let granule = self.zones.get_mut(plan.zone).and_then(|zone| zone.granule_at(plan.index));
+        let granule = self.arenas.get_mut(plan.arena).and_then(|arena| arena.granule_at(plan.index));
         match (exchanged, granule) {
             (Exchanged::Yes, Some(granule)) => {
                 granule.handle = new;
@@ -129,7 +129,7 @@ impl Core {
             (Exchanged::Lost(_), Some(granule)) => {
                 granule.handle = LOST;
                 self.counters.lost_bytes += plan.bytes;
-                self.abandon(plan.zone, plan.index);
+                self.abandon(plan.arena, plan.index);
                 Some(new)
             }
             (Exchanged::Stuck, _) => {
@@ -142,12 +142,12 @@ impl Core {
     }
 
     /// A granule's memory is lost: its free bytes are never used again, nor are its live ones once freed.
-    fn abandon(&mut self, zone: usize, index: u32) {
-        let shift = self.zones.get(zone).map_or(0, |zone| zone.granule_shift);
+    fn abandon(&mut self, arena: usize, index: u32) {
+        let shift = self.arenas.get(arena).map_or(0, |arena| arena.granule_shift);
         let (start, end) = (index << shift, (index + 1) << shift);
         for id in 1..self.blocks.len() {
             let block = *self.blocks.get(id);
-            if usize::from(block.zone) != zone || block.start >= end || block.end() <= start {
+            if usize::from(block.arena) != arena || block.start >= end || block.end() <= start {
                 continue;
             }
             match block.state {
@@ -165,8 +165,8 @@ impl Core {
     pub(crate) fn finish_exchanged(&mut self, plan: &Exchange, handle: Handle, released: bool) {
         if released {
             self.counters.unmapped(plan.bytes);
-        } else if let Some(zone) = self.zones.get(plan.zone) {
-            self.spare[zone.size_class.min(1)].push(handle);
+        } else if let Some(arena) = self.arenas.get(plan.arena) {
+            self.spare[arena.handle_class.min(1)].push(handle);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::backing::Fence;
 use crate::bins::Bins;
 use crate::block::DEVICE;
 use crate::fault;
-use crate::shelves::Shelves;
+use crate::free_lists::FreeLists;
 use crate::{Fault, fault::injected};
 use std::collections::HashMap;
 
@@ -49,11 +49,11 @@ pub(crate) struct Domain {
     /// Fences of the pool's own that are still open, with the time each was planned.
     pub(crate) fences: Vec<(Fence, u64)>,
     pub(crate) bins: [Bins; 3],
-    pub(crate) shelves: [Shelves; 3],
+    pub(crate) free_lists: [FreeLists; 3],
 }
 
 impl Domain {
-    fn new(stream: Option<u64>, serial: u64, context: u32, shelved: [u32; 3]) -> Self {
+    fn new(stream: Option<u64>, serial: u64, context: u32, listed: [u32; 3]) -> Self {
         Self {
             stream,
             serial,
@@ -64,12 +64,12 @@ impl Domain {
             capturing: false,
             fences: Vec::new(),
             bins: [Bins::new(), Bins::new(), Bins::new()],
-            shelves: shelved.map(Shelves::new),
+            free_lists: listed.map(FreeLists::new),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.bins.iter().all(|bins| bins.count == 0) && self.shelves.iter().all(|shelves| shelves.count == 0)
+        self.bins.iter().all(|bins| bins.count == 0) && self.free_lists.iter().all(|free_lists| free_lists.count == 0)
     }
 }
 
@@ -112,8 +112,8 @@ pub(crate) struct Order {
     /// Streams seen lately with their domains, each in the place that its handle gives.
     recent: [(u64, u16); RECENT],
     serials: u64,
-    /// The longest blocks that are shelved, by zone.
-    shelved: [u32; 3],
+    /// The longest blocks that free lists take, by arena.
+    listed: [u32; 3],
     contexts: Vec<Context>,
     events: HashMap<u64, Event>,
     /// Captures under way.
@@ -121,15 +121,15 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn new(shelved: [u32; 3]) -> Self {
+    pub(crate) fn new(listed: [u32; 3]) -> Self {
         Self {
             now: 1,
             device_done: 0,
-            domains: vec![Domain::new(None, 0, 0, shelved)],
+            domains: vec![Domain::new(None, 0, 0, listed)],
             streams: HashMap::new(),
             recent: [(0, DEVICE); RECENT],
             serials: 0,
-            shelved,
+            listed,
             contexts: Vec::new(),
             events: HashMap::new(),
             captures: 0,
@@ -200,7 +200,7 @@ impl Order {
             return *index;
         }
         self.serials += 1;
-        let domain = Domain::new(Some(stream), self.serials, context, self.shelved);
+        let domain = Domain::new(Some(stream), self.serials, context, self.listed);
         let unused = self.domains.iter().skip(1).position(|domain| domain.stream.is_none() && domain.is_empty());
         let index = if let Some(at) = unused {
             let index = (at + 1) as u16;

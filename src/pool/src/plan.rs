@@ -2,6 +2,7 @@
 //! what became of it. Touches the driver through the `Backing` only, and nothing of the pool.
 
 use crate::Fault;
+use crate::arena::Segment;
 use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
 use crate::block::Id;
 use crate::budget::Budget;
@@ -9,14 +10,13 @@ use crate::config::UNIT_SHIFT;
 use crate::fault::injected;
 use crate::search::Donor;
 use crate::stats::DriverCalls;
-use crate::zone::Segment;
 
 /// Map memory behind a claimed place.
 pub(crate) struct MapPlan {
     pub(crate) busy: Id,
     pub(crate) live: u32,
-    pub(crate) zone: usize,
-    pub(crate) size_class: usize,
+    pub(crate) arena: usize,
+    pub(crate) handle_class: usize,
     pub(crate) bytes: u64,
     pub(crate) base: u64,
     pub(crate) missing: Vec<u32>,
@@ -116,7 +116,7 @@ impl MapPlan {
     }
 }
 
-/// Allocate a plain segment for a claimed stretch of the zone's numbering.
+/// Allocate a plain segment for a claimed stretch of the arena's numbering.
 pub(crate) struct SegmentPlan {
     pub(crate) busy: Id,
     pub(crate) start: u32,
@@ -196,11 +196,11 @@ pub(crate) struct ReleasePlan {
     pub(crate) donors: Vec<(Donor, u64, Vec<Handle>)>,
     pub(crate) spare: Vec<Handle>,
     pub(crate) segments: Vec<(Id, Segment)>,
-    pub(crate) size_class: usize,
+    pub(crate) handle_class: usize,
     pub(crate) bytes: u64,
 }
 
-/// What was given back.
+/// What was released.
 #[derive(Default)]
 pub(crate) struct ReleaseReport {
     pub(crate) unmapped: usize,

@@ -7,17 +7,17 @@ use crate::config::Config;
 use crate::core::{Core, Want};
 use crate::fault::injected;
 use crate::growth::{Ladder, Step};
+use crate::mempools::{Mempool, MempoolBytes, Reuse};
 use crate::mesh::{Leave, Moved};
 use crate::migrate::{Exchange, Exchanged};
 use crate::order::Proof;
-use crate::owners::{Mempool, MempoolBytes, Reuse};
 use crate::ranks::{self, Locked, Mutex, Rank};
 use crate::shared::{Guarded, give_turn, take_turn};
 use crate::stats::{DriverCalls, Hole, Stats};
 use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request};
 use std::time::Duration;
 
-/// Address space per byte of device memory, for the small and the large arena.
+/// Address space per byte of device memory, for small and for large blocks.
 const SMALL_SPACE: u64 = 2;
 const LARGE_SPACE: u64 = 4;
 
@@ -30,10 +30,10 @@ pub struct Pool {
     core: Mutex<Core>,
     /// Whether somebody has the turn.
     turn: Guarded<bool>,
-    arenas: [(u64, u64); 2],
+    reservations: [(u64, u64); 2],
 }
 
-/// The right to grow; given back when dropped, also if a backing panics. Whoever waits for it holds nothing.
+/// The right to grow; given up when dropped, also if a backing panics. Whoever waits for it holds nothing.
 struct Turn<'a> {
     pool: &'a Pool,
     _held: ranks::Held,
@@ -68,33 +68,33 @@ impl Pool {
     /// A pool for one device. Reserves address space, nothing else.
     pub fn new(config: Config, backing: &impl Backing) -> Result<Self, BackingError> {
         let config = config.sound();
-        let portion = config.large_handle.max(config.small_handle);
+        let chunk = config.large_handle.max(config.small_handle);
         let space = |factor: u64| {
-            let bytes = config.device_bytes.saturating_mul(factor).clamp(portion * 64, 1 << 40);
-            bytes.next_multiple_of(2 * portion)
+            let bytes = config.device_bytes.saturating_mul(factor).clamp(chunk * 64, 1 << 40);
+            bytes.next_multiple_of(2 * chunk)
         };
         let (small, large) = (space(SMALL_SPACE), space(LARGE_SPACE));
-        let mut arenas = [(0, small), (0, large)];
+        let mut reservations = [(0, small), (0, large)];
         if config.vmm {
-            arenas[0].0 = backing.reserve(small, portion)?;
-            match backing.reserve(large, portion) {
-                Ok(addr) => arenas[1].0 = addr,
+            reservations[0].0 = backing.reserve(small, chunk)?;
+            match backing.reserve(large, chunk) {
+                Ok(addr) => reservations[1].0 = addr,
                 Err(error) => {
-                    let _ = backing.unreserve(arenas[0].0, small);
+                    let _ = backing.unreserve(reservations[0].0, small);
                     return Err(error);
                 }
             }
         } else {
             // No address space of its own: the numbering of units only has to be large enough.
-            arenas = [(0, 1 << 40), (0, 1 << 40)];
+            reservations = [(0, 1 << 40), (0, 1 << 40)];
         }
-        let core = Core::new(config, arenas[0].0, arenas[0].1, arenas[1].0, arenas[1].1);
-        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), arenas })
+        let core = Core::new(config, reservations[0].0, reservations[0].1, reservations[1].0, reservations[1].1);
+        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations })
     }
 
     /// The address ranges the pool hands out from; empty without virtual memory management.
-    pub fn arenas(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
-        self.arenas.into_iter().filter(|(addr, _)| *addr != 0).map(|(addr, bytes)| addr..addr + bytes)
+    pub fn address_ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.reservations.into_iter().filter(|(addr, _)| *addr != 0).map(|(addr, bytes)| addr..addr + bytes)
     }
 
     #[inline]
@@ -242,7 +242,7 @@ impl Pool {
         }
         core.counters.calls.sync += 1;
         core.order.all_done(began);
-        core.settle();
+        core.reclaim();
         let (small, large) = (core.config.small_handle, core.config.large_handle);
         // What is lacking counts in the larger handles; mesh a few more, for the stop is what is dear.
         let moves = core.plan_mesh(need.max(1).saturating_mul((large / small) as usize).max(32));
@@ -276,7 +276,7 @@ impl Pool {
             return Ok(0);
         }
         let began = core.order.now;
-        let portion = core.config.large_handle.max(core.config.small_handle);
+        let chunk = core.config.large_handle.max(core.config.small_handle);
         drop(core);
         if !injected(Fault::MigrateWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
             return Ok(0);
@@ -285,7 +285,7 @@ impl Pool {
         let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
         let mut window = self.lock().window;
         if window == 0 {
-            window = backing.reserve(portion, portion)?;
+            window = backing.reserve(chunk, chunk)?;
             self.lock().window = window;
         }
         let mut core = self.lock();
@@ -295,7 +295,7 @@ impl Pool {
         core.counters.calls.sync += 1;
         if !injected(Fault::MigrateWithoutQuiesce) {
             core.order.all_done(began);
-            core.settle();
+            core.reclaim();
         }
         let plans = core.plan_exchanges();
         drop(core);
@@ -360,7 +360,7 @@ impl Pool {
         self.free_noting(backing, addr, |_| ())
     }
 
-    /// The same; `note` is told before anybody can get the block again. It runs under the pool's lock.
+    /// The same; `note` is called before anybody can get the block again. It runs under the pool's lock.
     #[inline]
     pub fn free_noting(
         &self,
@@ -389,7 +389,7 @@ impl Pool {
         self.free_async_noting(addr, stream, context, |_| (), |_| ())
     }
 
-    /// The same; `note` is told before anybody can get the block again. It runs under the pool's lock.
+    /// The same; `note` is called before anybody can get the block again. It runs under the pool's lock.
     #[inline(always)]
     pub fn free_async_noting(
         &self,
@@ -451,7 +451,7 @@ impl Pool {
         self.context_destroyed_noting(backing, context, |_| ())
     }
 
-    /// The same; `note` is told of each block before anybody can get it again. It runs under the pool's lock.
+    /// The same; `note` is called for each block before anybody can get it again. It runs under the pool's lock.
     pub fn context_destroyed_noting(
         &self,
         backing: &impl Backing,
@@ -477,8 +477,8 @@ impl Pool {
     pub fn sync_ended(&self, proof: Proof, ok: bool) {
         let mut core = self.lock();
         if core.order.end_proof(proof, ok) {
-            core.settle();
-            core.owners.synchronised();
+            core.reclaim();
+            core.mempools.synchronised();
         }
     }
 
@@ -508,7 +508,7 @@ impl Pool {
         if idle {
             let mut core = self.lock();
             core.order.end_proof(proof, true);
-            core.owners.synchronised();
+            core.mempools.synchronised();
         }
     }
 
@@ -598,60 +598,60 @@ impl Pool {
 
     /// A mempool of the job's own. `None`: there are too many.
     pub fn mempool_created(&self) -> Option<Mempool> {
-        self.lock().owners.create()
+        self.lock().mempools.create()
     }
 
     /// A mempool of another pool is known here under the same name, so that blocks of both can have it.
     pub fn mempool_mirrored(&self, mempool: Mempool, reuse: Reuse) {
-        self.lock().owners.mirror(mempool, reuse);
+        self.lock().mempools.mirror(mempool, reuse);
     }
 
     /// The job destroyed a mempool; its blocks live on until they are freed.
     pub fn mempool_destroyed(&self, mempool: Mempool) {
-        if let Some(owner) = self.lock().owners.at(mempool) {
+        if let Some(owner) = self.lock().mempools.at(mempool) {
             owner.alive = false;
         }
     }
 
     /// Set the reuse attributes of a mempool.
     pub fn set_reuse(&self, mempool: Mempool, reuse: Reuse) {
-        if let Some(owner) = self.lock().owners.at(mempool) {
+        if let Some(owner) = self.lock().mempools.at(mempool) {
             owner.reuse = reuse;
         }
     }
 
     /// The reuse attributes of a mempool.
     pub fn reuse(&self, mempool: Mempool) -> Reuse {
-        self.lock().owners.get(mempool).map_or(Reuse::default(), |owner| owner.reuse)
+        self.lock().mempools.get(mempool).map_or(Reuse::default(), |owner| owner.reuse)
     }
 
     /// Bytes that a mempool keeps at a synchronisation.
     pub fn set_release_threshold(&self, mempool: Mempool, bytes: u64) {
-        if let Some(owner) = self.lock().owners.at(mempool) {
+        if let Some(owner) = self.lock().mempools.at(mempool) {
             owner.threshold = bytes;
         }
     }
 
     /// Bytes that a mempool keeps at a synchronisation.
     pub fn release_threshold(&self, mempool: Mempool) -> u64 {
-        self.lock().owners.get(mempool).map_or(0, |owner| owner.threshold)
+        self.lock().mempools.get(mempool).map_or(0, |owner| owner.threshold)
     }
 
     /// Bytes of a mempool.
     pub fn mempool_bytes(&self, mempool: Mempool) -> MempoolBytes {
-        self.lock().owners.get(mempool).map_or(MempoolBytes::default(), |owner| owner.bytes)
+        self.lock().mempools.get(mempool).map_or(MempoolBytes::default(), |owner| owner.bytes)
     }
 
     /// Start the high mark of what a mempool has handed out anew.
     pub fn reset_used_high(&self, mempool: Mempool) {
-        if let Some(owner) = self.lock().owners.at(mempool) {
+        if let Some(owner) = self.lock().mempools.at(mempool) {
             owner.bytes.used_high = owner.bytes.used;
         }
     }
 
     /// Start the high mark of what a mempool holds anew.
     pub fn reset_reserved_high(&self, mempool: Mempool) {
-        if let Some(owner) = self.lock().owners.at(mempool) {
+        if let Some(owner) = self.lock().mempools.at(mempool) {
             owner.bytes.reserved_high = owner.bytes.reserved;
         }
     }
@@ -659,21 +659,21 @@ impl Pool {
     /// A mempool shall keep at most `keep` bytes beyond need; free memory goes back to the driver accordingly.
     pub fn trim_mempool(&self, backing: &impl Backing, mempool: Mempool, keep: u64) -> u64 {
         let mut core = self.lock();
-        let before = core.owners.get(mempool).map_or(0, |owner| owner.bytes.reserved);
-        if let Some(owner) = core.owners.at(mempool) {
+        let before = core.mempools.get(mempool).map_or(0, |owner| owner.bytes.reserved);
+        if let Some(owner) = core.mempools.at(mempool) {
             owner.shrink(keep);
         }
-        let after = core.owners.get(mempool).map_or(0, |owner| owner.bytes.reserved);
+        let after = core.mempools.get(mempool).map_or(0, |owner| owner.bytes.reserved);
         let target = core.counters.mapped_bytes.saturating_sub(before.saturating_sub(after));
         drop(core);
         self.trim_to(backing, target)
     }
 
-    /// Give proven free memory back to the driver until at most `keep` bytes are held. Returns the bytes given back.
+    /// Give proven free memory back to the driver until at most `keep` bytes are held. Returns the released bytes.
     pub fn trim_to(&self, backing: &impl Backing, keep: u64) -> u64 {
         let Some(_turn) = self.turn() else { return 0 };
         let mut core = self.lock();
-        let mut given_back = 0;
+        let mut released = 0;
         if let Some(leaves) = core.plan_unmesh() {
             drop(core);
             core = self.unmesh(backing, &leaves);
@@ -691,25 +691,25 @@ impl Pool {
             let report = plan.run(backing);
             core = self.lock();
             core.finish_release(&plan, &report);
-            given_back += report.released;
+            released += report.released;
         }
-        given_back
+        released
     }
 
-    /// Give proven free memory back to the driver, but only handles that are `wanted`. Returns the bytes given back.
+    /// Give proven free memory back to the driver, but only handles that are `wanted`. Returns the released bytes.
     pub fn trim_handles(&self, backing: &impl Backing, wanted: impl Fn(Handle) -> bool) -> u64 {
         let Some(_turn) = self.turn() else { return 0 };
         let mut core = self.lock();
-        let mut given_back = 0;
+        let mut released = 0;
         for class in [1, 0].into_iter().filter(|_| core.config.vmm).collect::<Vec<usize>>() {
             let plan = core.plan_release_of(class, &wanted);
             drop(core);
             let report = plan.run(backing);
             core = self.lock();
             core.finish_release(&plan, &report);
-            given_back += report.released;
+            released += report.released;
         }
-        given_back
+        released
     }
 
     /// Figures.

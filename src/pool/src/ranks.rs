@@ -75,8 +75,8 @@ pub enum Rank {
     TurnFlag,
     /// Passed-through blocks, by address.
     Blocks,
-    /// Portions that small blocks share.
-    Portions,
+    /// Chunks that small blocks share.
+    Chunks,
     /// What the recorder knows of the job's handles.
     RecordedHandles,
     /// What it knows of passed-through allocations.

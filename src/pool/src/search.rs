@@ -7,13 +7,13 @@ use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::{RUN_LIMIT, SCAN_LIMITS};
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::fault::injected;
-use crate::owners::{Mempool, Reuse};
+use crate::mempools::{Mempool, Reuse};
 use crate::{Allocation, Fault};
 use std::collections::HashSet;
 
 /// A place for a request within a run of adjacent usable blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Fit {
     /// The block of the run that holds `start`.
     pub(crate) first: Id,
     pub(crate) start: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 /// Granules next to each other that can be unmapped, and the free block they are in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loose {
-    zone: usize,
+    arena: usize,
     hole: Id,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Loose {
 /// Granules claimed for unmapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Donor {
-    pub(crate) zone: usize,
+    pub(crate) arena: usize,
     pub(crate) block: Id,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Donor {
 
 impl Core {
     pub(crate) fn reuse(&self, want: &Want) -> Reuse {
-        self.owners.get(Mempool(want.mempool)).map_or(Reuse::default(), |owner| owner.reuse)
+        self.mempools.get(Mempool(want.mempool)).map_or(Reuse::default(), |owner| owner.reuse)
     }
 
     /// Move what other streams are known to be through with to everybody's bins.
@@ -57,13 +57,13 @@ impl Core {
             }
             domain.swept = domain.done;
             let done = domain.done;
-            for zone in 0..self.zones.len() {
-                let safe: Vec<Id> = self.order.domain(index).bins[zone]
+            for arena in 0..self.arenas.len() {
+                let safe: Vec<Id> = self.order.domain(index).bins[arena]
                     .iter(&self.blocks)
                     .filter(|id| self.blocks.get(*id).stamp <= done)
                     .collect();
                 for id in safe {
-                    self.order.domain_at(index).bins[zone].remove(&mut self.blocks, id);
+                    self.order.domain_at(index).bins[arena].remove(&mut self.blocks, id);
                     self.put_free(id, DEVICE, 0);
                     moved = true;
                 }
@@ -78,7 +78,7 @@ impl Core {
             return None;
         }
         let found = (1..self.order.domains.len() as u16).filter(|index| *index != want.domain).find_map(|index| {
-            self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |id| {
+            self.order.domain(index).bins[want.arena()].find(&self.blocks, want.units, RUN_LIMIT, |id| {
                 self.order.follows(want.domain, index, self.blocks.get(id).stamp)
             })
         });
@@ -96,7 +96,7 @@ impl Core {
             })
             .find_map(|index| {
                 let hole =
-                    self.order.domain(index).bins[want.zone()].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
+                    self.order.domain(index).bins[want.arena()].find(&self.blocks, want.units, RUN_LIMIT, |_| true);
                 Some((hole?, index))
             })
     }
@@ -113,17 +113,17 @@ impl Core {
     }
 
     /// The run of adjacent usable blocks that lacks the fewest handles: best fit among equals.
-    pub(crate) fn search(&self, want: &Want) -> Option<Place> {
-        let zone = &self.zones[want.zone()];
-        let limit = SCAN_LIMITS[want.zone()];
+    pub(crate) fn search(&self, want: &Want) -> Option<Fit> {
+        let arena = &self.arenas[want.arena()];
+        let limit = SCAN_LIMITS[want.arena()];
         let follow = want.domain != DEVICE && self.reuse(want).follow_events;
         let usable = |id: Id| id != NIL && self.usable(self.blocks.get(id), want, follow).is_some();
         let voids =
-            std::iter::successors(Some(zone.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
+            std::iter::successors(Some(arena.voids), |id| Some(self.blocks.get(*id).after)).take_while(|id| *id != NIL);
         let holes = (0..self.order.domains.len() as u16)
-            .flat_map(|index| self.order.domain(index).bins[want.zone()].iter(&self.blocks).take(limit));
+            .flat_map(|index| self.order.domain(index).bins[want.arena()].iter(&self.blocks).take(limit));
         let mut seen = HashSet::new();
-        let mut best: Option<Place> = None;
+        let mut best: Option<Fit> = None;
         for seed in voids.take(limit).chain(holes) {
             if !usable(seed) {
                 continue;
@@ -161,12 +161,12 @@ impl Core {
     }
 
     /// The best place within one run: at either end of each of its blocks.
-    fn weigh(&self, want: &Want, run: &[(Id, u32, u32, bool)]) -> Option<Place> {
+    fn weigh(&self, want: &Want, run: &[(Id, u32, u32, bool)]) -> Option<Fit> {
         let (begin, end) = (run.first()?.1, run.last()?.2);
         if end - begin < want.units {
             return None;
         }
-        let shift = self.zones[want.zone()].granule_shift;
+        let shift = self.arenas[want.arena()].granule_shift;
         let missing = |start: u32| {
             let stop = start + want.units;
             let voids = run.iter().filter(|(_, from, to, void)| *void && *from < stop && *to > start);
@@ -179,7 +179,7 @@ impl Core {
             .map(|start| (missing(start), start))
             .min()?;
         let first = run.iter().find(|(_, from, to, _)| (*from..*to).contains(&best.1))?.0;
-        Some(Place { first, start: best.1, missing: best.0, run: end - begin })
+        Some(Fit { first, start: best.1, missing: best.0, run: end - begin })
     }
 
     /// Claim `start..end`, which begins in `first`: one busy block. Its stamp says how old its mapped bytes are.
@@ -201,7 +201,7 @@ impl Core {
             if foreign {
                 // From now on these bytes are judged by the requester's progress alone.
                 let piece = *self.blocks.get(piece);
-                self.zones[want.zone()].touch(piece.start, piece.end(), stamp);
+                self.arenas[want.arena()].touch(piece.start, piece.end(), stamp);
             }
             let taken = self.blocks.at(piece);
             (taken.state, taken.stamp) = (State::Busy, stamp);
@@ -219,11 +219,11 @@ impl Core {
     /// Take the part of a free or void block within `start..end` out of its list; the rest stays in it.
     pub(crate) fn cut_out(&mut self, id: Id, start: u32, end: u32) -> Id {
         let block = *self.blocks.get(id);
-        let zone = usize::from(block.zone).min(LARGE);
+        let arena = usize::from(block.arena).min(LARGE);
         if block.state == State::Void {
-            self.zones[zone].drop_void(&mut self.blocks, id);
+            self.arenas[arena].drop_void(&mut self.blocks, id);
         } else {
-            self.order.domain_at(block.domain).bins[zone].remove(&mut self.blocks, id);
+            self.order.domain_at(block.domain).bins[arena].remove(&mut self.blocks, id);
         }
         let mut middle = id;
         if start > block.start {
@@ -240,11 +240,11 @@ impl Core {
 
     fn put_in_list(&mut self, id: Id) {
         let block = *self.blocks.get(id);
-        let zone = usize::from(block.zone).min(LARGE);
+        let arena = usize::from(block.arena).min(LARGE);
         if block.state == State::Void {
-            self.zones[zone].push_void(&mut self.blocks, id);
+            self.arenas[arena].push_void(&mut self.blocks, id);
         } else {
-            self.order.domain_at(block.domain).bins[zone].insert(&mut self.blocks, id);
+            self.order.domain_at(block.domain).bins[arena].insert(&mut self.blocks, id);
         }
     }
 
@@ -254,8 +254,8 @@ impl Core {
         let end = start + len;
         let (mut id, mut at, mut allocation) = (busy, start, None);
         while at < end {
-            let zone = &self.zones[want.zone()];
-            let kind = |unit: u32| match zone.granule(unit >> zone.granule_shift).handle {
+            let arena = &self.arenas[want.arena()];
+            let kind = |unit: u32| match arena.granule(unit >> arena.granule_shift).handle {
                 0 => State::Void,
                 LOST => State::Lost,
                 _ => State::Free,
@@ -264,7 +264,7 @@ impl Core {
             let (state, is_live) = (kind(at), inside(at));
             let mut to = at;
             while to < end && inside(to) == is_live && (is_live || kind(to) == state) {
-                let granule_end = ((to >> zone.granule_shift) + 1) << zone.granule_shift;
+                let granule_end = ((to >> arena.granule_shift) + 1) << arena.granule_shift;
                 let mut next = granule_end.min(end);
                 if let Some(first) = live {
                     for border in [first, first + want.units] {
@@ -293,20 +293,20 @@ impl Core {
 
     /// Granules of a handle size that could be unmapped now, from the end of the address space on: so that blocks gather
     /// at its beginning, and what was freed lately, which is likely to be asked for again, stays whole more often.
-    pub(crate) fn loose(&self, size_class: usize) -> Vec<Loose> {
+    pub(crate) fn loose(&self, handle_class: usize) -> Vec<Loose> {
         let mut found = Vec::new();
-        for (index, zone) in self.zones.iter().enumerate().filter(|(_, zone)| zone.size_class == size_class) {
+        for (index, arena) in self.arenas.iter().enumerate().filter(|(_, arena)| arena.handle_class == handle_class) {
             for (domain, known) in self.order.domains.iter().enumerate() {
                 let done = if domain == usize::from(DEVICE) { u64::MAX } else { known.done };
                 let big = known.bins[index].iter(&self.blocks).take_while(|id| {
                     // Bins come largest first; half a granule tells that no later one can hold a whole granule.
-                    self.blocks.get(*id).len > zone.granule_units() / 2
+                    self.blocks.get(*id).len > arena.granule_units() / 2
                 });
                 for hole in big {
                     let block = self.blocks.get(hole);
                     let mut last: Option<Loose> = None;
-                    for first in zone.inside(block.start, block.end()) {
-                        let granule = zone.granule(first);
+                    for first in arena.inside(block.start, block.end()) {
+                        let granule = arena.granule(first);
                         let safe = granule.stamp <= done || injected(Fault::RemapWithoutProof);
                         let pinned = granule.pins > 0 && !injected(Fault::PinIgnored);
                         if !safe || pinned || granule.mesh != 0 {
@@ -316,7 +316,7 @@ impl Core {
                             Some(run) if run.first + run.count == first => run.count += 1,
                             _ => {
                                 found.extend(last);
-                                last = Some(Loose { zone: index, hole, first, count: 1 });
+                                last = Some(Loose { arena: index, hole, first, count: 1 });
                             }
                         }
                     }
@@ -324,16 +324,16 @@ impl Core {
                 }
             }
         }
-        found.sort_by_key(|run| std::cmp::Reverse((run.zone, run.first)));
+        found.sort_by_key(|run| std::cmp::Reverse((run.arena, run.first)));
         found
     }
 
     /// The same, but only granules whose handles are `wanted`.
-    pub(crate) fn loose_of(&self, size_class: usize, wanted: impl Fn(Handle) -> bool) -> Vec<Loose> {
-        let all = self.loose(size_class);
+    pub(crate) fn loose_of(&self, handle_class: usize, wanted: impl Fn(Handle) -> bool) -> Vec<Loose> {
+        let all = self.loose(handle_class);
         let each =
             all.iter().flat_map(|run| (0..run.count).map(|at| Loose { first: run.first + at, count: 1, ..*run }));
-        each.filter(|one| wanted(self.zones[one.zone].granule(one.first).handle)).collect()
+        each.filter(|one| wanted(self.arenas[one.arena].granule(one.first).handle)).collect()
     }
 
     /// Claim `need` granules for unmapping, out of `loose`.
@@ -349,11 +349,11 @@ impl Core {
             picked.push(Loose { first: run.first + run.count - count, count, ..*run });
         }
         // Left to right within a hole: what remains to the right keeps being the hole to cut from.
-        picked.sort_by_key(|run| (run.zone, run.first));
+        picked.sort_by_key(|run| (run.arena, run.first));
         let mut donors: Vec<Donor> = Vec::new();
         let (mut hole, mut rest) = (NIL, NIL);
         for run in picked {
-            let shift = self.zones[run.zone].granule_shift;
+            let shift = self.arenas[run.arena].granule_shift;
             let (start, end) = (run.first << shift, (run.first + run.count) << shift);
             if run.hole != hole {
                 (hole, rest) = (run.hole, run.hole);
@@ -364,22 +364,22 @@ impl Core {
             rest = self.blocks.get(block).next;
             match donors.last_mut() {
                 Some(last)
-                    if (last.zone, last.domain) == (run.zone, domain) && last.first + last.count == run.first =>
+                    if (last.arena, last.domain) == (run.arena, domain) && last.first + last.count == run.first =>
                 {
                     self.blocks.join(last.block, block);
                     last.count += run.count;
                 }
-                _ => donors.push(Donor { zone: run.zone, block, first: run.first, count: run.count, domain, stamp }),
+                _ => donors.push(Donor { arena: run.arena, block, first: run.first, count: run.count, domain, stamp }),
             }
         }
         donors
     }
 
     /// The donor was unmapped (or was not): address space again (or a hole again).
-    pub(crate) fn release_victim(&mut self, donor: &Donor, unmapped: bool) {
+    pub(crate) fn release_donor(&mut self, donor: &Donor, unmapped: bool) {
         if unmapped {
             for index in donor.first..donor.first + donor.count {
-                if let Some(granule) = self.zones[donor.zone].granule_at(index) {
+                if let Some(granule) = self.arenas[donor.arena].granule_at(index) {
                     (granule.handle, granule.stamp) = (0, 0);
                 }
             }

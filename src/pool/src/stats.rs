@@ -54,12 +54,12 @@ impl DriverCalls {
 pub struct Stats {
     /// Blocks handed out now.
     pub live_blocks: u64,
-    /// Bytes the job asked for and holds.
+    /// Bytes requested by the job and live.
     pub live_bytes: u64,
     /// Bytes handed out for them.
-    pub given_bytes: u64,
+    pub allocated_bytes: u64,
     /// Most bytes ever handed out at the same time.
-    pub peak_given_bytes: u64,
+    pub peak_allocated_bytes: u64,
     /// Physical bytes held, spare handles included.
     pub mapped_bytes: u64,
     /// Most physical bytes ever held.
@@ -86,7 +86,7 @@ pub struct Stats {
     pub inserted_waits: u64,
     /// Granules moved from where they lay free to where they were needed.
     pub remaps: u64,
-    /// Granules given back to the driver.
+    /// Granules released to the driver.
     pub trims: u64,
     /// Granules freed by sharing.
     pub meshes: u64,
@@ -111,8 +111,8 @@ impl Stats {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) live_blocks: u64,
-    pub(crate) given_units: u64,
-    /// The high marks of `given_units`: since the last call of `take_recent_peak`, and before it.
+    pub(crate) allocated_units: u64,
+    /// The high marks of `allocated_units`: since the last call of `take_recent_peak`, and before it.
     pub(crate) recent_peak_units: u64,
     pub(crate) earlier_peak_units: u64,
     pub(crate) slack_bytes: u64,
@@ -134,18 +134,18 @@ pub(crate) struct Counters {
 
 impl Counters {
     #[inline]
-    pub(crate) fn took(&mut self, units: u32, slack: u16) {
+    pub(crate) fn allocated(&mut self, units: u32, slack: u16) {
         self.allocations += 1;
         self.live_blocks += 1;
-        self.given_units += u64::from(units);
-        self.recent_peak_units = self.recent_peak_units.max(self.given_units);
+        self.allocated_units += u64::from(units);
+        self.recent_peak_units = self.recent_peak_units.max(self.allocated_units);
         self.slack_bytes += u64::from(slack);
     }
 
     #[inline]
-    pub(crate) fn gave(&mut self, units: u32, slack: u16) {
+    pub(crate) fn freed(&mut self, units: u32, slack: u16) {
         self.live_blocks = self.live_blocks.saturating_sub(1);
-        self.given_units = self.given_units.saturating_sub(u64::from(units));
+        self.allocated_units = self.allocated_units.saturating_sub(u64::from(units));
         self.slack_bytes = self.slack_bytes.saturating_sub(u64::from(slack));
     }
 
@@ -157,7 +157,7 @@ impl Counters {
     /// Most units handed out at the same time since the last call.
     pub(crate) fn take_recent_peak(&mut self) -> u64 {
         self.earlier_peak_units = self.peak_units();
-        std::mem::replace(&mut self.recent_peak_units, self.given_units)
+        std::mem::replace(&mut self.recent_peak_units, self.allocated_units)
     }
 
     pub(crate) fn mapped(&mut self, bytes: u64) {
@@ -201,7 +201,7 @@ impl crate::core::Core {
         let free = |domain: usize| {
             self.order.domains.get(domain).map_or(0, |domain| {
                 let binned = domain.bins.iter().map(|bins| bins.units).sum::<u64>();
-                binned + domain.shelves.iter().map(|shelves| shelves.units).sum::<u64>()
+                binned + domain.free_lists.iter().map(|free_lists| free_lists.units).sum::<u64>()
             })
         };
         let largest = self
@@ -213,9 +213,9 @@ impl crate::core::Core {
         let spare = |class: usize, handle: u64| self.spare.get(class).map_or(0, |spare| spare.len() as u64 * handle);
         Stats {
             live_blocks: counters.live_blocks,
-            live_bytes: bytes(counters.given_units) - counters.slack_bytes.min(bytes(counters.given_units)),
-            given_bytes: bytes(counters.given_units),
-            peak_given_bytes: bytes(counters.peak_units()),
+            live_bytes: bytes(counters.allocated_units) - counters.slack_bytes.min(bytes(counters.allocated_units)),
+            allocated_bytes: bytes(counters.allocated_units),
+            peak_allocated_bytes: bytes(counters.peak_units()),
             mapped_bytes: counters.mapped_bytes,
             peak_mapped_bytes: counters.peak_mapped,
             free_bytes: bytes(free(0)),
@@ -245,15 +245,15 @@ impl crate::core::Core {
             .filter_map(|id| {
                 let block = self.blocks.get(id);
                 let kind = match block.state {
-                    State::Free | State::Shelved => {
+                    State::Free | State::Listed => {
                         self.order.domain(block.domain).stream.map_or(HoleKind::Free, HoleKind::Stream)
                     }
                     State::Deferred => HoleKind::Deferred,
                     State::Dead | State::Limbo | State::Busy => HoleKind::Held,
                     _ => return None,
                 };
-                let zone = self.zones.get(usize::from(block.zone))?;
-                Some(Hole { addr: zone.addr_of(block.start), bytes: u64::from(block.len) << UNIT_SHIFT, kind })
+                let arena = self.arenas.get(usize::from(block.arena))?;
+                Some(Hole { addr: arena.addr_of(block.start), bytes: u64::from(block.len) << UNIT_SHIFT, kind })
             })
             .take(limit)
             .collect();

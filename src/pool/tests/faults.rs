@@ -35,8 +35,8 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
         let request = Request { bytes, stream, context: 1, ..Request::default() };
         match pool.allocate(&device, &request, &Budget::default()) {
             Ok(block) => {
-                device.push(1, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
-                live.push((block.addr, block.given, block.buffer));
+                device.push(1, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
+                live.push((block.addr, block.allocated, block.buffer));
             }
             Err(AllocError::OverCap | AllocError::OutOfMemory | AllocError::Driver(FAULT)) => {}
             Err(error) => panic!("{error}"),

@@ -21,7 +21,7 @@ fn bytes_of_a_followed_stream_are_not_proven_by_an_older_look() {
     pool.stream_created(2, 1);
     // The first stream uses all memory and frees it; its work has not run.
     let block = pool.allocate(&device, &request(capacity, 1), &Budget::default()).expect("the whole device");
-    device.push(1, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
+    device.push(1, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
     pool.free_async(block.addr, 1, 1).expect("a live block");
     // The second stream, which has nothing to do, is seen idle.
     let idle = pool.stream_sync_began(2);

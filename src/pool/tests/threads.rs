@@ -35,8 +35,8 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
                 let request = Request { bytes, stream: Some(stream), context: 1, ..Request::default() };
                 match pool.allocate(device, &request, &Budget::default()) {
                     Ok(block) => {
-                        device.push(stream, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
-                        live.push((block.addr, block.given, block.buffer));
+                        device.push(stream, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
+                        live.push((block.addr, block.allocated, block.buffer));
                     }
                     Err(AllocError::OverCap | AllocError::OutOfMemory) => {
                         refused.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ fn threads_never_see_each_others_bytes() {
     assert_eq!(device.violations(), Vec::<String>::new());
     assert_eq!(pool.check(), Ok(()));
     let stats = pool.stats();
-    assert_eq!((stats.live_blocks, stats.given_bytes), (0, 0));
+    assert_eq!((stats.live_blocks, stats.allocated_bytes), (0, 0));
     assert!(stats.remaps > 0 && stats.self_syncs > 0, "the threads never ran out: {stats:?}");
     assert!(refused.load(Ordering::Relaxed) > 0);
 }

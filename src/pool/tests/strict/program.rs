@@ -219,7 +219,8 @@ impl<'a> Program<'a> {
             Err(AllocError::Driver(code)) if code == super::FAULT && self.kind.faults > 0 => return Ok(()),
             Err(error) => return Err(format!("{request:?}: {error}")),
         };
-        if block.bytes != bytes || block.given < bytes || block.given - bytes >= UNIT || block.addr % UNIT != 0 {
+        if block.bytes != bytes || block.allocated < bytes || block.allocated - bytes >= UNIT || block.addr % UNIT != 0
+        {
             return Err(format!("{request:?} got {block:?}"));
         }
         if block.buffer <= self.buffers {
@@ -229,20 +230,20 @@ impl<'a> Program<'a> {
         if self.live.iter().any(|live| live.number == block.number) {
             return Err(format!("{block:?} has the number of another live block"));
         }
-        let before = self.taken.range(..block.addr + block.given).next_back();
-        if before.is_some_and(|(start, end)| *end > block.addr && *start < block.addr + block.given) {
+        let before = self.taken.range(..block.addr + block.allocated).next_back();
+        if before.is_some_and(|(start, end)| *end > block.addr && *start < block.addr + block.allocated) {
             return Err(format!("{block:?} overlaps the live block {before:?}"));
         }
-        if self.limbo.iter().any(|(addr, given, _)| *addr < block.addr + block.given && block.addr < addr + given) {
+        if self.limbo.iter().any(|(addr, given, _)| *addr < block.addr + block.allocated && block.addr < addr + given) {
             return Err(format!("{block:?} is exported memory"));
         }
-        if synchronous && let Some(pending) = self.device.lock().pending(block.addr, block.given) {
+        if synchronous && let Some(pending) = self.device.lock().pending(block.addr, block.allocated) {
             return Err(format!("{block:?} was handed out while {pending:?} is queued"));
         }
-        self.taken.insert(block.addr, block.addr + block.given);
-        self.mempools[which].1 += block.given;
-        self.device.push(stream, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
-        let given = block.given;
+        self.taken.insert(block.addr, block.addr + block.allocated);
+        self.mempools[which].1 += block.allocated;
+        self.device.push(stream, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
+        let given = block.allocated;
         self.live.push(Live {
             addr: block.addr,
             bytes,
@@ -616,7 +617,7 @@ impl<'a> Program<'a> {
         let live: u64 = self.live.iter().map(|block| block.bytes).sum();
         let given: u64 = self.live.iter().map(|block| block.given).sum();
         let used = self.device.lock().used;
-        if (stats.live_blocks, stats.live_bytes, stats.given_bytes, stats.mapped_bytes)
+        if (stats.live_blocks, stats.live_bytes, stats.allocated_bytes, stats.mapped_bytes)
             != (self.live.len() as u64, live, given, used)
         {
             return Err(format!(

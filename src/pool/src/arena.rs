@@ -1,4 +1,4 @@
-//! A zone: one stretch of address space for one range of block sizes, its granules and the index of
+//! An arena: one stretch of address space for one range of block sizes, its granules and the index of
 //! its live blocks. Touches host memory only.
 
 use crate::backing::Handle;
@@ -19,7 +19,7 @@ pub(crate) struct Granule {
     pub(crate) pins: u32,
 }
 
-/// A plain allocation of the driver, and where its units are in the zone's numbering.
+/// A plain allocation of the driver, and where its units are in the arena's numbering.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) addr: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Segment {
 }
 
 /// See the file's first comment.
-pub(crate) struct Zone {
+pub(crate) struct Arena {
     /// Address of unit 0; unused with plain segments.
     pub(crate) base: u64,
     /// Units of address space.
@@ -37,7 +37,7 @@ pub(crate) struct Zone {
     pub(crate) granule_shift: u32,
     /// Granules known so far; grows with the highest one mapped.
     granules: Vec<Granule>,
-    /// Live and shelved blocks, and most deferred ones, by the page they start in. A page is as small as the zone's smallest block, so no
+    /// Live blocks, those in free lists and most deferred ones, by the page they start in. A page is as small as the smallest block, so no
     /// two of them start in the same one.
     pages: Index,
     page_shift: u32,
@@ -50,11 +50,11 @@ pub(crate) struct Zone {
     /// How many blocks of a bin are compared for the best fit.
     pub(crate) scan: usize,
     /// Handle size class: 0 small, 1 large.
-    pub(crate) size_class: usize,
+    pub(crate) handle_class: usize,
 }
 
-impl Zone {
-    pub(crate) fn new(base: u64, bytes: u64, handle: u64, smallest: u64, scan: usize, size_class: usize) -> Self {
+impl Arena {
+    pub(crate) fn new(base: u64, bytes: u64, handle: u64, smallest: u64, scan: usize, handle_class: usize) -> Self {
         let units = (bytes >> UNIT_SHIFT).min(u64::from(u32::MAX >> 1)) as u32;
         let granule_shift = (handle >> UNIT_SHIFT).max(1).trailing_zeros();
         Self {
@@ -68,7 +68,7 @@ impl Zone {
             meshed: 0,
             segments: Vec::new(),
             scan,
-            size_class,
+            handle_class,
         }
     }
 
@@ -210,7 +210,7 @@ impl Zone {
         self.segments.retain(|segment| segment.addr != addr);
     }
 
-    /// Units a plain segment of `len` units takes in the zone's numbering, wall included.
+    /// Units a plain segment of `len` units takes in the arena's numbering, wall included.
     pub(crate) fn walled(&self, len: u32) -> u32 {
         len.saturating_add(WALL_GRANULES << self.granule_shift)
     }

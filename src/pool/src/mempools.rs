@@ -1,4 +1,4 @@
-//! Mempools as owners: counters and attributes that the job can read and set. Touches host memory only.
+//! Mempools: counters and attributes that the job can read and set. Touches host memory only.
 
 use crate::config::UNIT_SHIFT;
 
@@ -36,21 +36,21 @@ pub struct MempoolBytes {
     pub reserved_high: u64,
 }
 
-pub(crate) struct Owner {
+pub(crate) struct MempoolState {
     pub(crate) alive: bool,
     pub(crate) reuse: Reuse,
     pub(crate) threshold: u64,
     pub(crate) bytes: MempoolBytes,
-    portion: u64,
+    chunk: u64,
 }
 
-impl Owner {
-    fn new(portion: u64) -> Self {
-        Self { alive: true, reuse: Reuse::default(), threshold: 0, bytes: MempoolBytes::default(), portion }
+impl MempoolState {
+    fn new(chunk: u64) -> Self {
+        Self { alive: true, reuse: Reuse::default(), threshold: 0, bytes: MempoolBytes::default(), chunk }
     }
 
     fn rounded(&self, bytes: u64) -> u64 {
-        bytes.checked_next_multiple_of(self.portion).unwrap_or(bytes)
+        bytes.checked_next_multiple_of(self.chunk).unwrap_or(bytes)
     }
 
     /// Give back what is held beyond `keep`.
@@ -60,18 +60,18 @@ impl Owner {
 }
 
 /// All mempools of a device.
-pub(crate) struct Owners {
-    list: Vec<Owner>,
-    portion: u64,
+pub(crate) struct Mempools {
+    list: Vec<MempoolState>,
+    chunk: u64,
 }
 
-impl Owners {
-    pub(crate) fn new(portion: u64) -> Self {
-        Self { list: vec![Owner::new(portion.max(1))], portion: portion.max(1) }
+impl Mempools {
+    pub(crate) fn new(chunk: u64) -> Self {
+        Self { list: vec![MempoolState::new(chunk.max(1))], chunk: chunk.max(1) }
     }
 
     pub(crate) fn create(&mut self) -> Option<Mempool> {
-        let fresh = Owner::new(self.portion);
+        let fresh = MempoolState::new(self.chunk);
         if let Some(at) = self.list.iter().position(|owner| !owner.alive && owner.bytes.used == 0) {
             if let Some(slot) = self.list.get_mut(at) {
                 *slot = fresh;
@@ -87,7 +87,7 @@ impl Owners {
     pub(crate) fn mirror(&mut self, mempool: Mempool, reuse: Reuse) {
         let at = usize::from(mempool.0);
         while self.list.len() <= at {
-            self.list.push(Owner { alive: false, ..Owner::new(self.portion) });
+            self.list.push(MempoolState { alive: false, ..MempoolState::new(self.chunk) });
         }
         if let Some(owner) = self.list.get_mut(at) {
             (owner.alive, owner.reuse) = (true, reuse);
@@ -95,17 +95,17 @@ impl Owners {
     }
 
     #[inline]
-    pub(crate) fn get(&self, mempool: Mempool) -> Option<&Owner> {
+    pub(crate) fn get(&self, mempool: Mempool) -> Option<&MempoolState> {
         self.list.get(usize::from(mempool.0))
     }
 
     #[inline]
-    pub(crate) fn at(&mut self, mempool: Mempool) -> Option<&mut Owner> {
+    pub(crate) fn at(&mut self, mempool: Mempool) -> Option<&mut MempoolState> {
         self.list.get_mut(usize::from(mempool.0))
     }
 
     #[inline]
-    pub(crate) fn took(&mut self, mempool: u16, units: u32) {
+    pub(crate) fn allocated(&mut self, mempool: u16, units: u32) {
         if let Some(owner) = self.at(Mempool(mempool)) {
             let bytes = &mut owner.bytes;
             bytes.used += u64::from(units) << UNIT_SHIFT;
@@ -121,7 +121,7 @@ impl Owners {
     }
 
     #[inline]
-    pub(crate) fn gave(&mut self, mempool: u16, units: u32) {
+    pub(crate) fn freed(&mut self, mempool: u16, units: u32) {
         if let Some(owner) = self.at(Mempool(mempool)) {
             owner.bytes.used = owner.bytes.used.saturating_sub(u64::from(units) << UNIT_SHIFT);
         }
@@ -136,7 +136,7 @@ impl Owners {
     }
 }
 
-impl Owner {
+impl MempoolState {
     #[cold]
     fn grow(&mut self) {
         self.bytes.reserved = self.rounded(self.bytes.used);
