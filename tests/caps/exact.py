@@ -337,6 +337,44 @@ def code_of_contexts(cap):
     assert used("context") == 0
 
 
+def variable(size):
+    """A module with one variable, loaded in the current context."""
+    module = P()
+    call("cuModuleLoadData", c.byref(module), b".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 big[%d];\n\0" % size)
+    look()
+    return module
+
+
+def shared_code(cap, sharer):
+    """Code of one context lies in a chunk that was taken for code of another, which ends first; with an array besides."""
+    first, second = begin(cap, primary=False), P()
+    variable(65536)
+    assert used("context") == physical() == PAGE, (physical(), used("context"))
+    call("cuCtxCreate_v2", c.byref(second), 0, 0)
+    if sharer == "array":
+        array = P()
+        call("cuArrayCreate_v2", c.byref(array), c.byref(Array2D(64, 64, 32, 1)))
+    else:
+        variable(65536)
+    assert physical() == PAGE, "they do not share a chunk"
+    call("cuCtxDestroy_v2", first)
+    assert used("context") + used("array") >= physical() == PAGE, (physical(), used("context"))
+    if sharer == "code": assert used("context") == PAGE, used("context")
+    if sharer == "third":
+        # The chunk outlives the second context that uses it, too.
+        third = P()
+        call("cuCtxCreate_v2", c.byref(third), 0, 0)
+        variable(65536)
+        call("cuCtxDestroy_v2", second)
+        assert used("context") == physical() == PAGE, (physical(), used("context"))
+        second = third
+    call("cuCtxSetCurrent", second)
+    blocks = fill(2 * MIB)
+    assert len(blocks) >= CAP // PAGE - (4 if sharer == "array" else 3), f"{len(blocks)} blocks"
+    call("cuCtxDestroy_v2", second)
+    assert used("context") == used("array") == physical() - used("pool") == 0, (physical(), used("context"), used("array"))
+
+
 def detached(cap):
     """cuCtxDetach ends a context as cuCtxDestroy does, once everybody who attached has detached."""
     for _ in range(5):

@@ -168,12 +168,17 @@ impl Arrays {
         self.small.get(&ordinal).map_or(0, |together| together.charged + together.apart * SMALL_COST)
     }
 
+    /// By how much small ones may take more than is charged for them, because they lie in what was taken for code.
+    pub(super) fn lacking(&self, ordinal: i32) -> u64 {
+        self.small.get(&ordinal).map_or(0, |together| (SMALL_COST * together.count).saturating_sub(together.charged))
+    }
+
     /// Whether there are none.
     pub(super) fn none(&self) -> bool {
         self.live.is_empty()
     }
 
-    fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) {
+    fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) -> u64 {
         let free = match array.cost {
             Some(cost) => {
                 self.not_apart(array);
@@ -182,6 +187,7 @@ impl Arrays {
             None => self.small.entry(array.ordinal).or_default().leave(array.bytes, came_free),
         };
         caps.release(array.ordinal, Category::Array, free);
+        free
     }
 
     /// An array with a charge of its own is gone.
@@ -192,14 +198,19 @@ impl Arrays {
         }
     }
 
-    /// A context is gone with its arrays.
-    pub(super) fn context_gone(&mut self, caps: &Caps, ctx: u64) {
+    /// A context is gone with its arrays; tells the most that they took beyond what comes off the account.
+    pub(super) fn context_gone(&mut self, caps: &Caps, ctx: u64) -> u64 {
         let handles: Vec<u64> = self.live.iter().filter(|(_, array)| array.ctx == ctx).map(|(h, _)| *h).collect();
+        let mut beyond = 0;
         for handle in handles {
             if let Some(array) = self.live.remove(&handle) {
-                self.gone(caps, &array, 0);
+                let free = self.gone(caps, &array, 0);
+                if array.cost.is_none() {
+                    beyond += SMALL_COST.saturating_sub(free);
+                }
             }
         }
+        beyond
     }
 }
 

@@ -13,31 +13,31 @@ use weir_ledger::{Category, DeviceId};
 pub(crate) struct Contexts {
     /// At their making: context to device and bytes.
     own: HashMap<u64, (i32, u64)>,
-    /// What nobody asked for by a call that tells its size (code and its variables): context to device and bytes.
-    code: HashMap<u64, (i32, u64)>,
-    /// Loaded modules.
-    modules: HashMap<usize, Module>,
+    /// What nobody asked for by a call that tells its size (code and its variables), on each device. Code of several contexts
+    /// may share chunks, so it is charged to the device and not to the context that a chunk was taken for.
+    code: HashMap<i32, u64>,
+    /// What each context has loaded.
+    loads: HashMap<u64, Loads>,
+    /// Loaded modules: the context that each was loaded in (it can be unloaded in others), and how far it reaches.
+    modules: HashMap<usize, (u64, u64)>,
     /// Devices whose code may be charged with more than it takes.
     loose: Vec<i32>,
 }
 
-/// A loaded module.
-struct Module {
-    /// The context that it was loaded in: it can be unloaded in others.
-    ctx: u64,
-    /// By how much what this process holds has grown.
-    grown: u64,
-    /// Portions that it may share with small things that were there before it. They are charged for it too: it may be the
-    /// last one in them.
-    shared: u64,
+/// What a context has loaded.
+struct Loads {
+    ordinal: i32,
+    /// The most bytes of chunks that its code lies in: what was taken for it, and for each module what was there before and
+    /// may be shared.
+    reach: u64,
 }
 
-/// The most portions that one module is taken to share with others.
+/// The most chunks that one module is taken to share with what was there before.
 const SHARED: u64 = 2 * PAGE;
 
 impl Contexts {
     fn code_on(&self, ordinal: i32) -> u64 {
-        self.code.values().filter(|(on, _)| *on == ordinal).map(|(_, bytes)| bytes).sum()
+        self.code.get(&ordinal).copied().unwrap_or(0)
     }
 
     /// What code takes on a device is to be looked at again.
@@ -47,18 +47,35 @@ impl Contexts {
         }
     }
 
-    /// So many bytes of code are gone: the context's own first, since a library may have been loaded into others too.
-    fn code_gone(&mut self, ctx: u64, ordinal: i32, bytes: u64) -> u64 {
-        let mut left = bytes;
-        let mut take = |known: &mut u64| {
-            let part = left.min(*known);
-            (*known, left) = (*known - part, left - part);
-        };
-        if let Some((_, known)) = self.code.get_mut(&ctx) {
-            take(known);
+    /// So many bytes of code are gone; tells how many come off.
+    fn code_gone(&mut self, ordinal: i32, bytes: u64) -> u64 {
+        let Some(known) = self.code.get_mut(&ordinal) else { return 0 };
+        let gone = bytes.min(*known);
+        *known -= gone;
+        gone
+    }
+
+    /// Code that reaches so far is loaded in a context.
+    fn loaded(&mut self, ctx: u64, ordinal: i32, reach: u64) {
+        let loads = self.loads.entry(ctx).or_insert(Loads { ordinal, reach: 0 });
+        loads.reach = loads.reach.saturating_add(reach);
+    }
+
+    /// A module is unloaded.
+    fn unloaded(&mut self, module: usize) {
+        if let Some((ctx, reach)) = self.modules.remove(&module)
+            && let Some(loads) = self.loads.get_mut(&ctx)
+        {
+            loads.reach = loads.reach.saturating_sub(reach);
         }
-        self.code.values_mut().filter(|(on, _)| *on == ordinal).for_each(|(_, known)| take(known));
-        bytes - left
+    }
+
+    /// No code is charged that reaches nowhere: tells how many bytes come off. Small arrays may lie in chunks that were taken
+    /// for code, and are `lacking` so much of the most that they take.
+    fn bounded(&mut self, ordinal: i32, lacking: u64) -> u64 {
+        let loads = self.loads.values().filter(|loads| loads.ordinal == ordinal);
+        let most = loads.fold(lacking, |sum, loads| sum.saturating_add(loads.reach));
+        self.code_gone(ordinal, self.code_on(ordinal).saturating_sub(most))
     }
 }
 
@@ -99,7 +116,7 @@ pub(crate) fn loading() -> Option<Loading> {
 }
 
 impl Loading {
-    /// It is over: what it took is charged to its context, what it gave comes off. Code is there already, so the cap is
+    /// It is over: what it took is charged to its device, what it gave comes off. Code is there already, so the cap is
     /// not asked. `first` is the function's first argument.
     pub(crate) fn over(self, name: &str, first: usize, result: CUresult) {
         let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) else { return };
@@ -107,43 +124,40 @@ impl Loading {
         let accounted = || accounted(caps, at.1).map(|(charged, pending)| charged + pending);
         let mut contexts = lock(&caps.contexts);
         contexts.loosen(self.ordinal);
-        let mut ctx = self.ctx;
-        let mut grown = grown;
-        if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
-            let small = caps.linear.small_portions() + lock(&caps.arrays).small(self.ordinal);
-            let shared = if grown.is_some() { small.min(SHARED) } else { 0 };
-            let module = Module { ctx, grown: grown.map_or(0, |grown| u64::try_from(grown).unwrap_or(0)), shared };
-            grown = grown.map(|grown| grown.saturating_add_unsigned(shared));
-            // SAFETY: after success the caller's place for the module holds it.
-            contexts.modules.insert(unsafe { *(first as *const usize) }, module);
-        } else if result == CUresult::CUDA_SUCCESS
-            && name == "cuModuleUnload"
-            && let Some(module) = contexts.modules.remove(&first)
-        {
-            ctx = module.ctx;
-            // What it shared is charged to those that it shared it with, or has gone with it.
-            let most = -i64::try_from(module.grown + module.shared).unwrap_or(i64::MAX);
-            grown = grown.map(|grown| match module.shared {
-                0 => grown,
-                shared => grown.saturating_sub_unsigned(shared).max(most),
-            });
-        }
-        let before = accounted();
-        let Some(held) = machine::own_bytes(at.0.uuid) else { return };
-        let Some(known) = before.zip(accounted()).map(|(before, after)| before.max(after)) else { return };
         let charged = contexts.code_on(self.ordinal);
-        // Where others took or gave memory meanwhile: all that is held and that nobody accounts for is code. Every byte is
-        // reserved before it is taken and released after it is gone: of two looks, one covers what others do.
-        let rest = held.saturating_sub(known.saturating_sub(charged));
-        let now = grown.map_or(rest, |grown| charged.saturating_add_signed(grown));
-        if now > charged {
-            contexts.code.entry(ctx).or_insert((self.ordinal, 0)).1 += now - charged;
-            drop(contexts);
-            caps.fact(at, Category::Context, now - charged);
+        let grown = grown.or_else(|| {
+            let before = accounted();
+            let held = machine::own_bytes(at.0.uuid)?;
+            let known = before.zip(accounted()).map(|(before, after)| before.max(after))?;
+            // Where others took or gave memory meanwhile: all that is held and that nobody accounts for is code. Every byte
+            // is reserved before it is taken and released after it is gone: of two looks, one covers what others do.
+            let rest = held.saturating_sub(known.saturating_sub(charged));
+            i64::try_from(rest.saturating_sub(charged)).ok()
+        });
+        let Some(grown) = grown else { return };
+        let (fresh, gone) = (u64::try_from(grown).unwrap_or(0), grown.min(0).unsigned_abs());
+        let mut more = fresh;
+        if result == CUresult::CUDA_SUCCESS && name == "cuModuleUnload" {
+            contexts.unloaded(first);
+        } else if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
+            // Chunks of blocks and arrays are charged once more: the code may be the last in them.
+            let small = caps.linear.small_portions() + lock(&caps.arrays).small(self.ordinal);
+            more = more.saturating_add(small.min(SHARED));
+            let reach = fresh.saturating_add(small.saturating_add(charged).min(SHARED));
+            contexts.loaded(self.ctx, self.ordinal, reach);
+            // SAFETY: after success the caller's place for the module holds it.
+            contexts.modules.insert(unsafe { *(first as *const usize) }, (self.ctx, reach));
         } else {
-            let gone = contexts.code_gone(ctx, self.ordinal, charged - now);
-            drop(contexts);
-            caps.release(self.ordinal, Category::Context, gone);
+            contexts.loaded(self.ctx, self.ordinal, fresh);
+        }
+        *contexts.code.entry(self.ordinal).or_insert(0) += more;
+        let lacking = lock(&caps.arrays).lacking(self.ordinal);
+        let gone = contexts.code_gone(self.ordinal, gone) + contexts.bounded(self.ordinal, lacking);
+        drop(contexts);
+        if more > gone {
+            caps.fact(at, Category::Context, more - gone);
+        } else {
+            caps.release(self.ordinal, Category::Context, gone - more);
         }
     }
 }
@@ -164,10 +178,13 @@ fn accounted(caps: &Caps, account: DeviceId) -> Option<(u64, u64)> {
 pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
     let ordinal = at.0.ordinal;
     let mut contexts = lock(&caps.contexts);
-    let charged = contexts.code_on(ordinal);
-    if charged == 0 || !contexts.loose.contains(&ordinal) {
+    if contexts.code_on(ordinal) == 0 || !contexts.loose.contains(&ordinal) {
         return 0;
     }
+    let lacking = lock(&caps.arrays).lacking(ordinal);
+    let beyond = contexts.bounded(ordinal, lacking);
+    caps.release(ordinal, Category::Context, beyond);
+    let charged = contexts.code_on(ordinal);
     let look = || {
         let still = Still::begin()?;
         let linear = &caps.linear;
@@ -179,36 +196,57 @@ pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
         let held = measured::while_exact(caps, at.0, || machine::own_bytes(at.0.uuid))??;
         (known()? == before && still.lasts()).then(|| held.saturating_sub(before.0.saturating_sub(charged)))
     };
-    let Some(now) = look() else { return 0 };
+    let Some(now) = look() else { return beyond };
     contexts.loose.retain(|loose| *loose != ordinal);
-    // Whose it was is known only if nobody has any, or if one context alone can have some: with another one's charge taken
-    // off, the end of a context would give back what is not its own.
-    let mut with_code =
-        contexts.code.iter().filter(|(_, (on, bytes))| *on == ordinal && *bytes > 0).map(|(ctx, _)| *ctx);
-    let (first, others) = (with_code.next(), with_code.next().is_some());
-    let Some(ctx) = first.filter(|_| now == 0 || !others) else { return 0 };
-    let gone = contexts.code_gone(ctx, ordinal, charged.saturating_sub(now));
-    // What they take is charged, wherever it lies.
-    let Contexts { code, modules, .. } = &mut *contexts;
-    let here = |module: &&mut Module| code.get(&module.ctx).is_some_and(|(on, _)| *on == ordinal);
-    modules.values_mut().filter(here).for_each(|module| module.shared = 0);
+    let gone = contexts.code_gone(ordinal, charged.saturating_sub(now));
     let _change = Change::begin();
     drop(contexts);
     caps.release(ordinal, Category::Context, gone);
-    gone
+    beyond + gone
 }
 
 /// A context is about to end, by a call that waits for its work.
 pub(crate) struct Ending {
     ctx: u64,
-    _change: Change,
+    _change: Option<Change>,
+    code: Option<EndingCode>,
+}
+
+/// The code of a context that is about to end.
+struct EndingCode {
+    ordinal: i32,
+    watch: Watch,
+    /// What was charged to this process.
+    charged: u64,
 }
 
 /// A context is about to end.
 pub(crate) fn ending(ctx: u64) -> Option<Ending> {
     let caps = on()?;
     caps.linear.fences.context_leaves(ctx);
-    Some(Ending { ctx, _change: Change::begin() })
+    let code = ending_code(caps, ctx);
+    Some(Ending { ctx, _change: code.is_none().then(Change::begin), code })
+}
+
+fn ending_code(caps: &Caps, ctx: u64) -> Option<EndingCode> {
+    let ordinal = {
+        let contexts = lock(&caps.contexts);
+        contexts.loads.get(&ctx).map(|loads| loads.ordinal).filter(|ordinal| contexts.code_on(*ordinal) > 0)?
+    };
+    let (device, account) = caps.at(ordinal)?;
+    let watch = Watch::begin(caps, device, true);
+    Some(EndingCode { ordinal, watch, charged: accounted(caps, account)?.0 })
+}
+
+impl EndingCode {
+    /// What this process holds less, but for queued frees whose charge has come off, and what is charged to it now.
+    fn shrunk(&self, caps: &Caps) -> Option<(u64, u64)> {
+        let (device, account) = caps.at(self.ordinal)?;
+        let before = accounted(caps, account)?.0;
+        let shrunk = u64::try_from(self.watch.grown(caps, device)?.checked_neg()?).ok()?;
+        let settled = before.saturating_sub(accounted(caps, account)?.0);
+        Some((shrunk, self.charged.saturating_sub(settled)))
+    }
 }
 
 impl Ending {
@@ -222,28 +260,44 @@ impl Ending {
     /// It is gone, and all its memory with it.
     pub(crate) fn gone(self) {
         if let Some(caps) = on() {
-            caps.context_gone(self.ctx);
+            caps.context_gone(&self);
         }
     }
 }
 
 impl Caps {
-    fn context_gone(&self, ctx: u64) {
+    fn context_gone(&self, ending: &Ending) {
+        let ctx = ending.ctx;
         self.linear.fences.context_left(ctx, true);
+        let code = ending.code.as_ref();
+        let shrunk = code.and_then(|code| code.shrunk(self));
         self.settle_all_frees();
         for (addr, block) in self.linear.take_all_of(ctx) {
             self.freed(addr, &block);
         }
-        lock(&self.arrays).context_gone(self, ctx);
-        let mut contexts = lock(&self.contexts);
-        let code = contexts.code.remove(&ctx);
-        if let Some((ordinal, _)) = code {
-            contexts.loosen(ordinal);
+        let unsure = lock(&self.arrays).context_gone(self, ctx);
+        let own = lock(&self.contexts).own.remove(&ctx);
+        if let Some((ordinal, bytes)) = own {
+            self.release(ordinal, Category::Context, bytes);
         }
-        let gone = [contexts.own.remove(&ctx), code];
-        contexts.modules.retain(|_, module| module.ctx != ctx);
+        // What came free beyond all that has come off the account by now was code's.
+        let came_free = code.zip(shrunk).and_then(|(code, (shrunk, charged))| {
+            let others = charged.saturating_sub(accounted(self, self.at(code.ordinal)?.1)?.0);
+            Some(shrunk.saturating_sub(others).saturating_sub(unsure))
+        });
+        let mut contexts = lock(&self.contexts);
+        contexts.modules.retain(|_, (of, _)| *of != ctx);
+        let mut gone = Vec::new();
+        if let Some(Loads { ordinal, .. }) = contexts.loads.remove(&ctx) {
+            contexts.loosen(ordinal);
+            gone.push((ordinal, contexts.code_gone(ordinal, came_free.unwrap_or(0))));
+        }
+        for ordinal in contexts.code.keys().copied().collect::<Vec<_>>() {
+            let lacking = lock(&self.arrays).lacking(ordinal);
+            gone.push((ordinal, contexts.bounded(ordinal, lacking)));
+        }
         drop(contexts);
-        for (ordinal, bytes) in gone.into_iter().flatten() {
+        for (ordinal, bytes) in gone {
             self.release(ordinal, Category::Context, bytes);
         }
     }
