@@ -13,18 +13,18 @@ use weir_settings::size::{Amount, Human, parse_amount};
 /// Arguments of `weir cap`.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  weir cap                      what is capped here, and how much of it is used
-  weir cap 4711 6GiB            the job with this process id may have 6 GiB from now on
-  weir cap team-a 50%           the group that shares one cap
+  weir cap                      all caps here, and how much of each is used
+  weir cap 4711 6GiB            set the cap of a running job
+  weir cap team-a 50%           set the cap of a group
   weir cap --json | jq '.[].devices[].used'")]
 pub(crate) struct Arguments {
-    /// A process id, or the name of a group (WEIR_GROUP); without it, all that have a cap are shown
+    /// A process id, or the name of a group (WEIR_GROUP); default: everything that has a cap
     #[arg(value_name = "PID|GROUP")]
     target: Option<String>,
-    /// The new cap: a size like 6GiB or a share of the device like 50%; without it, the present one is shown
+    /// The new cap: a size like 6GiB or a percentage of the device like 50%; default: show the current one
     #[arg(value_name = "SIZE")]
     size: Option<String>,
-    /// The device, by its UUID or the beginning of it; without it, every device that the job uses
+    /// The device, by its UUID or the beginning of it; default: every device that the job uses
     #[arg(long, value_name = "GPU-UUID")]
     device: Option<String>,
     /// Print JSON instead of text
@@ -55,7 +55,7 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
             return Ok(told(all.iter().map(|(devices, visit)| (visit, devices.as_slice()))));
         }
         let text: String = all.iter().map(|(devices, visit)| shown(visit, devices)).collect();
-        return Ok(if text.is_empty() { "no living process has a cap\n".into() } else { text });
+        return Ok(if text.is_empty() { "no running process has a cap\n".into() } else { text });
     };
     let target = match target.parse::<u32>() {
         Ok(pid) => Target::Process(pid),
@@ -65,11 +65,14 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
     let mut devices = visit.devices();
     if let Some(wanted) = &arguments.device {
         let Selector::Uuid(start) = Selector::parse(wanted).map_err(|e| e.to_string())? else {
-            return Err(format!("--device {wanted}: a UUID like GPU-5f1c… is wanted, an index means nothing here"));
+            return Err(format!("--device {wanted}: not a UUID; expected one like GPU-5f1c…"));
         };
         devices.retain(|device| uuid_text(device.uuid).replace('-', "").to_lowercase()[3..].starts_with(&start));
         if devices.len() != 1 {
-            return Err(format!("--device {wanted}: {} devices of {target} begin so", devices.len()));
+            return Err(match devices.len() {
+                0 => format!("--device {wanted}: no such device of {target}"),
+                many => format!("--device {wanted}: ambiguous: {many} devices of {target} match"),
+            });
         }
     }
     if let Some(size) = &arguments.size {
@@ -101,12 +104,12 @@ fn told<'a>(visits: impl Iterator<Item = (&'a Visit, &'a [DeviceState])>) -> Str
 
 fn order(visit: &Visit, target: &Target, devices: &[DeviceState], amount: Amount) -> Result<(), String> {
     if devices.is_empty() {
-        return Err(format!("{target} uses no device yet"));
+        return Err(format!("{target} has not used a device yet"));
     }
     for device in devices {
         visit
             .order_cap(device.uuid, amount)
-            .ok_or_else(|| format!("{amount} is no cap that {target} could have on {}", uuid_text(device.uuid)))?;
+            .ok_or_else(|| format!("{amount} is not a possible cap of {target} on {}", uuid_text(device.uuid)))?;
     }
     Ok(())
 }

@@ -95,7 +95,11 @@ fn text(findings: &Findings, seen: &Value) -> String {
         let (name, origin) = (text_of(&setting["name"]), text_of(&setting["origin"]));
         let _ = writeln!(out, "      {name:<18} {value}  ({origin})");
     }
-    out.push_str(if findings.well() { "\nAll is well.\n" } else { "\nNot all is well: see the lines marked FAIL.\n" });
+    out.push_str(if findings.well() {
+        "\nNo problem found.\n"
+    } else {
+        "\nProblems found: see the lines marked FAIL.\n"
+    });
     out
 }
 
@@ -125,16 +129,16 @@ fn examine(given: Option<&Path>, findings: &mut Findings) -> Value {
 fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
     let status = &seen["status"];
     if status.is_null() {
-        findings.check("library", false, format!("{} was not loaded into the child", library.display()));
+        findings.check("library", false, format!("{} was not loaded into the child process", library.display()));
         return;
     }
     let version = text_of(&status["version"]);
     findings.check("library", version == env!("CARGO_PKG_VERSION"), format!("{} {version}", library.display()));
     let early = seen["visible_before"].as_bool() == Some(true);
     if early {
-        findings.tell("inert", "the driver was there before the child loaded it");
+        findings.tell("inert", "the driver was loaded before the child process asked for it");
     } else {
-        findings.check("inert", true, "a process without CUDA sees none");
+        findings.check("inert", true, "a process without CUDA sees no driver");
     }
     judge_driver(seen, findings);
     for road in list(&seen["roads"]) {
@@ -148,7 +152,7 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
         findings.check("settings", false, text_of(problem));
     }
     if let Some(refused) = status["refused"].as_str() {
-        findings.check("limit", false, format!("cuInit fails, a limit cannot be kept: {refused}"));
+        findings.check("limit", false, format!("cuInit fails because a limit cannot be enforced: {refused}"));
     }
     if let Some(off) = status["off"].as_str() {
         findings.check("effect", false, format!("weir is disabled for this process: {off}"));
@@ -167,7 +171,7 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
 fn judge_driver(seen: &Value, findings: &mut Findings) {
     let driver = &seen["status"]["driver"];
     if let Some(error) = seen["driver_error"].as_str() {
-        findings.check("driver", false, format!("there is none: {error}"));
+        findings.check("driver", false, format!("not found: {error}"));
         return;
     }
     let path = driver["path"].as_str().unwrap_or("not found by weir");
@@ -179,7 +183,7 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
         None => findings.check("driver", false, format!("{path}, version unknown")),
     }
     if let Some(error) = seen["nvml_error"].as_str() {
-        findings.tell("nvml", format!("there is none: {error}"));
+        findings.tell("nvml", format!("not found: {error}"));
     }
     match seen["init"].as_i64() {
         Some(0) => {
@@ -187,7 +191,7 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
             let sizes: Vec<_> = devices.iter().map(|d| human(d["bytes"].as_u64().unwrap_or(0))).collect();
             findings.check("devices", !devices.is_empty(), format!("{} ({})", devices.len(), sizes.join(", ")));
         }
-        Some(code) => findings.check("devices", false, format!("cuInit answers {code}")),
+        Some(code) => findings.check("devices", false, format!("cuInit returned {code}")),
         None => findings.check("devices", false, "cuInit could not be called"),
     }
     judge_hooks(driver, !list(&seen["devices"]).is_empty(), findings);
@@ -209,29 +213,25 @@ fn judge_hooks(driver: &Value, called: bool, findings: &mut Findings) {
     findings.tell("hooks", topics.join(", "));
     let counted = (hooks.iter()).any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
     if called {
-        findings.check("calls", counted, "a call was made and weir has seen it");
+        findings.check("calls", counted, "a test call was intercepted");
     }
     let absent = hooks.len() - present;
     if absent > 0 {
-        findings.tell("hooks", format!("{absent} that weir knows are not in this driver"));
+        findings.tell("hooks", format!("{absent} known functions are missing in this driver"));
     }
     let unknown = list(&driver["unknown"]);
     if !unknown.is_empty() {
         let names: Vec<_> = unknown.iter().map(text_of).collect();
         findings.tell(
             "hooks",
-            format!(
-                "{} that this driver has and weir does not know are passed through: {}",
-                names.len(),
-                names.join(" ")
-            ),
+            format!("{} unknown functions of this driver are passed through: {}", names.len(), names.join(" ")),
         );
     }
 }
 
 /// Starts the child under the preload; what it printed, what it had on standard error, and its id.
 fn probe(library: &Path) -> Result<(Value, String, u32), String> {
-    let command = std::env::current_exe().map_err(|e| format!("cannot start myself: {e}"))?;
+    let command = std::env::current_exe().map_err(|e| format!("cannot find the path of this command: {e}"))?;
     let mut child = Command::new(command)
         .arg("probe")
         .env("LD_PRELOAD", library::preload(library))
@@ -239,7 +239,7 @@ fn probe(library: &Path) -> Result<(Value, String, u32), String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|e| format!("cannot start a child: {e}"))?;
+        .map_err(|e| format!("cannot start a child process: {e}"))?;
     let mut out = child.stdout.take();
     let mut err = child.stderr.take();
     let reader = std::thread::spawn(move || {
@@ -257,7 +257,7 @@ fn probe(library: &Path) -> Result<(Value, String, u32), String> {
     let complaints = reader.join().unwrap_or_default();
     serde_json::from_str(printed.trim())
         .map(|seen| (seen, complaints.clone(), child.id()))
-        .map_err(|_| format!("the child ended without an answer ({how}): {complaints}"))
+        .map_err(|_| format!("the child process ended without a result ({how}): {complaints}"))
 }
 
 fn wait(child: &mut Child) -> Result<String, String> {
@@ -268,10 +268,10 @@ fn wait(child: &mut Child) -> Result<String, String> {
             Ok(None) if start.elapsed() > PATIENCE => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("the child hung for {} s", PATIENCE.as_secs()));
+                return Err(format!("the child process did not end within {} s", PATIENCE.as_secs()));
             }
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),
-            Err(error) => return Err(format!("the child is lost: {error}")),
+            Err(error) => return Err(format!("lost the child process: {error}")),
         }
     }
 }

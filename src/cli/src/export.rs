@@ -40,16 +40,16 @@ pub(crate) struct Arguments {
     /// The format: memviz, pprof, perfetto, heaptrack, folded, parquet, csv or jsonl
     #[arg(long, value_name = "FORMAT")]
     to: Format,
-    /// The file to write, `-` for standard output; without it, RUN and the format's ending here
+    /// The output file, `-` for standard output; default: RUN and the format's extension in this directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write whole stacks into csv and jsonl too
     #[arg(long)]
     stacks: bool,
-    /// For memviz: only so many of the newest events, 0 is all
+    /// For memviz: write only this many of the newest events; 0 writes all
     #[arg(long, value_name = "COUNT", default_value_t = MEMVIZ_NEWEST)]
     newest: u64,
-    /// Print what was written as one JSON object; on standard error where standard output has the export
+    /// Print a summary as one JSON object, on standard error if the export goes to standard output
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let (summary, bytes) = if to_screen {
         let mut to = std::io::stdout().lock();
         if to.is_terminal() && !format.is_text() {
-            return Err(format!("{} is no text; name a file with -o", format.name()));
+            return Err(format!("won't write binary {} to a terminal; use -o FILE", format.name()));
         }
         written(&run, arguments, &mut to).map_err(|error| format!("{}: {error}", run.path().display()))?
     } else {
@@ -133,7 +133,7 @@ fn written(run: &Run, arguments: &Arguments, to: &mut dyn Write) -> Result<(Summ
 
 fn reason(why: &Missing) -> String {
     match why {
-        Missing::OtherBuild => "is another build than the one that ran".to_owned(),
+        Missing::OtherBuild => "is a different build from the one that ran".to_owned(),
         Missing::Unreadable(error) => format!("cannot be read ({error})"),
     }
 }
@@ -141,13 +141,13 @@ fn reason(why: &Missing) -> String {
 fn tell(summary: &Summary) {
     if summary.left_out > 0 {
         eprintln!(
-            "weir export: the {} oldest events are left out, for the viewer's sake; --newest 0 writes all",
+            "weir export: left out the {} oldest events, more than the viewer can load; --newest 0 writes all",
             summary.left_out
         );
     }
     for (path, why) in &summary.unnamed {
         eprintln!(
-            "weir export: {} {}; its functions are told as offsets",
+            "weir export: {} {}; its functions are shown as offsets",
             text::plain(path),
             text::plain(&reason(why))
         );

@@ -8,18 +8,23 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     let candidates = if let Some(path) = given {
         vec![path.to_owned()]
     } else {
-        let command = std::env::current_exe().map_err(|e| format!("this command's own path is not known: {e}"))?;
+        let command = std::env::current_exe().map_err(|e| format!("cannot find the path of this command: {e}"))?;
         let home = command.parent().unwrap_or(Path::new("/"));
         vec![home.join("../lib/libweir.so"), home.join("../lib/weir/libweir.so"), home.join("libweir.so")]
     };
     let found = candidates.iter().find_map(|path| path.canonicalize().ok());
     let Some(path) = found else {
-        let tried: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
-        return Err(format!("no libweir.so (tried {})", tried.join(", ")));
+        return Err(match given {
+            Some(path) => format!("no library {}", path.display()),
+            None => "no libweir.so beside weir; reinstall or use --library FILE".into(),
+        });
     };
     // The dynamic linker splits LD_PRELOAD at both, and knows no quoting.
     if path.to_string_lossy().contains([' ', ':']) {
-        return Err(format!("{}: LD_PRELOAD cannot name a path with a space or a colon", path.display()));
+        return Err(format!(
+            "{}: LD_PRELOAD cannot hold a path with a space or a colon; move the library",
+            path.display()
+        ));
     }
     Ok(path)
 }
@@ -44,13 +49,13 @@ pub(crate) fn find_vgpu(given: Option<&Path>) -> Result<PathBuf, String> {
     let candidates = if let Some(path) = given {
         vec![path.to_owned()]
     } else {
-        let command = std::env::current_exe().map_err(|e| format!("this command's own path is not known: {e}"))?;
+        let command = std::env::current_exe().map_err(|e| format!("cannot find the path of this command: {e}"))?;
         let home = command.parent().unwrap_or(Path::new("/"));
         vec![home.join("../vgpu"), home.join("../lib/weir/vgpu")]
     };
     let found = candidates.iter().find(|path| path.join("libcuda.so.1").exists());
-    found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
-        let tried: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
-        format!("no virtual GPU (no libcuda.so.1 in {})", tried.join(", "))
+    found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| match given {
+        Some(path) => format!("no virtual GPU: no libcuda.so.1 in {}", path.display()),
+        None => "no virtual GPU beside weir; reinstall, or build it with scripts/build".into(),
     })
 }

@@ -18,7 +18,7 @@ use weir_journal::text;
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// Only runs that ran out of memory
+    /// Show only runs that ran out of memory
     #[arg(long)]
     oom: bool,
     /// Print JSON instead of text

@@ -34,8 +34,8 @@ use std::process::ExitCode;
     version,
     max_term_width = 100,
     after_help = "Examples:
-  weir run --cap 8GiB -- python train.py     a job, held to 8 GiB
-  weir report                                why it ran out of memory, and who holds it
+  weir run --cap 8GiB -- python train.py     run a job with a cap of 8 GiB
+  weir report                                why it ran out of memory, and what holds it
   weir help plan                             more about a command, with examples"
 )]
 struct Arguments {
@@ -48,29 +48,29 @@ struct Arguments {
 enum Command {
     /// Run a job under weir: capped, pooled, recorded
     Run(run::Arguments),
-    /// Tell why a job ran out of memory, and who holds it
+    /// Report why a job ran out of memory, and what holds it
     Report(report::Arguments),
     /// List the recorded runs: command, process, state, peak, cap
     List(list::Arguments),
     /// Follow the events of a run as they happen
     Tail(tail::Arguments),
-    /// Keep every event of a run in a file, also those that its journal overwrites
+    /// Record every event of a run to a file, including those that its journal overwrites
     Record(record::Arguments),
-    /// Show the caps of living jobs, or change one while the job runs
+    /// Show the caps of running jobs, or change one
     Cap(cap::Arguments),
-    /// Tell whether weir works here: which driver, what is intercepted, which settings are in effect
+    /// Check that weir works here: driver, intercepted functions, settings in effect
     Doctor(doctor::Arguments),
     /// Compare two runs: what grew, by role, operation and line
     Diff(diff::Arguments),
-    /// Write a run in the format of another tool: memviz, pprof, perfetto, heaptrack, parquet, …
+    /// Export a run to the format of another tool: memviz, pprof, perfetto, heaptrack, parquet, …
     Export(export::Arguments),
-    /// Tell whether a recorded job would have fit into less, or with another allocator
+    /// Replay a recorded job: would it fit into less memory, or with another allocator?
     Replay(replay::Arguments),
-    /// Watch the jobs live: caps, growth, who holds the memory
+    /// Watch running jobs: caps, growth, what holds the memory
     Top(top::Arguments),
-    /// Tell on the virtual GPU whether a job fits a GPU, and the largest batch that would
+    /// Find out on the virtual GPU whether a job fits a GPU, and the largest batch size that does
     Plan(plan::Arguments),
-    /// Tell Prometheus what the jobs hold
+    /// Export metrics of running jobs to Prometheus
     Metrics(metrics::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),

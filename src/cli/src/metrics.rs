@@ -21,16 +21,16 @@ Examples:
   weir metrics --once | grep weir_oom_total
   weir metrics --json | jq '.[] | select(.name == \"weir_oom_total\").samples'")]
 pub(crate) struct Arguments {
-    /// Address and port to answer on; port 0 takes a free one
+    /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9400")]
     listen: SocketAddr,
-    /// Print the figures once and end
+    /// Print the metrics once and exit
     #[arg(long)]
     once: bool,
-    /// Print the figures once as JSON and end
+    /// Print the metrics once as JSON and exit
     #[arg(long)]
     json: bool,
-    /// Largest holders told for each job and device; each is a time series of its own
+    /// How many of the largest holders to export for each job and device; each is a time series
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
     holders: u16,
     #[command(flatten)]

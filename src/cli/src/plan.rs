@@ -48,22 +48,22 @@ pub(crate) struct Arguments {
     /// How many such GPUs there are
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     devices: u8,
-    /// End each run after this time; what was seen until then counts
+    /// Stop each run after this time and use what was seen until then
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
     /// Whether device memory has content: without it nothing that a job writes takes memory here, but what it reads back is 0
     #[arg(long, value_enum, default_value_t = Backing::Auto)]
     backing: Backing,
-    /// Do not run again to confirm what was worked out
+    /// Do not confirm the result by another run
     #[arg(long)]
     no_confirm: bool,
-    /// Hide what the job prints
+    /// Hide the output of the job
     #[arg(long, short)]
     quiet: bool,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// The virtual GPU's folder, instead of the one beside this command
+    /// The directory of the virtual GPU, instead of the one beside this command
     #[arg(long, value_name = "FOLDER")]
     vgpu: Option<PathBuf>,
     /// The job
@@ -222,17 +222,17 @@ struct Sweep {
 impl Sweep {
     fn parse(text: &str) -> Result<Self, String> {
         let bad = |why: &str| format!("--sweep {text}: {why}; expected a variable and whole numbers, BATCH=16,32,64");
-        let (name, values) = text.split_once('=').ok_or_else(|| bad("there is no '='"))?;
+        let (name, values) = text.split_once('=').ok_or_else(|| bad("no '='"))?;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.chars().all(plain) || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(bad("that is no variable's name"));
+            return Err(bad("not a variable name"));
         }
         let values: Result<Vec<u64>, _> = values.split(',').map(|value| value.trim().parse()).collect();
-        let mut values = values.map_err(|_| bad("a value is no whole number"))?;
+        let mut values = values.map_err(|_| bad("not a whole number"))?;
         values.sort_unstable();
         values.dedup();
         match values.len() {
-            0 | 1 => Err(bad("a line needs two values or more")),
+            0 | 1 => Err(bad("needs two values or more")),
             2..=50 => Ok(Self { name: name.to_owned(), values }),
             _ => Err(bad("more than 50 values")),
         }

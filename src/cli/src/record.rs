@@ -31,7 +31,7 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// The file to make; without it, RUN.weirrec here
+    /// The output file; default: RUN.weirrec in this directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists
@@ -52,7 +52,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let path = run.path().to_owned();
     let reader = Reader::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     if reader.is_recording() {
-        return Err(format!("{}: is a recording already; a copy of it is as good", path.display()));
+        return Err(format!("{}: already a recording; copy the file instead", path.display()));
     }
     let output = arguments.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.weirrec", run.name())));
     let mut options = OpenOptions::new();

@@ -30,11 +30,11 @@ allocators of TensorFlow and PyTorch. The job is taken as recorded. Exit code 4:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// The cap to try: a size like 6GiB or a share of the device like 50%
+    /// The cap to try: a size like 6GiB or a percentage of the device like 50%
     #[arg(long, value_name = "SIZE")]
     cap: Option<String>,
-    /// Switches of weir's pool, as in WEIR_POOL: noremap, nomesh, nolazy, novmm, handle=SIZE, small=SIZE; without it, those
-    /// that the job had
+    /// Switches of weir's pool, as in WEIR_POOL: noremap, nomesh, nolazy, novmm, handle=SIZE, small=SIZE; default: those
+    /// of the job
     #[arg(long, value_name = "LIST")]
     pool: Option<String>,
     /// Size of the physical handles behind large blocks
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Allocators to try: weir, bfc, bfc-growth, torch
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "weir")]
     policy: Vec<Policy>,
-    /// Device, by its number in the journal; without it, the one that was used most
+    /// Device, by its number in the journal; default: the one that was used most
     #[arg(long, value_name = "N")]
     device: Option<u8>,
     /// Print one JSON object
@@ -70,14 +70,14 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
     let (requests, recorded) = read(arguments)?;
     if requests.is_empty() {
-        return Err(format!("{}: no allocation is recorded", requests.name));
+        return Err(format!("{}: the recording has no allocations", requests.name));
     }
     let cap = match &arguments.cap {
         Some(text) => match parse_amount(text).map_err(|error| format!("--cap {text}: {error}"))? {
             Amount::Bytes(bytes) => Some(bytes),
             share if requests.device_bytes > 0 => Some(share.of(requests.device_bytes)),
             Amount::Share(_) => {
-                return Err(format!("--cap {text}: the recording does not tell the size of the device; name bytes"));
+                return Err(format!("--cap {text}: the recording has no device size; use a size like 8GiB"));
             }
         },
         None => None,

@@ -18,13 +18,13 @@ const MOST_OTHERS: usize = 64;
 
 /// Arguments of `weir report`.
 #[derive(clap::Args)]
-#[command(after_long_help = "It works on the runs of jobs that run, ended, crashed or were killed.
+#[command(after_long_help = "Works for jobs that are running, have ended, crashed or were killed.
 
 Examples:
   weir report                         the newest run that ran out of memory
   weir report 4711                    the job with this process id, also while it runs
-  weir report --details               all that is known, on more than one screen
-  weir report --html report.html      a page to look into
+  weir report --details               everything, on more than one screen
+  weir report --html report.html      a page for the browser
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
 // Each is a switch of its own on the command line.
@@ -35,22 +35,22 @@ pub(crate) struct Arguments {
     /// Print JSON instead of text; docs/reference/report.md describes it
     #[arg(long)]
     json: bool,
-    /// Write a page for a browser, all in one file, instead of text
+    /// Write a self-contained HTML page instead of text
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     /// Exit with code 3 if the job ran out of memory
     #[arg(long)]
     check: bool,
-    /// Which out-of-memory failure, counted from 1; without it, the last
+    /// Which out-of-memory failure, counted from 1; default: the last
     #[arg(long, value_name = "N")]
     oom: Option<usize>,
-    /// Which device, by its number; without it, the one that ran out, else the fullest
+    /// Which device, by its number; default: the one that ran out, else the fullest
     #[arg(long, value_name = "N")]
     device: Option<u8>,
-    /// How many holders are listed; without it, as many as fit on a screen, and ten in JSON and with --details
+    /// How many holders to list; default: as many as fit on a screen, ten in JSON and with --details
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     top: Option<u16>,
-    /// Tell all that is known, not only what fits on one screen
+    /// Show everything, not only what fits on one screen
     #[arg(long, conflicts_with_all = ["json", "html"])]
     details: bool,
     /// Do not replay the requests to check remedies

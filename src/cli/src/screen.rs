@@ -14,7 +14,7 @@ const MOST_LINES: usize = 30;
 /// Which run, and where to look for it: the arguments of every command that reads one.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Which {
-    /// A file, a process id, or the name of a run as `weir list` shows it; without it, the newest run that ran out of
+    /// A file, a process id, or the name of a run as `weir list` shows it; default: the newest run that ran out of
     /// memory, else the newest
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<OsString>,
@@ -25,7 +25,7 @@ pub(crate) struct Which {
 /// Where runs are looked for.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Place {
-    /// Where runs are looked for, instead of WEIR_DIR or ~/.local/state/weir
+    /// The directory to look in; default: WEIR_DIR, else ~/.local/state/weir
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }

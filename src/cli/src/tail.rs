@@ -26,7 +26,7 @@ const MOST: usize = 65_536;
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Begin with the oldest event that is still there, not with now
+    /// Start with the oldest event that is still there, not with the next one
     #[arg(long)]
     all: bool,
     /// Stop at the last event instead of waiting for the next one
@@ -89,7 +89,7 @@ fn kinds(names: &[String]) -> Result<Vec<Kind>, String> {
         .map(|name| {
             Kind::ALL.iter().copied().find(|kind| name_of(kind) == *name).ok_or_else(|| {
                 let all: Vec<_> = Kind::ALL.iter().map(name_of).collect();
-                format!("--kind {name}: there is no such kind; there are {}", all.join(", "))
+                format!("--kind {name}: unknown kind; expected one of {}", all.join(", "))
             })
         })
         .collect()

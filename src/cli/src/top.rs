@@ -24,19 +24,19 @@ const SIGNAL_SEEN: Duration = Duration::from_millis(200);
 #[command(after_help = "\
 Examples:
   weir top                      all jobs of this user; q leaves, the jobs go on
-  weir top --once               one look, as text
+  weir top --once               one snapshot, as text
   weir top --json | jq '.jobs[] | {pid, live: .gpus[0].live}'")]
 pub(crate) struct Arguments {
-    /// Look once and print text; the same when the output is no terminal
+    /// Print one snapshot as text; the default if the output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Look once and print JSON
+    /// Print one snapshot as JSON
     #[arg(long)]
     json: bool,
-    /// Show jobs that have ended, too
+    /// Include jobs that have ended
     #[arg(long)]
     all: bool,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
     #[command(flatten)]
@@ -67,7 +67,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     }
     // A signal must not leave the terminal as it is on the screen.
     signals::end_when_asked();
-    let mut terminal = ratatui::try_init().map_err(|error| format!("this terminal cannot be used: {error}"))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("cannot use this terminal: {error}"))?;
     let mut view = View::new(show, arguments.interval);
     let outcome = live(&mut terminal, &mut watch, &mut view);
     ratatui::restore();

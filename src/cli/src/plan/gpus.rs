@@ -40,8 +40,8 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
     if text.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
         let bytes = parse_size(text).map_err(|error| format!("--gpu {error}"))?;
         return match bytes {
-            0..0x400_0000 => Err(format!("--gpu {text}: no GPU is that small; expected a size like 24GiB")),
-            0x1000_0000_0001.. => Err(format!("--gpu {text}: no GPU is that large; expected a size like 24GiB")),
+            0..0x400_0000 => Err(format!("--gpu {text}: less than 64 MiB; expected a size like 24GiB")),
+            0x1000_0000_0001.. => Err(format!("--gpu {text}: more than 16 TiB; expected a size like 24GiB")),
             _ => Ok(Gpu { name: String::new(), bytes }),
         };
     }
@@ -56,10 +56,10 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
     let close = known.iter().filter(|gpu| !wanted.is_empty() && plain(&gpu.name).starts_with(wanted));
     match close.collect::<Vec<_>>()[..] {
         [only] => Ok(only.clone()),
-        [] => Err(format!("--gpu {text}: not known; give a size like 24GiB, or a name of weir plan --list")),
+        [] => Err(format!("--gpu {text}: unknown; expected a size like 24GiB or a name from weir plan --list")),
         ref several => {
             let names: Vec<_> = several.iter().map(|gpu| gpu.name.as_str()).collect();
-            Err(format!("--gpu {text}: which one of {}?", names.join(", ")))
+            Err(format!("--gpu {text}: ambiguous; expected one of {}", names.join(", ")))
         }
     }
 }

@@ -148,7 +148,7 @@ impl Conditions {
     }
 
     fn run_on(&self, gpu: &Gpu, variable: Option<(&str, u64)>, backed: bool) -> Result<Trial, String> {
-        let scratch = Scratch::new().map_err(|error| format!("no folder for the journals: {error}"))?;
+        let scratch = Scratch::new().map_err(|error| format!("cannot create a directory for the journals: {error}"))?;
         let mut command = self.prepared(gpu, &scratch.0, backed)?;
         if let Some((name, value)) = variable {
             command.env(name, value.to_string());
@@ -226,7 +226,7 @@ impl Conditions {
         let mut starved = false;
         let (mut looked, reserve) = (began, reserve(memory("MemTotal:")));
         let status = loop {
-            if let Some(status) = child.try_wait().map_err(|error| format!("{name} is lost: {error}"))? {
+            if let Some(status) = child.try_wait().map_err(|error| format!("lost {name}: {error}"))? {
                 break status;
             }
             if frugal && !starved && looked.elapsed() > LOOK {

@@ -1,6 +1,6 @@
 //! The variables that a job gets, and how they are written for a shell, a container or a cluster.
 
-use super::virtual_gpu;
+use crate::library;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ impl Variables {
 
     /// The virtual GPU with this much memory, before any real driver.
     pub(crate) fn add_virtual_gpu(&mut self, size: &str) -> Result<(), String> {
-        let home = virtual_gpu()?;
+        let home = library::find_vgpu(None)?;
         self.set("VGPU_MEM", size);
         self.set("LD_LIBRARY_PATH", before(home.as_os_str(), ":", "LD_LIBRARY_PATH"));
         let mut flags = OsString::from("--xla_gpu_cuda_data_dir=");

@@ -26,8 +26,8 @@ pub(crate) const OWN_FAILURE: u8 = 125;
 /// Arguments of `weir run`. Every option but those of `weir run` itself stands for a variable of the library.
 #[derive(clap::Args)]
 #[command(
-    after_long_help = "The job's exit code is passed on; 128 + N for signal N, 125 if weir could not start it (or, \
-with --strict, could not hold it to its cap), 126 if the command cannot be executed, 127 if there is none.
+    after_long_help = "Exit code: that of the job; 128 + N if signal N ended it; 125 if weir could not start it or, \
+with --strict, could not enforce its cap; 126 if the command is not executable; 127 if it does not exist.
 
 --cap is the cap of the whole job: all processes that the command starts share it. Every value is checked before \
 anything is started, also those of variables that are set already (docs/reference/environment.md).
@@ -52,29 +52,29 @@ pub(crate) struct Arguments {
     /// Record nothing (WEIR_JOURNAL=off)
     #[arg(long, conflicts_with = "journal")]
     no_journal: bool,
-    /// Where journals go, and the ledgers of groups (WEIR_DIR)
+    /// The directory of the journals and of the groups' ledgers (WEIR_DIR)
     #[arg(short = 'o', long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// End with 125 if the job was to have a cap and no process of it came under the cap (WEIR_STRICT=1)
+    /// Exit with code 125 if the cap was not in force for the job (WEIR_STRICT=1)
     #[arg(long)]
     strict: bool,
-    /// Run the job without a limit that cannot be kept, instead of failing its cuInit (WEIR_STRICT=0)
+    /// Run the job without a limit that cannot be enforced, instead of failing its cuInit (WEIR_STRICT=0)
     #[arg(long, conflicts_with = "strict")]
     no_strict: bool,
-    /// Run on the virtual GPU with so much memory, instead of a real one
+    /// Run on a virtual GPU with this much memory instead of a real one
     #[arg(long, value_name = "SIZE")]
     vgpu: Option<String>,
     /// The libweir.so to use, instead of the one beside this command
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// Print the environment instead of running: shell, docker, k8s or slurm. It names no group unless --group does, so that a
-    /// cap is then one of each process
+    /// Print the environment instead of running the job: shell, docker, k8s or slurm. Without --group the cap is then per
+    /// process
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "shell", require_equals = true)]
     print_env: Option<Format>,
-    /// Say nothing at the end
+    /// Print nothing at the end
     #[arg(short, long)]
     quiet: bool,
-    /// Say how it ended as one line of JSON on standard error; with --print-env, print the variables as JSON
+    /// Print the outcome as one line of JSON on standard error; with --print-env, print the variables as JSON
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
@@ -97,12 +97,12 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         match (arguments.json, format) {
             (false, format) => put!("{}", variables.printed(format)),
             (true, Format::Shell) => putln!("{:#}", variables.json()),
-            (true, _) => return Err("--json is a format of its own: --print-env --json".into()),
+            (true, _) => return Err("--json is a format of its own; use --print-env --json".into()),
         }
         return Ok(ExitCode::SUCCESS);
     }
     let [command, rest @ ..] = &arguments.command[..] else {
-        return Err("no command; write it behind the options: weir run --cap 8GiB -- python train.py".into());
+        return Err("no command; usage: weir run --cap 8GiB -- python train.py".into());
     };
     let limit = Limit::of(&reading);
     let group = job_group(arguments, &reading, &mut variables)?;
@@ -169,8 +169,8 @@ fn variables(arguments: &Arguments) -> Result<Variables, String> {
     variables.set("LD_PRELOAD", library::preload(&library));
     if let Some(size) = &arguments.vgpu {
         match parse_size(size).map_err(|problem| format!("--vgpu {problem}"))? {
-            0..0x400_0000 => return Err(format!("--vgpu {size}: it is too small; expected a size like 24GiB")),
-            0x2000_0000_0001.. => return Err(format!("--vgpu {size}: it is larger than 32 TiB")),
+            0..0x400_0000 => return Err(format!("--vgpu {size}: less than 64 MiB; expected a size like 24GiB")),
+            0x2000_0000_0001.. => return Err(format!("--vgpu {size}: more than 32 TiB; expected a size like 24GiB")),
             _ => variables.add_virtual_gpu(size)?,
         }
     }
@@ -218,7 +218,7 @@ fn job_group(
         }
         return Ok(None);
     }
-    place.prepare().map_err(|bad| format!("the job's cap needs a place for its ledger: {bad}"))?;
+    place.prepare().map_err(|bad| format!("no directory for the ledger of the cap: {bad}"))?;
     if settings.group.is_some() {
         return Ok(None);
     }
@@ -267,16 +267,4 @@ fn tell(arguments: &Arguments, own: &[Run]) {
         (None, []) => {}
         (None, several) => eprintln!("weir: {} runs recorded; next: weir list{place}", several.len()),
     }
-}
-
-/// Where the virtual GPU is: beside this command as built or as installed.
-pub(crate) fn virtual_gpu() -> Result<PathBuf, String> {
-    let command = std::env::current_exe().map_err(|error| format!("this command's own path is not known: {error}"))?;
-    let home = command.parent().map(std::path::Path::to_owned).unwrap_or_default();
-    let candidates = [home.join("../vgpu"), home.join("../lib/weir/vgpu")];
-    let found = candidates.iter().find(|dir| dir.join("libcuda.so.1").exists()).and_then(|dir| dir.canonicalize().ok());
-    found.ok_or_else(|| {
-        let tried: Vec<_> = candidates.iter().map(|dir| dir.display().to_string()).collect();
-        format!("there is no virtual GPU (tried {}); scripts/build makes it", tried.join(", "))
-    })
 }

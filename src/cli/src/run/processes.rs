@@ -150,8 +150,8 @@ impl Limit {
         let limit = self.words()?;
         if records.is_empty() {
             return Some(format!(
-                "no process of the job used CUDA under weir, so {limit} held for none (weir does not see processes that it is \
-                 not loaded into: without LD_PRELOAD, by sudo, setuid or static programs, in other containers)"
+                "no process of the job used CUDA under weir, so {limit} was not in force (weir is not loaded into processes \
+                 without LD_PRELOAD, static, setuid and sudo programs, and other containers)"
             ));
         }
         let of = |state: &'static str| records.iter().filter(move |record| record["state"] == state);
@@ -162,7 +162,9 @@ impl Limit {
         }
         let on: Vec<_> = of("on").collect();
         if on.is_empty() {
-            return of("refused").next().map(|first| format!("cuInit failed, {limit} cannot be kept: {}", why(first)));
+            return of("refused")
+                .next()
+                .map(|first| format!("cuInit failed because {limit} cannot be enforced: {}", why(first)));
         }
         let unseen = |record: &&&Value| record["unseen"].as_array().cloned().unwrap_or_default();
         let first = on.first().as_ref().map(unseen).unwrap_or_default();
