@@ -10,7 +10,7 @@ use crate::names::{short, tail};
 use crate::report::{Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
-use crate::words::{change, count, duration, several, size};
+use crate::words::{adding_up, change, count, duration, several, size, size_down};
 pub use page::Look;
 use page::{BOLD, DIM, LABEL, Page, RED, Room, YELLOW, columns, painted};
 
@@ -145,9 +145,9 @@ fn why(page: &mut Page, report: &Report) {
 
 /// When all will be full, where the job has not run out of memory yet.
 fn forecast(report: &Report) -> String {
-    match report.growth.first().and_then(|growing| Some((growing.unit, growing.until_full?))) {
-        Some(("step", left)) if report.oom == 0 => format!("; full in about {} steps", count(left as u64)),
-        Some((_, left)) if report.oom == 0 => format!("; full in about {}", duration(left)),
+    match report.growth.first().and_then(|growing| Some((growing.unit, growing.full_at?))) {
+        Some(("step", at)) if report.oom == 0 => format!("; full at about step {}", count(at as u64)),
+        Some((_, at)) if report.oom == 0 => format!("; full in about {}", duration(at - report.seconds)),
         _ => String::new(),
     }
 }
@@ -189,11 +189,12 @@ fn bar(page: &mut Page, report: &Report) {
         before += bytes;
     }
     page.line(&format!("{head}{bar}"));
-    for (part, bytes) in &view.parts {
+    let sizes = adding_up(&view.parts.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>());
+    for ((part, bytes), shown) in view.parts.iter().zip(sizes) {
         let note = match part {
             Part::Live => several(report.blocks, "block"),
             Part::PoolFree if report.pool.2 > 0 => {
-                format!("{}, up to {}", several(report.pool.2, "free range"), size(report.pool.1))
+                format!("{}, up to {}", several(report.pool.2, "free range"), size_down(report.pool.1))
             }
             Part::Overhead => "contexts, code, mappings".into(),
             Part::Others if !report.other_processes.is_empty() => report.other_processes.join(", "),
@@ -202,7 +203,7 @@ fn bar(page: &mut Page, report: &Report) {
             _ => String::new(),
         };
         let share = *bytes as f64 * 100.0 / view.total as f64;
-        let line = format!("  {} {:<24} {:>11} {share:>5.1} %   ", part.mark(), part.word(), size(*bytes));
+        let line = format!("  {} {:<24} {:>11} {share:>5.1} %   ", part.mark(), part.word(), shown);
         let note = start(&note, page.look.width.saturating_sub(columns(&line)).max(1));
         page.line(&format!("{line}{note}"));
     }

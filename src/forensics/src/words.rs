@@ -1,6 +1,44 @@
 //! Numbers in words, alike in every output: sizes, durations, times of day.
 
-pub use weir_settings::size::human as size;
+pub use weir_settings::size::{human as size, human_down as size_down, human_up as size_up};
+
+/// Units in which sums are printed: bytes as a power of two, digits behind the point.
+const UNITS: [(&str, u32, usize); 5] = [("TiB", 40, 3), ("GiB", 30, 2), ("MiB", 20, 1), ("KiB", 10, 0), ("B", 0, 0)];
+
+/// Parts that are more than a limit, and the limit, printed so that they are more by their printed digits too.
+pub fn beyond(parts: &[u64], limit: u64) -> (Vec<String>, String) {
+    let most = parts.iter().copied().chain([limit]).max().unwrap_or(0);
+    let mut units = UNITS.iter().filter(|(_, shift, _)| most >> shift > 0 || *shift == 0);
+    let in_unit = |bytes: u64, shift: u32, digits: usize| {
+        (bytes as f64 / (1_u64 << shift) as f64 * 10_f64.powi(digits as i32)).round() as u64
+    };
+    let exceeds = |(_, shift, digits): &&(&str, u32, usize)| {
+        let sum: u64 = parts.iter().map(|bytes| in_unit(*bytes, *shift, *digits)).sum();
+        sum > in_unit(limit, *shift, *digits)
+    };
+    let (unit, shift, digits) = units.find(exceeds).unwrap_or(&UNITS[4]);
+    let text = |bytes: u64| format!("{:.digits$} {unit}", bytes as f64 / (1_u64 << shift) as f64);
+    (parts.iter().map(|bytes| text(*bytes)).collect(), text(limit))
+}
+
+/// Parts that make a whole, in the whole's unit, printed so that they make it by their printed digits too.
+pub fn adding_up(parts: &[u64]) -> Vec<String> {
+    let whole: u64 = parts.iter().sum();
+    let (unit, shift, digits) = UNITS.iter().find(|(_, shift, _)| whole >> shift > 0).unwrap_or(&UNITS[4]);
+    let digits = if *shift >= 30 { digits + 1 } else { *digits };
+    let scale = 10_u128.pow(digits as u32);
+    // The last digits go to those that are cut off most.
+    let scaled =
+        |bytes: u64| (u128::from(bytes) * scale >> shift, (u128::from(bytes) * scale) & ((1_u128 << shift) - 1));
+    let mut shown: Vec<u128> = parts.iter().map(|bytes| scaled(*bytes).0).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|place| std::cmp::Reverse(scaled(parts[*place]).1));
+    let missing = scaled(whole).0.saturating_sub(shown.iter().sum());
+    for place in order.into_iter().take(missing as usize) {
+        shown[place] += 1;
+    }
+    shown.into_iter().map(|digit| format!("{:.digits$} {unit}", digit as f64 / scale as f64)).collect()
+}
 
 /// A difference of bytes with its sign: `+4.00 GiB`.
 pub fn change(bytes: i64) -> String {
@@ -67,6 +105,27 @@ mod tests {
             (change(-(22 << 20)), change(1 << 30), change(0)),
             ("-22.0 MiB".into(), "+1.00 GiB".into(), "0".into())
         );
+    }
+
+    #[test]
+    fn what_exceeds_a_limit_exceeds_it_by_its_printed_digits() {
+        // 0.63 GiB and 0.12 GiB are 0.75 GiB: two digits hide what is missing.
+        let (parts, limit) = beyond(&[641 << 20, 128 << 20], 768 << 20);
+        assert_eq!((parts, limit), (vec!["641.0 MiB".into(), "128.0 MiB".into()], "768.0 MiB".to_owned()));
+        let (parts, limit) = beyond(&[30 << 30, 12 << 30], 40 << 30);
+        assert_eq!((parts, limit), (vec!["30.00 GiB".into(), "12.00 GiB".into()], "40.00 GiB".to_owned()));
+        let (parts, _) = beyond(&[(1 << 30) + 1, 1 << 30], 2 << 30);
+        assert_eq!(parts[0], "1073741825 B");
+    }
+
+    #[test]
+    fn parts_make_the_whole_by_their_printed_digits() {
+        let third = (8 << 30) / 3;
+        let texts = adding_up(&[third, third, (8 << 30) - 2 * third]);
+        let sum: f64 = texts.iter().map(|text| text.split(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+        assert!((sum - 8.0).abs() < 1e-9 && texts.iter().all(|text| text.ends_with(" GiB")), "{texts:?}");
+        assert_eq!(adding_up(&[600 << 20, 100 << 20]), ["600.0 MiB", "100.0 MiB"]);
+        assert_eq!(adding_up(&[0]), ["0 B"]);
     }
 
     #[test]

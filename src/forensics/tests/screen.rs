@@ -218,7 +218,7 @@ fn a_job_that_grows_and_lives_is_told_when_it_is_full() {
     let text = screen(&report, &LOOK);
     assert!(
         text.contains("━━ RUNNING ━━")
-            && text.split_whitespace().collect::<Vec<_>>().join(" ").contains("; full in about 3"),
+            && text.split_whitespace().collect::<Vec<_>>().join(" ").contains("; full at about step 40"),
         "{text}"
     );
 }

@@ -111,6 +111,26 @@ impl fmt::Display for Human {
     }
 }
 
+/// Bytes for people, rounded up: of what is needed, so that what is printed is enough.
+pub fn human_up(bytes: u64) -> String {
+    rounded(bytes, f64::ceil)
+}
+
+/// Bytes for people, rounded down: of what is free, so that what is printed is there.
+pub fn human_down(bytes: u64) -> String {
+    rounded(bytes, f64::floor)
+}
+
+fn rounded(bytes: u64, round: impl Fn(f64) -> f64) -> String {
+    // To the last digit of the unit in which the same bytes are printed.
+    let text = human(bytes);
+    let Some((number, unit)) = text.split_once(' ').filter(|(_, unit)| *unit != "B") else { return text };
+    let digits = number.len() - number.find('.').map_or(number.len(), |point| point + 1);
+    let scale = 10_f64.powi(digits as i32);
+    let whole = unit_of(unit).unwrap_or(1) as f64;
+    format!("{:.digits$} {unit}", round(bytes as f64 / whole * scale) / scale)
+}
+
 /// Bytes for people as a text of its own; see [`Human`].
 pub fn human(bytes: u64) -> String {
     Human(bytes).to_string()
@@ -395,6 +415,9 @@ mod tests {
         ] {
             assert_eq!(human(bytes), text);
         }
+        assert_eq!((human_up(700 << 20), human_down(700 << 20)), ("700.0 MiB".into(), "700.0 MiB".into()));
+        assert_eq!((human_up((1 << 30) + 1), human_down((2 << 30) - 1)), ("1.01 GiB".into(), "1.99 GiB".into()));
+        assert_eq!((human_up(700), human_down(0)), ("700 B".into(), "0".into()));
         assert_eq!(format!("{:>9}|", Human(1 << 30)), " 1.00 GiB|");
         assert_eq!(Amount::Share(125_000).to_string(), "12.5%");
     }

@@ -2,12 +2,12 @@
 
 use super::bench::{Bench, Known, Scene};
 use super::{Advice, Tried, fits};
-use crate::growth::Growth;
-use crate::replay::{Change, Policy, Settings, WhatIf, smallest_cap_to};
+use crate::growth::{self, Growth};
+use crate::replay::{Change, Outcome, Policy, Settings, WhatIf, smallest_cap_to};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner};
 use crate::verdict::Facts;
-use crate::words::{count, duration, several, size};
+use crate::words::{count, duration, several, size, size_up};
 
 /// TensorFlow's numbers of data types.
 const FLOAT: u32 = 1;
@@ -24,39 +24,36 @@ fn on(bench: &Bench<'_>, trial: impl FnOnce(&Scene) -> Tried) -> Tried {
 
 /// Nothing grows at one place any more: it keeps nothing beyond a step, or no more than it had when the job was built up.
 pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Growth], facts: &Facts) {
-    // Several owners on one line are one thing to look at.
-    let mut places: Vec<(String, Vec<Growth>)> = Vec::new();
-    for growth in growths {
-        let Some(owner) = growth.owners.first().and_then(|place| bench.survey.owners.get(*place)) else { continue };
-        let place = Some(owner.who.place()).filter(|place| !place.is_empty());
-        let place = place.unwrap_or_else(|| owner.who.op_name().to_owned());
-        match places.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, group)) => group.push(growth.clone()),
-            None => places.push((place, vec![growth.clone()])),
-        }
-    }
-    for (place, group) in places.iter().take(2) {
-        let slope: f64 = group.iter().map(|growth| growth.trend.slope).sum();
+    for growth in growths.iter().take(2) {
+        let group = std::slice::from_ref(growth);
         let held: u64 = owners_of(bench, group).map(|owner| owner.blocks).sum();
-        let by_step = group.iter().all(|growth| growth.by_step);
-        let unit = if by_step { "step" } else { "second" };
-        // Alone, from nothing to the limit: how long the same job would last once more.
-        let again = facts.limit() as f64 / slope.max(1.0);
-        let again = if by_step { format!("{} steps", count(again as u64)) } else { duration(again) };
+        let place = growth.place(bench.survey);
+        let full = growth::full_at(bench.survey, growths, facts.room()).filter(|_| facts.limit() > 0).map(|at| {
+            let at = if growth.by_step {
+                format!("at about step {}", count(at as u64))
+            } else {
+                format!("after {}", duration(at))
+            };
+            format!("; {} are full {at}", size(facts.limit()))
+        });
         let text = format!(
-            "look at {place}: +{} a {unit}, {} kept, {} are full after about {again}",
-            size(slope as u64),
+            "look at {place}: it keeps {} more each {}, {} now{}",
+            size(growth.trend.slope as u64),
+            growth.unit(),
             several(held, "block"),
-            size(facts.limit())
+            full.unwrap_or_default()
         );
         let (mut tried, mut keep) = without_growth(bench, group);
-        let mut with = String::new();
-        if matches!(tried, Tried::Fails) && growths.len() > group.len() {
+        let mut with = "With this".to_owned();
+        if matches!(tried, Tried::Fails) && growths.len() > 1 {
             (tried, keep) = without_growth(bench, growths);
-            with = format!("this and the other {} that grow ", count((growths.len() - group.len()) as u64));
+            with = format!("With this and the other {} that grow", count(growths.len() as u64 - 1));
         }
-        let how = keep.map_or_else(|| "given back each step".into(), |keep| format!("kept at {}", size(keep)));
-        let brings = |outcome: &_| format!("; {with}{how}{}", fits(outcome).replacen(';', ",", 1));
+        let how = keep.map_or_else(|| "freed each step".into(), |keep| format!("held at {}", size(keep)));
+        let brings = |outcome: &Outcome| {
+            let peak = size_up(outcome.peak_live);
+            format!(". {with} {how}, at most {peak} are live and every request fits")
+        };
         advice.take(bench, &format!("stopping the growth at {place}"), text, tried, brings);
     }
 }
@@ -182,7 +179,7 @@ pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Fa
         need = enough;
         best
     });
-    let (more, mib) = (size(need.saturating_sub(facts.tf_reserved)), need.div_ceil(1 << 20));
+    let (more, mib) = (size_up(need.saturating_sub(facts.tf_reserved)), need.div_ceil(1 << 20));
     let text = format!("let TensorFlow take {more} more at least: memory_limit={mib}, or a larger fraction");
     advice.take(bench, "a higher limit of TensorFlow's", text, tried, |_| "; every request then fits".into());
 }
@@ -197,7 +194,7 @@ pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     // On a device that has not got it, a higher cap is no help.
     let there = facts.total == 0 || need <= facts.total.saturating_sub(facts.others);
     let tried = if there { tried } else { Tried::Fails };
-    let (more, mib) = (size(need.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
+    let (more, mib) = (size_up(need.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
     let text = format!("raise the cap by {more} or more: WEIR_CAP={mib}MiB");
     advice.take(bench, "a higher cap", text, tried, |_| "; the request then fits".into());
 }

@@ -10,9 +10,8 @@ pub use bench::Bench;
 
 use crate::growth::Growth;
 use crate::replay::Outcome;
-use crate::survey::Survey;
 use crate::verdict::{Cause, Facts, Finding};
-use crate::words::size;
+use crate::words::size_up;
 
 /// Whether a remedy was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -90,7 +89,7 @@ impl Advice {
 
 /// What a remedy brings, in most cases.
 fn fits(outcome: &Outcome) -> String {
-    format!("; at most {} are live and every request fits", size(outcome.peak_live))
+    format!("; at most {} are live and every request fits", size_up(outcome.peak_live))
 }
 
 /// Remedies for what was found.
@@ -102,14 +101,19 @@ pub fn remedies(
     other_processes: &[String],
 ) -> Advice {
     let mut advice = Advice::default();
-    // What grows, and an allocator that takes all there is, fill any device and cap.
-    let fills = findings.first().is_some_and(|first| matches!(first.cause, Cause::Growth | Cause::ReservedIdle));
+    // What grows fills any device, any cap and any allocator, only later.
+    let grows = findings.iter().any(|found| found.cause == Cause::Growth);
+    let by_growth = findings.first().is_some_and(|first| first.cause == Cause::Growth);
+    let by_reserving = findings.first().is_some_and(|first| first.cause == Cause::ReservedIdle);
     for found in findings {
         if advice.is_full() {
             break;
         }
-        // What is asked of the host is no matter of the device.
+        // What is requested of the host is no matter of the device.
         if facts.refused && facts.is_pinned() && found.cause != Cause::HostMemory {
+            continue;
+        }
+        if by_growth && !matches!(found.cause, Cause::Growth | Cause::HostMemory | Cause::RequestTooLarge) {
             continue;
         }
         match found.cause {
@@ -122,13 +126,17 @@ pub fn remedies(
                 cures::lower_own_limit(&mut advice, bench, facts);
             }
             Cause::TensorflowLimit => {
-                cures::raise_own_limit(&mut advice, bench, facts);
+                if !grows {
+                    cures::raise_own_limit(&mut advice, bench, facts);
+                }
                 cures::serve_by_pool(&mut advice, bench);
                 cures::need_less(&mut advice, bench, false);
             }
-            Cause::Cap | Cause::DeviceFull if fills => {}
+            Cause::Cap | Cause::DeviceFull if by_reserving => {}
             Cause::Cap => {
-                cures::raise_cap(&mut advice, bench, facts);
+                if !grows {
+                    cures::raise_cap(&mut advice, bench, facts);
+                }
                 cures::need_less(&mut advice, bench, false);
             }
             Cause::OtherProcess => {
@@ -140,22 +148,12 @@ pub fn remedies(
             Cause::HostMemory => host::keep_less(&mut advice, bench, facts),
             Cause::DeviceFull => {
                 cures::need_less(&mut advice, bench, true);
-                cures::larger_device(&mut advice, bench, facts);
+                if !grows {
+                    cures::larger_device(&mut advice, bench, facts);
+                }
             }
             Cause::Unknown => {}
         }
     }
     advice
-}
-
-/// In words: where it grows and how fast.
-pub fn growing(survey: &Survey, growth: &Growth) -> String {
-    let Some(owner) = growth.owners.first().and_then(|place| survey.owners.get(*place)) else { return String::new() };
-    let place = match (owner.who.place(), owner.who.op_name()) {
-        (place, "") if place.is_empty() => "memory of no known operation".into(),
-        (place, op) if place.is_empty() => op.to_owned(),
-        (place, _) => place,
-    };
-    let unit = if growth.by_step { "step" } else { "second" };
-    format!("{place} grows by {} a {unit}, {} so far", size(growth.trend.slope as u64), size(growth.grown))
 }

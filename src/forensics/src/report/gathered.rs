@@ -102,7 +102,7 @@ impl<'run> Gathered<'run> {
             live: self.driver.of(Part::Live),
             others: self.driver.of(Part::Others),
             grown: self.growths.iter().map(|growth| growth.grown).sum(),
-            growing: self.growths.first().map(|growth| remedies::growing(self.survey, growth)).unwrap_or_default(),
+            growing: self.growths.first().map(|growth| growth.text(self.survey)).unwrap_or_default(),
             tf_reserved: own.map_or(0, |view| view.reserved),
             tf_used: own.map_or(0, |view| view.used),
             tf_slack: own.map_or(0, |view| view.slack),
@@ -210,21 +210,20 @@ impl<'run> Gathered<'run> {
     }
 
     fn growth(&self) -> Vec<Growing> {
-        let limit = self.facts.limit() as f64;
         // The others stay as they are: what is free now is what all that grows will share.
-        let room = limit - self.facts.live as f64;
-        let speed: f64 = self.growths.iter().map(|growth| growth.trend.slope).sum();
-        let until = (limit > 0.0 && speed > 0.0).then(|| (room / speed).max(0.0));
+        let full_at = growth::full_at(self.survey, &self.growths, self.facts.room());
+        let full_at = full_at.filter(|_| self.facts.limit() > 0);
         self.growths
             .iter()
             .take(5)
             .map(|growth| Growing {
-                text: remedies::growing(self.survey, growth),
+                text: growth.text(self.survey),
                 slope: growth.trend.slope,
-                unit: if growth.by_step { "step" } else { "second" },
+                unit: growth.unit(),
                 fit: growth.trend.fit,
                 grown: growth.grown,
-                until_full: until,
+                over: growth.over(),
+                full_at,
             })
             .collect()
     }

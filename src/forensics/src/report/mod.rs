@@ -66,10 +66,12 @@ pub struct Growing {
     pub unit: &'static str,
     /// Share of the samples' variation that a straight line explains.
     pub fit: f64,
-    /// Bytes that came since the job was built up.
+    /// Bytes that came since the run began.
     pub grown: u64,
-    /// Steps or seconds until the limit is reached, from the moment on.
-    pub until_full: Option<f64>,
+    /// Steps or seconds that this took.
+    pub over: f64,
+    /// The step, or the second of the run, at which the limit is reached if all that grows grows on.
+    pub full_at: Option<f64>,
 }
 
 /// How good the evidence is.

@@ -67,6 +67,11 @@ impl Facts {
         if self.cap > 0 && (self.total == 0 || self.cap < self.total) { self.cap } else { self.total }
     }
 
+    /// What is left under the limit; nothing where a request was refused.
+    pub fn room(&self) -> u64 {
+        if self.refused { 0 } else { self.limit().saturating_sub(self.live) }
+    }
+
     /// Whether host memory was requested.
     pub fn is_pinned(&self) -> bool {
         matches!(self.class, Some(Class::Pinned | Class::Registered))

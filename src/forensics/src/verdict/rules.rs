@@ -4,7 +4,7 @@ use weir_journal::Class;
 
 use super::{Cause, Facts, Finding};
 use crate::Fate;
-use crate::words::{count, size};
+use crate::words::{beyond, count, size, size_down};
 
 /// Growth of resident memory that is worth a word when nothing was refused.
 const MUCH_HOST: u64 = 1 << 30;
@@ -35,7 +35,8 @@ fn finding(cause: Cause, strength: u32, rule: &'static str, evidence: String) ->
 fn request_too_large(facts: &Facts) -> Option<Finding> {
     let limit = facts.limit();
     if limit > 0 && facts.requested > limit {
-        let evidence = format!("{} requested, {} is all there is", size(facts.requested), size(limit));
+        let (parts, limit) = beyond(&[facts.requested], limit);
+        let evidence = format!("{} requested, {limit} is all there is", parts[0]);
         return Some(finding(Cause::RequestTooLarge, 100, "the request is larger than cap or device", evidence));
     }
     // Half of everything at once, and more than all the rest together.
@@ -83,9 +84,9 @@ fn fragmentation(facts: &Facts) -> Option<Finding> {
     if facts.pool_free >= facts.requested && facts.pool_largest < facts.requested {
         let range = match facts.pool_largest {
             0 => "in no piece large enough".into(),
-            largest => format!("largest free range {}", size(largest)),
+            largest => format!("largest free range {}", size_down(largest)),
         };
-        let evidence = format!("{} free in the pool, {range}", size(facts.pool_free));
+        let evidence = format!("{} free in the pool, {range}", size_down(facts.pool_free));
         return Some(finding(Cause::Fragmentation, 90, "the pool's free bytes suffice, no free range does", evidence));
     }
     let idle = facts.tf_reserved.saturating_sub(facts.tf_used);
@@ -170,7 +171,7 @@ fn tensorflow_limit(facts: &Facts) -> Option<Finding> {
     if !facts.by_own_limit() {
         return None;
     }
-    let free = facts.free.map_or_else(String::new, |free| format!("; the device has {} free", size(free)));
+    let free = facts.free.map_or_else(String::new, |free| format!("; the device has {} free", size_down(free)));
     let evidence = format!(
         "{} is all that TensorFlow takes (memory_limit, a fraction, or what was free when it began), and tensors use {} of \
          it{free}",
@@ -221,7 +222,8 @@ fn cap(facts: &Facts) -> Option<Finding> {
         Some(_) => (58, ", the device had no room either"),
         None => (72, ""),
     };
-    let evidence = format!("{} of {} charged{held}{spilled}", size(facts.charged), size(facts.cap));
+    let (parts, cap) = beyond(&[facts.charged, facts.requested], facts.cap);
+    let evidence = format!("{} of {cap} are taken and {} requested{held}{spilled}", parts[0], parts[1]);
     Some(finding(Cause::Cap, strength, "charged and requested together exceed the cap", evidence))
 }
 
@@ -230,12 +232,9 @@ fn device_full(facts: &Facts) -> Option<Finding> {
     if facts.total == 0 || facts.live + facts.requested + facts.others <= facts.total {
         return None;
     }
-    let free = facts.free.map_or_else(|| "unknown".into(), size);
-    let evidence = format!(
-        "{} live and {} requested on {}, {free} free",
-        size(facts.live),
-        size(facts.requested),
-        size(facts.total)
-    );
+    let free = facts.free.map_or_else(|| "unknown".into(), size_down);
+    let (parts, total) = beyond(&[facts.live, facts.requested, facts.others], facts.total);
+    let others = if facts.others > 0 { format!(", {} held by others", parts[2]) } else { String::new() };
+    let evidence = format!("{} live and {} requested on {total}{others}, {free} free", parts[0], parts[1]);
     Some(finding(Cause::DeviceFull, 60, "what is live, requested and held by others exceeds the device", evidence))
 }

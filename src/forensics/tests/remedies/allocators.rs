@@ -26,7 +26,7 @@ fn leaking(job: &mut Job, kept: &[(&str, u32, u64)], parameters: u64, asked: u64
 fn growth_that_stops_leaves_room() {
     let kept = [("model/head/Softmax", 131, 22 * MIB)];
     let text = helps(&told("grows", |job| leaking(job, &kept, 2 * GIB, 2 * GIB, true)), "look at train.py:131");
-    assert!(text.contains("given back each step, at most 4.02 GiB are live and every request fits"), "{text}");
+    assert!(text.contains("With this freed each step, at most 4.03 GiB are live and every request fits"), "{text}");
     // 6 GiB of weights and 3 GiB asked for do not fit into 8, whatever grew.
     let kept = [("model/head/Softmax", 131, 6 * MIB)];
     let report = told("grows-little", |job| leaking(job, &kept, 6 * GIB, 3 * GIB, true));
@@ -37,7 +37,7 @@ fn growth_that_stops_leaves_room() {
 fn growth_without_steps_stops_at_what_was_built_up() {
     let kept = [("model/head/Softmax", 131, 22 * MIB)];
     let text = helps(&told("seconds", |job| leaking(job, &kept, 2 * GIB, 2 * GIB, false)), "look at train.py:131");
-    assert!(text.contains("a second") && text.contains("; kept at 1.") && text.contains("are live"), "{text}");
+    assert!(text.contains("each second") && text.contains("With this held at 1.") && text.contains("are live"), "{text}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn growth_at_two_places_is_stopped_together() {
     let kept = [("model/head/Softmax", 131, 11 * MIB), ("concat", 77, 10 * MIB)];
     let report = told("together", |job| leaking(job, &kept, 2 * GIB, 5 * GIB, true));
     let text = helps(&report, "look at train.py:131");
-    assert!(text.contains("this and the other 1 that grow given back each step"), "{text}");
+    assert!(text.contains("With this and the other 1 that grow freed each step"), "{text}");
 }
 
 /// Blocks of one size fill 16 GiB of the pool, and only each n-th stays.
@@ -151,7 +151,7 @@ fn one_tensor_that_gets_longer_is_kept_as_long_as_it_was() {
         job.refused(by, 24 * GIB, &device(20 * GIB));
     });
     let text = helps(&report, "look at train.py:131");
-    assert!(text.contains("1 block kept"), "{text}");
+    assert!(text.contains("1 block now"), "{text}");
     // A quarter of the run: between 4 and 5 GiB, twice while one replaces the other.
-    assert!(text.contains("kept at 4.") && text.contains("at most 8.") || text.contains("at most 9."), "{text}");
+    assert!(text.contains("held at 4.") && text.contains("at most 8.") || text.contains("at most 9."), "{text}");
 }
