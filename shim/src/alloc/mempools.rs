@@ -145,16 +145,13 @@ impl Pooled {
     pub(crate) fn copy_settings(&self, served: &Served, mempool: Mempool) {
         type A = CUmemPool_attribute;
         let on = |attribute| self.ask::<i32>(attribute).is_none_or(|value| value != 0);
-        served.pool.set_reuse(
-            mempool,
-            Reuse {
-                follow_events: on(A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES),
-                opportunistic: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC),
-                internal_waits: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
-            },
-        );
+        let reuse = Reuse {
+            follow_events: on(A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES),
+            opportunistic: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC),
+            internal_waits: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
+        };
         let threshold = self.ask::<u64>(A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap_or(0);
-        served.pool.set_release_threshold(mempool, threshold);
+        served.pool.set_mempool(mempool, reuse, threshold);
     }
 
     fn ask<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {

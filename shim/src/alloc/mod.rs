@@ -211,7 +211,7 @@ impl Served {
     /// A context is gone, and with it the blocks that it had not freed.
     fn blocks_go_with(&'static self, ctx: u64) {
         let note = |block: &BlockInfo| record::blocks::gone(self, block);
-        for block in self.pool.context_destroyed_noting(&self.driver, ctx, note) {
+        for block in self.pool.context_destroyed(&self.driver, ctx, note) {
             pins::freed(self, block.addr);
         }
     }
@@ -221,7 +221,7 @@ impl Served {
         let proofs = self.proofs();
         let waited = self.driver.wait_for_all().is_ok();
         for proof in proofs {
-            self.pool.sync_ended(proof, waited);
+            self.pool.ended(proof, waited);
         }
         waited
     }
@@ -231,7 +231,7 @@ impl Served {
         // A context that goes meanwhile would be one that the pool takes for new.
         let Some(_alive) = contexts::alive() else { return Vec::new() };
         let reaching = contexts::all().filter(|context| reaches(context.ordinal, self.ordinal));
-        reaching.map(|context| self.pool.sync_began(context.ctx)).collect()
+        reaching.map(|context| self.pool.began(weir_pool::Call::ContextSync(context.ctx))).collect()
     }
 
     /// Takes note that the device is idle, if it is. Waits for nobody.
@@ -242,7 +242,7 @@ impl Served {
             work::go_on();
         }
         for proof in proofs {
-            self.pool.sync_ended(proof, idle);
+            self.pool.ended(proof, idle);
         }
         idle
     }
@@ -389,7 +389,7 @@ fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&
     let mut granted = 0;
     while let Err(devices) = appear(served, granted) {
         for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {
-            served.pool.grant_at_once(&served.driver, Grant { device, write: true }).ok()?;
+            served.pool.grant(&served.driver, Grant { device, write: true }, Duration::ZERO).ok()?;
         }
         granted |= devices;
     }
@@ -408,7 +408,7 @@ fn appear(served: &'static Served, granted: u64) -> Result<(), u64> {
             served.pool.context_created(context.ctx);
         }
         for lane in capture::list().into_iter().filter(|lane| reaches(lane.ordinal, served.ordinal)) {
-            served.pool.capture_began(lane.id, lane.ctx);
+            served.pool.set_capturing(lane.id, lane.ctx, true);
         }
         LIST.add(core::ptr::from_ref(served).cast_mut());
         Ok(())

@@ -119,7 +119,7 @@ fn settle(served: &Served, ctx: u64) -> bool {
     let waited = !proofs.is_empty() && served.driver.wait_for_all().is_ok();
     for (of, proofs) in proofs {
         for proof in proofs {
-            of.pool.sync_ended(proof, waited);
+            of.pool.ended(proof, waited);
         }
     }
     waited
@@ -131,7 +131,7 @@ pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
         return None;
     }
     let spill = beside(served, request.context).or_else(|| make(served, request.context))?;
-    spill.pool.mempool_mirrored(request.mempool, served.pool.reuse(request.mempool));
+    spill.pool.mempool_mirrored(request.mempool, served.pool.mempool_reuse(request.mempool));
     let block = spill.pool.allocate(&spill.driver, request, &Budget::default()).ok()?;
     spilled(served, &block);
     Some(block)
@@ -232,7 +232,7 @@ fn give_way(spill: &Served) -> u64 {
 fn fetch(spill: &Served, most: u64) -> Outcome {
     let [least, _] = spill.handles;
     let near = spill.driver.near();
-    let away = spill.pool.behind_live(|handle| !near.contains(&handle));
+    let away = spill.pool.migratable(|handle| !near.contains(&handle));
     let serving = pools().find(|served| !served.host && served.ordinal == spill.ordinal && served.mapped());
     // What the job held in the meantime and will hold again.
     let needed = serving.map_or(0, |serving| {

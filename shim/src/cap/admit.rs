@@ -168,12 +168,13 @@ fn wait_for(ordinal: i32) -> bool {
         let Some(_alive) = contexts::alive() else { return false };
         let known = contexts::all().filter(|context| context.ordinal == ordinal);
         let reached: Vec<&Served> = alloc::pools_reached_by(ordinal).collect();
-        let began = |ctx| reached.iter().map(move |served| (*served, served.pool.sync_began(ctx)));
+        let began =
+            |ctx| reached.iter().map(move |served| (*served, served.pool.began(weir_pool::Call::ContextSync(ctx))));
         known.flat_map(|context| began(context.ctx).collect::<Vec<_>>()).collect()
     };
     let waited = wait::for_work(Whose::Of(ordinal), wait::PATIENCE).is_ok();
     for (served, proof) in proofs {
-        served.pool.sync_ended(proof, waited);
+        served.pool.ended(proof, waited);
     }
     waited
 }

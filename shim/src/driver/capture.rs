@@ -94,7 +94,7 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
 pub(crate) fn began(lane: Lane, strict: bool) {
     contexts::announce(|_| {
         for served in pools_reached_by(lane.ordinal) {
-            served.pool.capture_began(lane.id, lane.ctx);
+            served.pool.set_capturing(lane.id, lane.ctx, true);
         }
         LIST.with(|list: &mut Captures| list.0.push((lane, strict)));
     });
@@ -116,7 +116,7 @@ pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
         let ended: Vec<Lane> = list().into_iter().filter(|lane| which(lane)).collect();
         for lane in ended {
             for served in pools_reached_by(lane.ordinal) {
-                served.pool.capture_ended(lane.id, lane.ctx);
+                served.pool.set_capturing(lane.id, lane.ctx, false);
             }
         }
         LIST.with(|list: &mut Captures| list.0.retain(|(lane, _)| !which(lane)));

@@ -4,7 +4,7 @@ use super::contexts;
 use crate::alloc::{DEVICES, Served, pools};
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_cuda::CUresult;
-use weir_pool::Grant;
+use weir_pool::{Grant, Pool};
 
 /// For each device: which devices may reach its memory, as bits. Who sees one knows that its pools know it.
 static REACH: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
@@ -57,7 +57,7 @@ pub(crate) fn may_reach(from: i32, memory: i32) {
 pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult> {
     may_reach(from, memory);
     for served in pools().filter(|served| served.ordinal == memory && memory != from && served.mapped()) {
-        if served.pool.grant(&served.driver, Grant { device: from, write }).is_err() {
+        if served.pool.grant(&served.driver, Grant { device: from, write }, Pool::PATIENCE).is_err() {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
     }

@@ -25,8 +25,9 @@ fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresu
         return forward();
     }
     let lane = lane.unwrap_or(NO_STREAM);
-    let proofs: Proofs =
-        alloc::pools().map(|served| (served, served.pool.event_record_began(event as u64, lane))).collect();
+    let proofs: Proofs = alloc::pools()
+        .map(|served| (served, served.pool.began(weir_pool::Call::EventRecord { event: event as u64, stream: lane })))
+        .collect();
     // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
     if !events::trusted(event as u64) {
         for (served, _) in proofs {
@@ -36,7 +37,7 @@ fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresu
     }
     let result = forward();
     for (served, proof) in proofs {
-        served.pool.event_recorded(proof, result == CUresult::CUDA_SUCCESS);
+        served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
     }
     result
 }
@@ -110,13 +111,13 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
 /// A call that tells, by success, that an event's record has finished.
 fn settling(event: CUevent) -> impl FnOnce(CUresult) {
     let proofs: Proofs = if alloc::any() {
-        alloc::pools().map(|served| (served, served.pool.event_use_began(event as u64))).collect()
+        alloc::pools().map(|served| (served, served.pool.began(weir_pool::Call::EventSync(event as u64)))).collect()
     } else {
         Proofs::default()
     };
     move |result| {
         for (served, proof) in proofs {
-            served.pool.event_synced(proof, result == CUresult::CUDA_SUCCESS);
+            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
     }
 }

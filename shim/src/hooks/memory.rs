@@ -17,7 +17,7 @@ use core::ffi::c_uint;
 use weir_cuda::{CUdevice_attribute, CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 use weir_ledger::Category;
-use weir_pool::{Freed, Request};
+use weir_pool::{Freed, Observer, Request};
 
 pub(crate) type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 pub(crate) type AllocV1 = unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, c_uint) -> CUresult;
@@ -311,7 +311,7 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
         }
     }
     let record = Freeing::begin(None);
-    let freed = served.pool.free_noting(&served.driver, dptr, |freed| record.freed(served, dptr, freed.number));
+    let freed = served.pool.free(&served.driver, dptr, Recording { record: &record, served, dptr });
     given_back(served, dptr, &record, freed.is_ok())
 }
 
@@ -338,9 +338,27 @@ pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdevice
     };
     alloc::may_reach(lane.ordinal, served.ordinal);
     let record = Freeing::begin(Some(lane.id));
-    let note = |freed: &Freed| record.freed(served, dptr, freed.number);
-    let freed = served.pool.free_async_noting(dptr, lane.id, lane.ctx, |number| record.going(served, number), note);
+    let freed = served.pool.free_async(dptr, lane.id, lane.ctx, Recording { record: &record, served, dptr });
     given_back(served, dptr, &record, freed.is_ok())
+}
+
+/// Records a free while the pool holds its lock.
+struct Recording<'a> {
+    record: &'a Freeing,
+    served: &'static Served,
+    dptr: CUdeviceptr,
+}
+
+impl Observer for Recording<'_> {
+    #[inline(always)]
+    fn found(&self, number: usize) {
+        self.record.going(self.served, number);
+    }
+
+    #[inline(always)]
+    fn freed(&self, freed: &Freed) {
+        self.record.freed(self.served, self.dptr, freed.number);
+    }
 }
 
 /// The pool has judged a free.

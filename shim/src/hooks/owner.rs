@@ -249,14 +249,16 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
     let slot = if alloc::any() { alloc::context(ctx) } else { None };
     let proofs: Proofs = slot
         .map(|slot| {
-            alloc::pools_reached_by(slot.ordinal()).map(|served| (served, served.pool.sync_began(ctx))).collect()
+            alloc::pools_reached_by(slot.ordinal())
+                .map(|served| (served, served.pool.began(weir_pool::Call::ContextSync(ctx))))
+                .collect()
         })
         .unwrap_or_default();
     // Without a pool a wait proves nothing to anybody.
     let sync = slot.map(|slot| record::synchronising(slot.ordinal(), false));
     move |result| {
         for (served, proof) in proofs {
-            served.pool.sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
         if let Some(sync) = sync.filter(|_| result == CUresult::CUDA_SUCCESS) {
             sync.ended();

@@ -151,8 +151,8 @@ pub(crate) unsafe fn set_attribute(
         let Some(pooled) = mempools::find(pool as u64) else { return };
         let Some((served, mempool)) = pooled.known() else { return };
         match attribute {
-            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => served.pool.reset_used_high(mempool),
-            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => served.pool.reset_reserved_high(mempool),
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => served.pool.reset_mempool_peaks(mempool, true, false),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => served.pool.reset_mempool_peaks(mempool, false, true),
             _ => pooled.copy_settings(served, mempool),
         }
     });

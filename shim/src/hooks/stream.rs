@@ -50,11 +50,13 @@ pub(crate) unsafe fn create_with_priority(
 fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
     let lane = if alloc::any() { stream::lane(stream, per_thread) } else { None };
     let proofs: Proofs = lane
-        .map(|(lane, _)| alloc::pools().map(|served| (served, served.pool.stream_sync_began(lane.id))).collect())
+        .map(|(lane, _)| {
+            alloc::pools().map(|served| (served, served.pool.began(weir_pool::Call::StreamSync(lane.id)))).collect()
+        })
         .unwrap_or_default();
     move |result| {
         for (served, proof) in proofs {
-            served.pool.stream_sync_ended(proof, result == CUresult::CUDA_SUCCESS);
+            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
     }
 }
@@ -93,16 +95,16 @@ pub(crate) unsafe fn wait_event(
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(stream, event, flags) });
     };
-    let proofs: Proofs = alloc::pools_reached_by(lane.ordinal)
-        .map(|served| (served, served.pool.event_use_began(event as u64)))
-        .collect();
+    let waits = weir_pool::Call::EventWait { event: event as u64, stream: lane.id, context: lane.ctx };
+    let proofs: Proofs =
+        alloc::pools_reached_by(lane.ordinal).map(|served| (served, served.pool.began(waits))).collect();
     let before = capture::holds(stream, own);
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(stream, event, flags) });
     // A wait that belongs to a capture, or draws the stream into one, orders nothing now.
     let counts = result == CUresult::CUDA_SUCCESS && !before && !capture::holds(stream, own);
     for (served, proof) in proofs {
-        served.pool.event_waited(proof, lane.id, lane.ctx, counts);
+        served.pool.ended(proof, counts);
     }
     result
 }

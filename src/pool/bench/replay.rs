@@ -8,7 +8,7 @@
 
 use crate::trace::Trace;
 use weir_pool::sim::Device;
-use weir_pool::{Budget, Config, Pool, Request, Stats};
+use weir_pool::{Budget, Call, Config, Pool, Request, Stats};
 
 /// How a replay went.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: boo
     let mut iterations = Vec::new();
     for (at, event) in trace.events.iter().enumerate() {
         if trace.boundary(at) {
-            let proof = pool.sync_began(1);
+            let proof = pool.began(Call::ContextSync(1));
             device.finish();
-            pool.sync_ended(proof, true);
+            pool.ended(proof, true);
             iterations.push(pool.stats());
         }
         let address = &mut addresses[event.block as usize];
@@ -39,9 +39,9 @@ pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: boo
             let request = Request { bytes: event.bytes as u64, stream, context: 1, ..Request::default() };
             *address = pool.allocate(&device, &request, &Budget::default()).ok()?.addr;
         } else if synchronous {
-            pool.free(&device, *address).ok()?;
+            pool.free(&device, *address, ()).ok()?;
         } else {
-            pool.free_async(*address, 1, 1).ok()?;
+            pool.free_async(*address, 1, 1, ()).ok()?;
         }
     }
     iterations.push(pool.stats());

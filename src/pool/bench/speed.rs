@@ -5,7 +5,7 @@ use crate::peers::{Bfc, Offsets, Peer, Rmm, Torch};
 use std::sync::Barrier;
 use std::time::Instant;
 use weir_pool::sim::Device;
-use weir_pool::{Budget, Config, Pool, Request};
+use weir_pool::{Budget, Call, Config, Pool, Request};
 
 const CAPACITY: u64 = 64 << 30;
 
@@ -101,14 +101,14 @@ fn pool(live: usize, threads: u64, pairs: u64, synchronous: bool) -> Nanos {
         };
         let mut give = |addr: u64| {
             if synchronous {
-                let _ = pool.free(&device, addr);
+                let _ = pool.free(&device, addr, ());
                 pairs_done += 1;
                 if pairs_done % 4096 == 0 {
-                    let proof = pool.sync_began(1);
-                    pool.sync_ended(proof, true);
+                    let proof = pool.began(Call::ContextSync(1));
+                    pool.ended(proof, true);
                 }
             } else {
-                let _ = pool.free_async(addr, thread, 1);
+                let _ = pool.free_async(addr, thread, 1, ());
             }
         };
         churn(

@@ -54,7 +54,7 @@ pub use fault::Fault;
 #[cfg(feature = "fault-injection")]
 pub use fault::inject;
 pub use mempools::{Mempool, MempoolBytes, Reuse};
-pub use order::Proof;
+pub use order::{Call, Proof};
 pub use pool::Pool;
 pub use stats::{DriverCalls, Hole, HoleKind, Stats};
 
@@ -99,6 +99,24 @@ pub struct Freed {
     /// The number that it had.
     pub number: usize,
 }
+
+/// Sees a free under the pool's lock, before anybody can get the block again.
+pub trait Observer {
+    /// A block of this number may be the one that is freed: time to bring what is known of it into the cache.
+    #[inline]
+    fn found(&self, number: usize) {
+        let _ = number;
+    }
+
+    /// The block is free.
+    #[inline]
+    fn freed(&self, freed: &Freed) {
+        let _ = freed;
+    }
+}
+
+/// Sees nothing.
+impl Observer for () {}
 
 /// A live block, found by any address in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

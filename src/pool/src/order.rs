@@ -88,18 +88,68 @@ struct Event {
     clock: Clock,
 }
 
-/// A call that will prove something if it succeeds, noted before it is made.
+/// A call of the job's that proves something about the progress of the device if it succeeds. Contexts, streams and
+/// events are the driver's handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A context is synchronised with.
+    ContextSync(u64),
+    /// A stream is synchronised with or queried; it succeeds if the stream is idle.
+    StreamSync(u64),
+    /// The host waits for an event or queries it; it succeeds if the event has finished.
+    EventSync(u64),
+    /// An event is recorded on a stream.
+    EventRecord {
+        /// The event.
+        event: u64,
+        /// The stream.
+        stream: u64,
+    },
+    /// A stream is made to wait for an event.
+    EventWait {
+        /// The event.
+        event: u64,
+        /// The stream.
+        stream: u64,
+        /// The stream's context.
+        context: u64,
+    },
+}
+
+/// What a call proves if it succeeds, taken down before it is made.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Proof(pub(crate) What);
+pub struct Proof(What);
+
+impl Proof {
+    /// Whether it is of a record, which counts even if it fails.
+    pub(crate) fn is_record(&self) -> bool {
+        matches!(self.0, What::Record { .. })
+    }
+}
+
+/// Something finishes of which nothing is known.
+const UNKNOWN: What = What::Stream(0, 0, Clock::new());
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+enum What {
     Context(u32, u64),
     Stream(u64, u64, Clock),
     Record { event: u64, records: u64, clock: Clock },
-    Wait { event: u64, records: u64, clock: Clock },
+    Event { event: u64, records: u64, clock: Clock },
+    Wait { event: u64, records: u64, clock: Clock, stream: u64, context: u64 },
     Nothing,
+}
+
+/// How far a call that has ended moved what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The host has seen nothing finish.
+    None,
+    /// The host has seen some work finish.
+    Host,
+    /// The device as a whole has advanced.
+    Device,
 }
 
 /// See the file's first comment.
@@ -251,20 +301,27 @@ impl Order {
         self.domain(reader).clock.iter().any(|(known, upto)| *known == serial && *upto >= time)
     }
 
-    pub(crate) fn begin_context(&mut self, id: u64) -> Proof {
-        let context = self.context(id);
-        Proof(What::Context(context, self.now))
+    /// What a call that is about to be made would prove.
+    pub(crate) fn begin(&mut self, call: Call) -> Proof {
+        Proof(match call {
+            Call::ContextSync(id) => What::Context(self.context(id), self.now),
+            Call::StreamSync(stream) => self.known_stream(stream).map_or(UNKNOWN, |index| {
+                let domain = self.domain(index);
+                What::Stream(domain.serial, self.now, domain.clock.clone())
+            }),
+            Call::EventSync(event) => self.recorded(event).map_or(UNKNOWN, |known| What::Event {
+                event,
+                records: known.records,
+                clock: known.clock.clone(),
+            }),
+            Call::EventRecord { event, stream } => self.begin_record(event, stream),
+            Call::EventWait { event, stream, context } => self.recorded(event).map_or(What::Nothing, |known| {
+                What::Wait { event, records: known.records, clock: known.clock.clone(), stream, context }
+            }),
+        })
     }
 
-    pub(crate) fn begin_stream(&mut self, stream: u64) -> Proof {
-        let now = self.now;
-        Proof(self.known_stream(stream).map_or(What::Nothing, |index| {
-            let domain = self.domain(index);
-            What::Stream(domain.serial, now, domain.clock.clone())
-        }))
-    }
-
-    pub(crate) fn begin_record(&mut self, event: u64, stream: u64) -> Proof {
+    fn begin_record(&mut self, event: u64, stream: u64) -> What {
         let now = self.now;
         let known = self.known_stream(stream).map(|index| {
             let domain = self.domain(index);
@@ -279,14 +336,12 @@ impl Order {
         entry.open += 1;
         entry.clock.clear();
         let records = entry.records;
-        Proof(What::Record { event, records, clock: known.unwrap_or_default() })
+        What::Record { event, records, clock: known.unwrap_or_default() }
     }
 
-    pub(crate) fn begin_event(&self, event: u64) -> Proof {
-        Proof(match self.events.get(&event) {
-            Some(known) if known.open == 0 => What::Wait { event, records: known.records, clock: known.clock.clone() },
-            _ => What::Nothing,
-        })
+    /// What is known of an event's record, unless another is under way.
+    fn recorded(&self, event: u64) -> Option<&Event> {
+        self.events.get(&event).filter(|known| known.open == 0)
     }
 
     /// The recorded event, if it is still the record that `proof` was about.
@@ -295,8 +350,7 @@ impl Order {
     }
 
     /// A record has been made (or not).
-    pub(crate) fn end_record(&mut self, proof: Proof, ok: bool) {
-        let What::Record { event, records, clock } = proof.0 else { return };
+    fn end_record(&mut self, event: u64, records: u64, clock: Clock, ok: bool) {
         if let Some(known) = self.events.get_mut(&event) {
             known.open = known.open.saturating_sub(1);
             // Two records at once: which of them counts is not known, so neither does.
@@ -306,12 +360,8 @@ impl Order {
         }
     }
 
-    /// A stream has been made to wait for an event.
-    pub(crate) fn end_wait(&mut self, proof: Proof, stream: u64, context: u64, ok: bool) {
-        let What::Wait { event, records, clock } = proof.0 else { return };
-        if !ok || !self.same_record(event, records) {
-            return;
-        }
+    /// A stream has been made to wait for a record.
+    fn end_wait(&mut self, clock: &[(u64, u64)], stream: u64, context: u64) {
         let context = self.context(context);
         let index = self.stream(stream, context);
         if index == DEVICE || self.domain(index).capturing {
@@ -320,29 +370,29 @@ impl Order {
         let device_done = self.device_done;
         let domain = self.domain_at(index);
         domain.clock.retain(|(_, time)| *time > device_done);
-        learn(&mut domain.clock, &clock);
+        learn(&mut domain.clock, clock);
     }
 
-    /// The host has seen a stream, an event or a context finish. Returns whether the whole device advanced.
-    pub(crate) fn end_proof(&mut self, proof: Proof, ok: bool) -> bool {
-        if !ok {
-            return false;
-        }
+    /// A call has returned; `ok`: it has done or seen what it was made for.
+    pub(crate) fn end(&mut self, proof: Proof, ok: bool) -> Progress {
         match proof.0 {
+            What::Record { event, records, clock } => self.end_record(event, records, clock, ok),
+            _ if !ok => {}
             What::Stream(serial, time, clock) => {
                 self.finished(serial, time);
-                for (serial, time) in clock {
-                    self.finished(serial, time);
-                }
-                false
+                self.all_finished(clock);
+                return Progress::Host;
             }
-            What::Wait { event, records, clock } => {
+            What::Event { event, records, clock } => {
                 if self.same_record(event, records) {
-                    for (serial, time) in clock {
-                        self.finished(serial, time);
-                    }
+                    self.all_finished(clock);
                 }
-                false
+                return Progress::Host;
+            }
+            What::Wait { event, records, clock, stream, context } => {
+                if self.same_record(event, records) {
+                    self.end_wait(&clock, stream, context);
+                }
             }
             What::Context(context, began) => {
                 let time = if fault::injected(Fault::EpochTakenAtTheEnd) { self.now } else { began };
@@ -352,9 +402,18 @@ impl Order {
                 for domain in self.domains.iter_mut().filter(|domain| domain.context == context) {
                     domain.done = domain.done.max(time);
                 }
-                self.advance_device()
+                if self.advance_device() {
+                    return Progress::Device;
+                }
             }
-            What::Record { .. } | What::Nothing => false,
+            What::Nothing => {}
+        }
+        Progress::None
+    }
+
+    fn all_finished(&mut self, clock: Clock) {
+        for (serial, time) in clock {
+            self.finished(serial, time);
         }
     }
 

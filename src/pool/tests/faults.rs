@@ -4,7 +4,7 @@
 mod strict;
 
 use strict::{FAULT, Strict, Work};
-use weir_pool::{AllocError, Budget, Config, Pool, Request};
+use weir_pool::{AllocError, Budget, Call, Config, Pool, Request};
 
 fn config(capacity: u64, vmm: bool) -> Config {
     Config {
@@ -53,7 +53,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
         if nth % 4 != 0 {
             let (addr, bytes, tag) = live.swap_remove(nth);
             device.push(1, Work::Check { addr, bytes, tag });
-            let freed = if nth % 3 == 0 { pool.free(&device, addr) } else { pool.free_async(addr, 1, 1) };
+            let freed = if nth % 3 == 0 { pool.free(&device, addr, ()) } else { pool.free_async(addr, 1, 1, ()) };
             assert!(freed.is_ok());
         }
     }
@@ -66,27 +66,27 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     assert_eq!(pool.check(), Ok(()), "after migrating with fault {fail_at:?}");
     for (addr, bytes, tag) in live {
         device.push(1, Work::Check { addr, bytes, tag });
-        assert!(pool.free(&device, addr).is_ok());
+        assert!(pool.free(&device, addr, ()).is_ok());
     }
     pool.trim_to(&device, 0);
     for context in [1, 1] {
-        let proof = pool.sync_began(context);
+        let proof = pool.began(Call::ContextSync(context));
         device.drain();
-        pool.sync_ended(proof, true);
+        pool.ended(proof, true);
         // A request that needs a growth lets granules that shared a handle part.
         if let Ok(block) =
             pool.allocate(&device, &Request { bytes: 600_000, context: 1, ..Request::default() }, &Budget::default())
         {
-            let _ = pool.free(&device, block.addr);
+            let _ = pool.free(&device, block.addr, ());
         }
     }
-    let proof = pool.sync_began(1);
-    pool.sync_ended(proof, true);
+    let proof = pool.began(Call::ContextSync(1));
+    pool.ended(proof, true);
     for stream in [1, 2] {
         pool.stream_destroyed(&device, stream);
     }
-    let proof = pool.sync_began(1);
-    pool.sync_ended(proof, true);
+    let proof = pool.began(Call::ContextSync(1));
+    pool.ended(proof, true);
     assert_eq!(pool.check(), Ok(()), "with fault {fail_at:?}");
     let calls = device.lock().calls;
     device.lock().fail_in = None;

@@ -9,7 +9,7 @@ mod strict;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use strict::{FAULT, Rng, Strict, Work};
-use weir_pool::{AllocError, Budget, Config, Pool, Request};
+use weir_pool::{AllocError, Budget, Call, Config, Pool, Request};
 
 fn config(capacity: u64) -> Config {
     Config {
@@ -48,14 +48,15 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
             9..17 if !live.is_empty() => {
                 let (addr, bytes, tag) = live.swap_remove(rng.below(live.len() as u64) as usize);
                 device.push(stream, Work::Check { addr, bytes, tag });
-                let freed = if rng.chance(3) { pool.free(device, addr) } else { pool.free_async(addr, stream, 1) };
+                let freed =
+                    if rng.chance(3) { pool.free(device, addr, ()) } else { pool.free_async(addr, stream, 1, ()) };
                 assert_eq!(freed.map(|freed| freed.buffer), Ok(tag));
             }
             17 => {
-                let proof = pool.sync_began(1);
+                let proof = pool.began(Call::ContextSync(1));
                 let fences = device.mark(|_| true);
                 device.run_to(&fences);
-                pool.sync_ended(proof, true);
+                pool.ended(proof, true);
             }
             18 if rng.chance(20) => {
                 let mut inner = device.lock();
@@ -69,7 +70,7 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
     }
     for (addr, bytes, tag) in live {
         device.push(stream, Work::Check { addr, bytes, tag });
-        assert!(pool.free_async(addr, stream, 1).is_ok());
+        assert!(pool.free_async(addr, stream, 1, ()).is_ok());
     }
 }
 

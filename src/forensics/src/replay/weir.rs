@@ -2,7 +2,7 @@
 
 use weir_journal::STREAM_UNKNOWN;
 use weir_pool::sim::Device;
-use weir_pool::{Backing, BackingError, Budget, Config, Pool, Request};
+use weir_pool::{Backing, BackingError, Budget, Call, Config, Pool, Request};
 
 use super::{Allocator, Outcome, Settings};
 
@@ -42,16 +42,16 @@ impl Allocator for Pooled {
         let address = self.addresses.get(block as usize).copied().unwrap_or(0);
         // A free of what was never served is a free of address 0, which the pool does not know.
         let _ = if stream == STREAM_UNKNOWN {
-            self.pool.free(&self.device, address)
+            self.pool.free(&self.device, address, ())
         } else {
-            self.pool.free_async(address, u64::from(stream) + 1, CONTEXT)
+            self.pool.free_async(address, u64::from(stream) + 1, CONTEXT, ())
         };
     }
 
     fn sync(&mut self) {
-        let proof = self.pool.sync_began(CONTEXT);
+        let proof = self.pool.began(Call::ContextSync(CONTEXT));
         self.device.finish();
-        self.pool.sync_ended(proof, true);
+        self.pool.ended(proof, true);
     }
 
     fn hold(&mut self, bytes: u64) -> bool {

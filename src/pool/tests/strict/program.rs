@@ -3,7 +3,8 @@
 
 use super::{Rng, Strict, Work};
 use std::collections::BTreeMap;
-use weir_pool::{AllocError, Budget, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
+use std::time::Duration;
+use weir_pool::{AllocError, Budget, Call, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
 
 /// What kind of job it is.
 #[derive(Clone, Debug)]
@@ -92,9 +93,9 @@ impl<'a> Program<'a> {
         pool.context_created(1);
         pool.context_created(2);
         let second = pool.mempool_created().expect("there is room for one");
-        pool.set_reuse(second, Reuse { follow_events: true, opportunistic: false, internal_waits: false });
+        pool.set_mempool(second, Reuse { follow_events: true, opportunistic: false, internal_waits: false }, 0);
         let third = pool.mempool_created().expect("there is room for one");
-        pool.set_reuse(third, Reuse { follow_events: false, opportunistic: false, internal_waits: true });
+        pool.set_mempool(third, Reuse { follow_events: false, opportunistic: false, internal_waits: true }, 0);
         Self {
             kind,
             rng: Rng::new(seed),
@@ -177,7 +178,11 @@ impl<'a> Program<'a> {
             96 if self.rng.chance(8) => self.destroy_context()?,
             97 if self.rng.chance(4) => self.trim(),
             98 if self.rng.chance(4) => {
-                let _ = self.pool.grant(&self.device, Grant { device: self.rng.below(3) as i32, write: true });
+                let _ = self.pool.grant(
+                    &self.device,
+                    Grant { device: self.rng.below(3) as i32, write: true },
+                    Duration::ZERO,
+                );
             }
             99 => self.migrate()?,
             _ => {}
@@ -293,9 +298,9 @@ impl<'a> Program<'a> {
         self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
         self.forget(&block);
         let freed = if ordered {
-            self.pool.free_async(block.addr, block.home, context_of(block.home))
+            self.pool.free_async(block.addr, block.home, context_of(block.home), ())
         } else {
-            self.pool.free(&self.device, block.addr)
+            self.pool.free(&self.device, block.addr, ())
         };
         match freed {
             Ok(freed) if (freed.bytes, freed.buffer, freed.number) == (block.bytes, block.buffer, block.number) => {
@@ -328,18 +333,18 @@ impl<'a> Program<'a> {
     }
 
     fn record(&mut self, event: u64, stream: u64) {
-        let proof = self.pool.event_record_began(event, stream);
+        let proof = self.pool.began(Call::EventRecord { event: event, stream: stream });
         let fence = self.device.signal(stream);
         self.events.insert(event, fence);
-        self.pool.event_recorded(proof, true);
+        self.pool.ended(proof, true);
     }
 
     fn wait(&mut self, event: u64, stream: u64) {
-        let proof = self.pool.event_use_began(event);
+        let proof = self.pool.began(Call::EventWait { event, stream, context: context_of(stream) });
         if let Some(fence) = self.events.get(&event) {
             self.device.push(stream, Work::Wait(*fence));
         }
-        self.pool.event_waited(proof, stream, context_of(stream), true);
+        self.pool.ended(proof, true);
     }
 
     /// A block is used on another stream from now on, ordered by an event as it must be.
@@ -379,14 +384,14 @@ impl<'a> Program<'a> {
                 self.record(event, block.home);
             }
         }
-        let proof = self.pool.event_use_began(event);
+        let proof = self.pool.began(Call::EventWait { event, stream, context: context_of(stream) });
         if self.rng.chance(2) {
             self.record(event, other);
         }
         if let Some(fence) = self.events.get(&event) {
             self.device.push(stream, Work::Wait(*fence));
         }
-        self.pool.event_waited(proof, stream, context_of(stream), true);
+        self.pool.ended(proof, true);
         self.allocate_bytes(stream, bytes)?;
         self.allocate(stream)
     }
@@ -402,7 +407,7 @@ impl<'a> Program<'a> {
             return;
         }
         let (event, other) = (100 + self.rng.below(4), self.stream());
-        let proof = self.pool.event_use_began(event);
+        let proof = self.pool.began(Call::EventSync(event));
         if self.rng.chance(2) {
             self.record(event, other);
         }
@@ -413,7 +418,7 @@ impl<'a> Program<'a> {
         } else {
             self.device.is_done(fence)
         };
-        self.pool.event_synced(proof, done);
+        self.pool.ended(proof, done);
     }
 
     fn sync_stream(&mut self) {
@@ -421,7 +426,7 @@ impl<'a> Program<'a> {
         if self.capture.is_some() {
             return;
         }
-        let proof = self.pool.stream_sync_began(stream);
+        let proof = self.pool.began(Call::StreamSync(stream));
         let idle = if self.rng.chance(2) {
             let fence = self.device.signal(stream);
             self.device.run_to(&[fence]);
@@ -429,7 +434,7 @@ impl<'a> Program<'a> {
         } else {
             self.device.is_idle(stream)
         };
-        self.pool.stream_sync_ended(proof, idle);
+        self.pool.ended(proof, idle);
     }
 
     /// A synchronisation by another thread begins: it covers what is queued now, and not what follows.
@@ -438,7 +443,7 @@ impl<'a> Program<'a> {
             return;
         }
         let context = 1 + self.rng.below(2);
-        let proof = self.pool.sync_began(context);
+        let proof = self.pool.began(Call::ContextSync(context));
         let fences = self.device.mark(|stream| context_of(stream) == context);
         self.open = Some(Open { proof, fences });
     }
@@ -447,7 +452,7 @@ impl<'a> Program<'a> {
         if let Some(open) = self.open.take() {
             self.device.run_to(&open.fences);
             let ok = !self.rng.chance(8);
-            self.pool.sync_ended(open.proof, ok);
+            self.pool.ended(open.proof, ok);
         }
     }
 
@@ -469,12 +474,12 @@ impl<'a> Program<'a> {
         match self.capture.take() {
             Some(stream) => {
                 self.device.lock().capturing = false;
-                self.pool.capture_ended(stream, context_of(stream));
+                self.pool.set_capturing(stream, context_of(stream), false);
             }
             None if self.open.is_none() => {
                 let stream = self.stream();
                 self.capture = Some(stream);
-                self.pool.capture_began(stream, context_of(stream));
+                self.pool.set_capturing(stream, context_of(stream), true);
                 self.device.lock().capturing = true;
             }
             None => {}
@@ -533,7 +538,7 @@ impl<'a> Program<'a> {
             if self.taken.contains_key(&addr) {
                 continue;
             }
-            if self.pool.free(&self.device, addr).is_ok() || self.pool.free_async(addr, 1, 1).is_ok() {
+            if self.pool.free(&self.device, addr, ()).is_ok() || self.pool.free_async(addr, 1, 1, ()).is_ok() {
                 return Err(format!("{addr:#x} was freed"));
             }
         }
@@ -558,7 +563,7 @@ impl<'a> Program<'a> {
         for stream in STREAMS.into_iter().filter(|stream| context_of(*stream) == context) {
             self.device.destroy_stream(stream);
         }
-        let mut gone = self.pool.context_destroyed(&self.device, context);
+        let mut gone = self.pool.context_destroyed(&self.device, context, |_| ());
         let (mine, rest): (Vec<Live>, Vec<Live>) = self.live.iter().partition(|block| block.context == context);
         self.live = rest;
         for block in &mine {
@@ -654,18 +659,18 @@ impl<'a> Program<'a> {
         // Twice: granules that shared a handle part at the first growth after the proof.
         for _ in 0..2 {
             for context in [1, 2] {
-                let proof = self.pool.sync_began(context);
+                let proof = self.pool.began(Call::ContextSync(context));
                 self.device.drain();
-                self.pool.sync_ended(proof, true);
+                self.pool.ended(proof, true);
             }
             let request = Request { bytes: 3 * self.kind.capacity / 4, context: 1, ..Request::default() };
             if let Ok(block) = self.pool.allocate(&self.device, &request, &Budget::default()) {
-                let _ = self.pool.free(&self.device, block.addr);
+                let _ = self.pool.free(&self.device, block.addr, ());
             }
         }
         for context in [1, 2] {
-            let proof = self.pool.sync_began(context);
-            self.pool.sync_ended(proof, true);
+            let proof = self.pool.began(Call::ContextSync(context));
+            self.pool.ended(proof, true);
         }
         self.check()?;
         self.pool.trim_to(&self.device, 0);

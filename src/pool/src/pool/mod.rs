@@ -1,0 +1,222 @@
+//! The pool as its users see it: one lock around the core, hits, frees and queries. What needs the driver is in the
+//! files beside, made without the lock: [`miss`], [`migrate`], [`trim`], [`access`]; [`progress`] is what the job's own
+//! calls prove, [`mempools`] what it sets. Touches the driver only through the `Backing` that is passed in.
+
+mod access;
+mod mempools;
+mod migrate;
+mod miss;
+mod progress;
+mod trim;
+
+use crate::backing::{Backing, BackingError};
+use crate::budget::Budget;
+use crate::config::Config;
+use crate::core::Core;
+use crate::ranks::{self, Locked, Mutex, Rank};
+use crate::shared::{Guarded, give_turn, take_turn};
+use crate::stats::{Hole, Stats};
+use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Observer, Request};
+use std::time::Duration;
+
+/// Address space per byte of device memory, for small and for large blocks.
+const SMALL_SPACE: u64 = 2;
+const LARGE_SPACE: u64 = 4;
+
+/// The memory of one device. All methods may be called from any thread.
+pub struct Pool {
+    core: Mutex<Core>,
+    /// Whether somebody has the turn.
+    turn: Guarded<bool>,
+    reservations: [(u64, u64); 2],
+}
+
+/// The right to grow; given up when dropped, also if a backing panics. Whoever waits for it holds nothing.
+struct Turn<'a> {
+    pool: &'a Pool,
+    _held: ranks::Held,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().turn = false;
+        give_turn(&self.pool.turn);
+    }
+}
+
+impl Pool {
+    /// How long a thread waits for its turn. Nobody waits for the device while it has the turn, so this is long for the
+    /// driver calls of all who come before; who has waited for so long does without.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A pool for one device. Reserves address space, nothing else.
+    pub fn new(config: Config, backing: &impl Backing) -> Result<Self, BackingError> {
+        let config = config.sound();
+        let chunk = config.large_handle.max(config.small_handle);
+        let space = |factor: u64| {
+            let bytes = config.device_bytes.saturating_mul(factor).clamp(chunk * 64, 1 << 40);
+            bytes.next_multiple_of(2 * chunk)
+        };
+        let (small, large) = (space(SMALL_SPACE), space(LARGE_SPACE));
+        let mut reservations = [(0, small), (0, large)];
+        if config.vmm {
+            reservations[0].0 = backing.reserve(small, chunk)?;
+            match backing.reserve(large, chunk) {
+                Ok(addr) => reservations[1].0 = addr,
+                Err(error) => {
+                    let _ = backing.unreserve(reservations[0].0, small);
+                    return Err(error);
+                }
+            }
+        } else {
+            // No address space of its own: the numbering of units only has to be large enough.
+            reservations = [(0, 1 << 40), (0, 1 << 40)];
+        }
+        let core = Core::new(config, reservations[0].0, reservations[0].1, reservations[1].0, reservations[1].1);
+        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations })
+    }
+
+    /// The address ranges the pool hands out from; empty without virtual memory management.
+    pub fn address_ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.reservations.into_iter().filter(|(addr, _)| *addr != 0).map(|(addr, bytes)| addr..addr + bytes)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) -> Locked<'_, Core> {
+        self.core.lock_by(crate::lock::lock)
+    }
+
+    /// Wait until no other growth is under way. `None`: one did not end in time.
+    #[track_caller]
+    fn turn(&self) -> Option<Turn<'_>> {
+        self.turn_within(Self::PATIENCE)
+    }
+
+    #[track_caller]
+    fn turn_within(&self, patience: Duration) -> Option<Turn<'_>> {
+        if !patience.is_zero() {
+            ranks::waiting(Rank::Turn.name());
+        }
+        if !take_turn(&self.turn, patience) {
+            return None;
+        }
+        let held = ranks::take(Rank::Turn);
+        self.lock().turn = true;
+        Some(Turn { pool: self, _held: held })
+    }
+
+    /// Serve a request within its budget.
+    #[inline]
+    pub fn allocate(
+        &self,
+        backing: &impl Backing,
+        request: &Request,
+        budget: &Budget,
+    ) -> Result<Allocation, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        if let Some(allocation) = core.hit(&want) {
+            return Ok(allocation);
+        }
+        drop(core);
+        self.grow(backing, &want, budget)
+    }
+
+    /// Serve a request from what is there, or not at all.
+    #[inline(always)]
+    pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {
+        let mut core = self.lock();
+        let want = core.want(request)?;
+        Ok(core.hit(&want))
+    }
+
+    /// Most bytes handed out at the same time since the last call of this function.
+    pub fn take_recent_peak(&self) -> u64 {
+        self.lock().counters.take_recent_peak() << crate::config::UNIT_SHIFT
+    }
+
+    /// Take back a block synchronously (`cuMemFree`): lazily, its bytes wait for a synchronisation.
+    #[inline]
+    pub fn free(&self, backing: &impl Backing, addr: u64, observer: impl Observer) -> Result<Freed, FreeError> {
+        let mut core = self.lock();
+        let freed = core.free(addr, None, |_| ());
+        if let Ok(freed) = &freed {
+            observer.freed(freed);
+        }
+        if core.config.lazy || core.order.captures > 0 || freed.is_err() {
+            return freed;
+        }
+        let time = core.order.now;
+        drop(core);
+        let result = backing.synchronise();
+        let _ = self.lock().finish_sync(time, result);
+        freed
+    }
+
+    /// Take back a block in the order of a stream (`cuMemFreeAsync`).
+    #[inline(always)]
+    pub fn free_async(
+        &self,
+        addr: u64,
+        stream: u64,
+        context: u64,
+        observer: impl Observer,
+    ) -> Result<Freed, FreeError> {
+        let mut core = self.lock();
+        let freed = core.free(addr, Some((stream, context)), |number| observer.found(number))?;
+        observer.freed(&freed);
+        Ok(freed)
+    }
+
+    /// The live block that holds `addr`.
+    #[inline]
+    pub fn lookup(&self, addr: u64) -> Option<BlockInfo> {
+        self.lock().lookup(addr)
+    }
+
+    /// Change the caller's word of the live block that starts at `addr`.
+    pub fn set_tag(&self, addr: u64, tag: u16) -> Result<(), FreeError> {
+        let mut core = self.lock();
+        let id = core.live_at(addr, |_| ()).ok_or(FreeError::Unknown)?;
+        core.blocks.at(id).tag = tag;
+        Ok(())
+    }
+
+    /// All live blocks, in no particular order.
+    pub fn live(&self) -> Vec<BlockInfo> {
+        let core = self.lock();
+        (1..core.blocks.len())
+            .filter(|id| core.blocks.get(*id).state == crate::block::State::Live)
+            .map(|id| core.info(id))
+            .collect()
+    }
+
+    /// The block that starts at `addr` is exported: it stays where it is, and its bytes are not reused,
+    /// until it is unpinned as often as it was pinned.
+    pub fn pin(&self, addr: u64) -> Result<(), FreeError> {
+        // Nothing moves while it is being pinned.
+        let _turn = self.turn().ok_or(FreeError::Busy)?;
+        self.lock().pin(addr, true)
+    }
+
+    /// Undo one `pin`.
+    pub fn unpin(&self, addr: u64) -> Result<(), FreeError> {
+        self.lock().pin(addr, false)
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Stats {
+        self.lock().stats()
+    }
+
+    /// Holes, for the report about an allocation that failed; at most `limit`.
+    pub fn holes(&self, limit: usize) -> Vec<Hole> {
+        self.lock().holes(limit)
+    }
+
+    /// Check every invariant that can be checked from inside; the message names the first that is broken.
+    pub fn check(&self) -> Result<(), String> {
+        self.lock().check()
+    }
+}
