@@ -1,9 +1,9 @@
-//! libweir.so: what is loaded into a job.
+//! libweir.so: the library that is loaded into a job.
 //!
-//! It stands between a process and the CUDA driver on every road that leads there: link-time symbols,
+//! It intercepts CUDA calls at every entry point: link-time symbols,
 //! `dlsym`, `dlvsym` and `cuGetProcAddress`. It is inert until the first CUDA call, and whatever goes
-//! wrong in it, the call goes through to the real driver. How a call flows is told in
-//! docs/internals/interposition.md.
+//! wrong in it, the call goes through to the real driver. docs/internals/interposition.md
+//! describes how a call arrives, docs/internals/architecture.md how it goes on.
 //!
 //! Everything that is intercepted is in `interpose/table.rs`; everything that depends on the processor is in
 //! `interpose/arch.rs`. Nothing here may panic, start a thread, keep a thread-local with a destructor, or

@@ -1,8 +1,8 @@
 //! The conformance suite of the CUDA driver API: single documented rules, run against whatever
 //! `libcuda.so.1` the loader finds, and a benchmark of the same library.
 //!
-//! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and tells what
-//! came out, [`mod@bench`] measures allocation. Everything reaches the driver through the module `driver` alone.
+//! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and reports
+//! the outcome, [`mod@bench`] measures allocation. Everything reaches the driver through the module `driver` alone.
 
 pub mod bench;
 mod driver;

@@ -1,4 +1,5 @@
-//! The weir command: one subcommand a file, each with its `Arguments` and a `run`.
+//! The weir command: one subcommand a file, each with its `Arguments` and a `run`. docs/reference/commands.md is made from
+//! the same descriptions as `--help`.
 
 #[macro_use]
 mod output;

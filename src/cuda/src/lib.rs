@@ -3,7 +3,7 @@
 //!
 //! [`types`] and the list are made from the public headers by `scripts/abi`; the test
 //! `tests/layout.rs` compiles a C file against those headers to prove every size, offset and value.
-//! Nothing here calls anything.
+//! Nothing here calls anything. docs/internals/architecture.md shows what is made from the list.
 
 #[macro_use]
 mod functions;

@@ -1,5 +1,7 @@
-//! What a recording means. It begins with a [`Run`], an opened journal or recording with its names resolved; reading
-//! the file's bytes is `weir-journal`'s work.
+//! What a recording means: the state at any event, why memory ran out, who holds it, replays, exports, the HTML page.
+//!
+//! Everything starts from a [`Run`], an opened journal or recording with its names resolved; `weir-journal` reads the
+//! file's bytes. docs/reference/report.md describes causes and remedies, docs/reference/exports.md formats and replays.
 #![forbid(unsafe_code)]
 
 pub mod diff;

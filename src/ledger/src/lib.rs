@@ -1,4 +1,5 @@
-//! What may be taken: caps for each device, kept by one process or shared exactly by the processes of a group.
+//! What may be allocated: caps for each device, of one process or shared exactly by the processes of a group.
+//! docs/internals/caps.md describes what is charged.
 //!
 //! | module | for |
 //! |---|---|

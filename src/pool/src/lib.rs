@@ -19,7 +19,7 @@
 //! That holds as well when the memory behind it is exchanged for better memory ([`Pool::migrate`]).
 //!
 //! A pool shares nothing between threads without its lock ([`shared`] is for its user), nothing panics on any input, and
-//! no cost of a hit grows with the number of live blocks.
+//! no cost of a hit grows with the number of live blocks. docs/internals/pool.md describes the pool in a job.
 #![forbid(unsafe_code)]
 
 mod arena;

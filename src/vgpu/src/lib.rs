@@ -2,7 +2,7 @@
 //!
 //! Only what NVIDIA documents in public headers and manuals is implemented. `exports` makes one C
 //! function of each row of the ABI table; `api` holds the bodies, by topic; the other modules are
-//! what the bodies work on. `docs/internals/virtual-gpu.md` describes it from outside.
+//! what the bodies work on. `docs/internals/virtual-gpu.md` describes it for its users.
 // C functions are public by their symbol, wherever they stand. Bodies have the argument types of the
 // headers.
 // Nothing calls the exports in a test program.

@@ -1,7 +1,7 @@
-//! The virtual GPU's libnvidia-ml.so.1: tells of the devices that the libcuda.so.1 in the same folder
-//! has, of their memory, and of the processes that hold it.
+//! The virtual GPU's libnvidia-ml.so.1: reports the devices of the libcuda.so.1 in the same
+//! folder, their memory, and the processes that hold it.
 //!
-//! It keeps no state but how often it was initialised. What it does not know it does not make up:
+//! Its only state is how often it was initialised. It invents nothing that it does not know:
 //! temperatures, power, clocks and the rest are NOT_SUPPORTED.
 
 #![allow(non_snake_case)]
