@@ -173,11 +173,6 @@ impl Arrays {
         self.small.get(&ordinal).map_or(0, |together| (SMALL_COST * together.count).saturating_sub(together.charged))
     }
 
-    /// Whether there are none.
-    pub(super) fn none(&self) -> bool {
-        self.live.is_empty()
-    }
-
     fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) -> u64 {
         let free = match array.cost {
             Some(cost) => {

@@ -171,10 +171,11 @@ fn accounted(caps: &Caps, account: DeviceId) -> Option<(u64, u64)> {
 
 /// Takes off what code is charged with and does not take; tells how many bytes came free.
 ///
-/// Variables of code share portions with small arrays and small blocks. A portion that is taken for code stays taken when
-/// the code is unloaded before what shares it, so its charge stays too, and nobody sees the portion go. It is found here,
-/// once nothing is left that may share one, nothing is under way, and everything else is charged with exactly what it takes:
-/// then code takes what is left of the driver's figure for this process. There is one such look after a load or unload.
+/// Variables of code share chunks with small arrays and small blocks. A chunk that is taken for code stays taken when
+/// the code is unloaded before what shares it, so its charge stays too, and nobody sees the chunk go. A free that a stream
+/// comes to while code is loaded makes the load look larger than it is. Both are found here, when nothing is under way and
+/// everything that shares no chunk with code is charged with exactly what it takes: then code takes at most what is left of
+/// the driver's figure for this process.
 pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
     let ordinal = at.0.ordinal;
     let mut contexts = lock(&caps.contexts);
@@ -187,22 +188,32 @@ pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
     let charged = contexts.code_on(ordinal);
     let look = || {
         let still = Still::begin()?;
-        let linear = &caps.linear;
-        if linear.any_leaving() || linear.shares() || linear.moves() || !lock(&caps.arrays).none() {
+        if caps.linear.any_leaving() {
             return None;
         }
         let known = || accounted(caps, at.1).filter(|(_, pending)| *pending == 0);
         let before = known()?;
+        // What may lie in the same chunks as code, and managed memory, which may be on the host.
+        let shared = caps.linear.small_portions() + lock(&caps.arrays).small(ordinal) + managed(caps, at.1);
         let held = measured::while_exact(caps, at.0, || machine::own_bytes(at.0.uuid))??;
-        (known()? == before && still.lasts()).then(|| held.saturating_sub(before.0.saturating_sub(charged)))
+        let others = before.0.saturating_sub(charged).saturating_sub(shared);
+        (known()? == before && still.lasts()).then(|| (held.saturating_sub(others), shared))
     };
-    let Some(now) = look() else { return beyond };
-    contexts.loose.retain(|loose| *loose != ordinal);
-    let gone = contexts.code_gone(ordinal, charged.saturating_sub(now));
+    let Some((most, shared)) = look() else { return beyond };
+    if shared == 0 {
+        contexts.loose.retain(|loose| *loose != ordinal);
+    }
+    let gone = contexts.code_gone(ordinal, charged.saturating_sub(most));
     let _change = Change::begin();
     drop(contexts);
     caps.release(ordinal, Category::Context, gone);
     beyond + gone
+}
+
+/// Bytes of managed memory that are charged to this process.
+fn managed(caps: &Caps, account: DeviceId) -> u64 {
+    let own = caps.ledger.view(account).map(|view| view.own);
+    own.and_then(|own| own.by_category.get(Category::Managed as usize).copied()).unwrap_or(0)
 }
 
 /// A context is about to end, by a call that waits for its work.

@@ -170,6 +170,13 @@ impl Books {
         !lock(&self.leaving).is_empty()
     }
 
+    /// The most bytes that queued frees may have given back on a device without anybody knowing.
+    pub(super) fn leaving_on(&self, ordinal: i32) -> u64 {
+        let leaving = lock(&self.leaving);
+        let here = leaving.iter().filter(|(_, block, _)| block.ordinal == ordinal);
+        here.map(|(addr, block, _)| whole(*addr, block.bytes)).fold(0, u64::saturating_add)
+    }
+
     /// Takes up to `most` blocks whose free has happened off the list of queued frees, oldest first. Without `all` the
     /// first one that has not happened ends the search.
     fn take_left(&self, most: usize, all: bool) -> Vec<(u64, Block)> {

@@ -80,6 +80,8 @@ impl Watch {
         let (now, kept_now) = Self::held(caps, device)?;
         let alone = self.alone && BEGAN.load(SeqCst) == self.began;
         let left = kept.saturating_sub(kept_now).saturating_add(caps.settle_all_frees());
+        // A stream may have come to a free and not to the fence behind it.
+        let left = left.saturating_add(caps.linear.leaving_on(device.ordinal));
         let grown = i64::try_from(now).ok()? - i64::try_from(held).ok()?;
         alone.then(|| grown.saturating_add_unsigned(left))
     }

@@ -207,8 +207,10 @@ impl Actor {
             let excused = self.world.fragments || !self.world.alone || self.world.shared || self.holder.is_some();
             if !excused && known + most + reserve <= self.world.cap {
                 self.fail(&format!(
-                    "refused: {name} of at most {most} bytes, with at most {known} bytes live of a cap of {}",
-                    self.world.cap
+                    "refused: {name} of at most {most} bytes, with at most {known} bytes live of a cap of {}; {} taken, account {}",
+                    self.world.cap,
+                    witness::physical(),
+                    witness::account()
                 ));
             }
             return false;
