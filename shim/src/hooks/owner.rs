@@ -7,6 +7,7 @@ use crate::driver::{contexts, guards, real};
 use crate::process::guard::Call;
 use crate::record::{self, passed};
 use core::ffi::{c_int, c_uint};
+use core::sync::atomic::{AtomicI32, Ordering};
 use std::collections::HashMap;
 use weir_cuda::*;
 use weir_pool::ranks::{Mutex, Rank};
@@ -116,8 +117,19 @@ pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, 
     // SAFETY: the caller's own arguments.
     unsafe {
         let fresh = cap::on().filter(|_| !is_active(device)).map(|_| device);
-        giving(ctx, fresh, Of::Primary(device), || call.forward(|real| real(ctx, device)))
+        let result = giving(ctx, fresh, Of::Primary(device), || call.forward(|real| real(ctx, device)));
+        if result == CUresult::CUDA_SUCCESS {
+            retained(device, 1);
+        }
+        result
     }
+}
+
+/// The primary context of a device is retained so much more often; tells how often it is, as far as weir has seen.
+fn retained(device: CUdevice, more: i32) -> i32 {
+    static TIMES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+    let times = usize::try_from(device).ok().and_then(|device| TIMES.get(device));
+    times.map_or(i32::MAX, |times| times.fetch_add(more, Ordering::Relaxed).saturating_add(more))
 }
 
 /// `cuCtxFromGreenCtx`.
@@ -127,12 +139,17 @@ pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUco
 }
 
 /// A call that ends a context, or not. `ended` says so after it succeeded.
-fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
+/// `last`: as far as can be known before it.
+fn ending(ctx: u64, last: bool, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
     let going = if alloc::watching() { alloc::context_leaves(ctx) } else { None };
     let account = if going.is_some() { cap::contexts::ending(ctx) } else { None };
+    let recorded = if last { passed::context_leaves(ctx) } else { None };
     let result = end();
     let gone = result == CUresult::CUDA_SUCCESS && (going.is_some() || passed::knows(ctx)) && ended();
     if !gone {
+        if let Some(recorded) = recorded {
+            recorded.stays();
+        }
         if let Some(account) = account {
             account.stays();
         }
@@ -149,6 +166,9 @@ fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool
             account.gone();
         }
     }
+    if let Some(recorded) = recorded {
+        recorded.gone();
+    }
     passed::context_gone(ctx);
     result
 }
@@ -156,7 +176,7 @@ fn ending(ctx: u64, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool
 /// `cuCtxDestroy`.
 pub(crate) unsafe fn destroy(call: &Call<OfContext, CUresult>, ctx: CUcontext) -> CUresult {
     // SAFETY: the caller's own argument.
-    ending(ctx as u64, || call.forward(|real| unsafe { real(ctx) }), || true)
+    ending(ctx as u64, true, || call.forward(|real| unsafe { real(ctx) }), || true)
 }
 
 /// How often each context was attached to besides its making, where it was.
@@ -191,7 +211,7 @@ pub(crate) unsafe fn detach(call: &Call<OfContext, CUresult>, ctx: CUcontext) ->
         _ => false,
     });
     if !others {
-        return ending(key, forward, || true);
+        return ending(key, true, forward, || true);
     }
     let result = forward();
     if result != CUresult::CUDA_SUCCESS {
@@ -230,15 +250,20 @@ fn is_active(device: CUdevice) -> bool {
 /// `cuDevicePrimaryCtxRelease`: the last one ends the context.
 pub(crate) unsafe fn release(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
     let ctx = primary_if_known(device);
+    let last = retained(device, -1) == 0;
     // SAFETY: the caller's own argument.
-    ending(ctx, || call.forward(|real| unsafe { real(device) }), || !is_active(device))
+    let result = ending(ctx, last, || call.forward(|real| unsafe { real(device) }), || !is_active(device));
+    if result != CUresult::CUDA_SUCCESS {
+        retained(device, 1);
+    }
+    result
 }
 
 /// `cuDevicePrimaryCtxReset`: all that the context held is gone, and it may go on afresh.
 pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) -> CUresult {
     let ctx = primary_if_known(device);
     // SAFETY: the caller's own argument.
-    let result = ending(ctx, || call.forward(|real| unsafe { real(device) }), || true);
+    let result = ending(ctx, true, || call.forward(|real| unsafe { real(device) }), || true);
     if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {
         alloc::context(ctx);
     }

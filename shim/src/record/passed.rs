@@ -7,7 +7,7 @@ use crate::process::guard::Call;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Event, Granted, Kind, STREAM_UNKNOWN};
+use weir_journal::{Class, Event, FreeTicket, Granted, Kind, STREAM_UNKNOWN};
 use weir_pool::ranks::Locked;
 
 /// Who owns what, and the contexts that live.
@@ -193,6 +193,47 @@ pub(crate) fn primary_of(ordinal: i32) -> Option<u64> {
 /// Whether the journal has seen a context.
 pub(crate) fn knows(ctx: u64) -> bool {
     open().is_some_and(|recorder| recorder.passed().contexts.iter().any(|(known, ..)| *known == ctx))
+}
+
+/// A context that is about to end: the frees of what it owns have begun.
+pub(crate) struct Leaving {
+    recorder: &'static Recorder,
+    ctx: u64,
+    frees: Vec<(u64, Class, FreeTicket<'static>)>,
+}
+
+/// A context is about to end. The frees of what it owns begin before the driver is asked: once it has ended, another thread
+/// may get the same addresses at once.
+pub(crate) fn context_leaves(ctx: u64) -> Option<Leaving> {
+    let recorder = open()?;
+    let mut passed = recorder.passed();
+    let owned: Vec<(u64, Class)> = passed.owner.iter().filter(|(_, of)| **of == ctx).map(|(what, _)| *what).collect();
+    for what in &owned {
+        passed.owner.remove(what);
+    }
+    drop(passed);
+    let begin = |(addr, class)| (addr, class, recorder.journal.begin_free(addr, class));
+    Some(Leaving { recorder, ctx, frees: owned.into_iter().map(begin).collect() })
+}
+
+impl Leaving {
+    /// The context stays, and all that it owns.
+    pub(crate) fn stays(self) {
+        let mut passed = self.recorder.passed();
+        for (addr, class, ticket) in self.frees {
+            passed.owner.insert((addr, class), self.ctx);
+            drop(ticket);
+        }
+    }
+
+    /// It is gone with them.
+    pub(crate) fn gone(self) {
+        for (_, _, ticket) in self.frees {
+            if ticket.entry().is_some() {
+                ticket.freed(STREAM_UNKNOWN);
+            }
+        }
+    }
 }
 
 /// A context is gone, and what it owned with it.
