@@ -8,6 +8,7 @@ import queue
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -56,11 +57,11 @@ def under_weir(folder, library="lib", **more):
     return on_vgpu(**{"LD_PRELOAD": STAGE / library / "libweir.so", "WEIR_DIR": folder, **more})
 
 
-def run(*command, env=None, code=0, timeout=PATIENCE, cwd=None):
+def run(*command, env=None, code=0, timeout=PATIENCE, cwd=None, quiet=False):
     """Runs a command and ends it, with its children, when its time is over. Its code must be the given one (None: any).
-    What it printed is shown where the test fails."""
+    What it printed is shown where the test fails (quiet: only where the command fails)."""
     command = [str(word) for word in command]
-    print("$", shlex.join(command))
+    print("$", shlex.join(command), file=sys.stderr)
     process = subprocess.Popen(command, env=environment() if env is None else env, cwd=cwd, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
     late = False
@@ -74,7 +75,8 @@ def run(*command, env=None, code=0, timeout=PATIENCE, cwd=None):
             out, err = process.communicate(timeout=10)
         except subprocess.TimeoutExpired as held:  # by a process that left the group
             out, err = (part.decode(errors="replace") if part else "" for part in (held.stdout, held.stderr))
-    print(out, err, sep="\n")
+    if late or not quiet:
+        print(out, err, sep="\n", file=sys.stderr)
     if late:
         pytest.fail(f"{command[0]} did not end within {timeout} s: {shlex.join(command)}")
     if code is not None and process.returncode != code:
@@ -170,3 +172,22 @@ def python_of(name, requirements, version=""):
 def cargo(*arguments, timeout=1800):
     """Builds what only some tests use."""
     run("cargo", "build", "--release", "--locked", "-q", *arguments, env=dict(os.environ), cwd=ROOT, timeout=timeout)
+
+
+# Releases of TensorFlow and the CPython that each runs on, the newest first: each CPython is seen with one.
+TENSORFLOW_RELEASES = [("2.21.0", "3.11"), ("2.21.0", "3.13"), ("2.19.1", "3.12"), ("2.17.1", "3.10"), ("2.15.1", "3.9")]
+
+
+def tensorflow_marks(release=TENSORFLOW_RELEASES[0], long=True):
+    """The markers of a test with a release of TensorFlow."""
+    older = release != TENSORFLOW_RELEASES[0]
+    return [pytest.mark.tensorflow, *[pytest.mark.long] * (long or older), *[pytest.mark.older] * older]
+
+
+def tensorflow(release=TENSORFLOW_RELEASES[0]):
+    """The interpreter of a TensorFlow's environment, and the variables that it needs on the virtual GPU."""
+    done = subprocess.run([TESTS / "tensorflow/env", *release], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        pytest.fail(f"no TensorFlow {release}: {done.stderr}")
+    given = dict(shlex.split(line)[1].split("=", 1) for line in done.stdout.splitlines())
+    return given.pop("TENSORFLOW_PYTHON"), given

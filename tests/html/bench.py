@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from stage import Case, Stage, WORK, settle
+from stage import Case, Stage, settle
 
 DRIVE = """async (steps) => {
   const page = window.weir, last = page.journal.count, gaps = [], script = [];
@@ -32,7 +32,6 @@ ACTS = {
 
 def main():
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    WORK.mkdir(parents=True, exist_ok=True)
     stage = Stage()
     for count in [max(1000, events // 1000), events]:
         begun = time.monotonic()

@@ -1,4 +1,7 @@
-"""Photographs a page as a reader first sees it, in the light theme. Started by `run --picture PAGE FILE`."""
+"""Photographs a page as a reader first sees it, in the light theme.
+
+usage: picture.py PAGE FILE, with the interpreter of tests/requirements.txt
+"""
 import pathlib
 import sys
 

@@ -2,16 +2,30 @@
 import json
 import os
 import pathlib
-import subprocess
+import shutil
+import sys
 
 from playwright.sync_api import sync_playwright
 
-WORK = pathlib.Path(os.environ["WEIR_HTML_WORK"])
-JOURNALS = os.environ["WEIR_JOURNALS"]
+# Where bench.py and picture.py start, nobody has set the path.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from conftest import RELEASE, ROOT, cargo, need, run  # noqa: E402
+
+# Journals, pages and pictures stay here.
+WORK = ROOT / "target/html"
+JOURNALS = RELEASE / "examples/html_journals"
 
 
 def output(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
+    return run(*command, timeout=300).stdout.strip()
+
+
+def chromium():
+    """$WEIR_CHROMIUM, else Debian's, which is installed where it is missing."""
+    if given := os.environ.get("WEIR_CHROMIUM"):
+        return given
+    need("chromium", "chromium", "fonts-dejavu-core")
+    return shutil.which("chromium")
 
 
 class Case:
@@ -41,9 +55,11 @@ class Stage:
     """One browser for all tests; every test gets a window of its own."""
 
     def __init__(self):
+        cargo("-p", "weir-forensics", "--example", "html_journals")
+        WORK.mkdir(parents=True, exist_ok=True)
         self.playwright = sync_playwright().start()
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        self.browser = self.playwright.chromium.launch(executable_path=os.environ["WEIR_CHROMIUM"], args=arguments)
+        self.browser = self.playwright.chromium.launch(executable_path=chromium(), args=arguments)
         self.cases = {}
 
     def case(self, name, *make):

@@ -1,6 +1,7 @@
 """A job for the tests of this folder: takes memory as it is told, by line on standard input or by its arguments.
 
-usage: job.py serve                  reads 'take MIB', 'drop', 'grow MIB SECONDS', 'end'; answers each with a line
+usage: job.py serve                  reads 'take MIB', 'drop', 'grow MIB' (so much four times a second from now on); answers each
+                                     with a line
        job.py batch                  takes 64 MiB and BATCH times 24 MiB (and 1 MiB of noise for odd BATCH), gives most back, ends
        job.py quiet                  never uses a GPU
        job.py crash                  takes 64 MiB, then ends with code 9
@@ -8,6 +9,7 @@ usage: job.py serve                  reads 'take MIB', 'drop', 'grow MIB SECONDS
 import ctypes
 import os
 import sys
+import threading
 import time
 
 MIB = 1 << 20
@@ -21,9 +23,9 @@ class Gpu:
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.held = []
         self.call("cuInit", 0)
-        context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-        self.call("cuCtxSetCurrent", context)
+        self.context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.call("cuCtxSetCurrent", self.context)
 
     def call(self, name, *arguments):
         code = getattr(self.driver, name)(*arguments)
@@ -43,6 +45,12 @@ class Gpu:
     def drop(self):
         self.call("cuMemFree_v2", ctypes.c_uint64(self.held.pop()))
 
+    def grow(self, mib):
+        """Takes more until there is no more."""
+        self.call("cuCtxSetCurrent", self.context)
+        while self.take(mib):
+            time.sleep(0.25)
+
 
 def serve(gpu):
     print("ready", flush=True)
@@ -54,12 +62,8 @@ def serve(gpu):
             gpu.drop()
             print("yes", flush=True)
         elif order == "grow":
-            end = time.monotonic() + float(numbers[1])
-            while time.monotonic() < end and gpu.take(int(numbers[0])):
-                time.sleep(0.25)
+            threading.Thread(target=gpu.grow, args=(int(numbers[0]),), daemon=True).start()
             print("yes", flush=True)
-        elif order == "end":
-            return 0
     return 0
 
 

@@ -1,7 +1,24 @@
-"""The tests of the page. Each gets the stage; its name is the sentence that the table shows."""
-from stage import WORK, count, event_of, live_of, press, same_size, settle, size
+"""The page of `weir report --html` in Debian's Chromium, driven by Playwright: its numbers against the journal, click, brush,
+scrubbing, search, themes."""
+import pytest
+from stage import WORK, Stage, count, event_of, live_of, press, same_size, settle, size
 
 HOSTILE = "</script><script>window.broken=1</script>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def stage(browser):
+    """The browser, without windows of the test before."""
+    yield browser
+    for context in browser.browser.contexts:
+        context.close()
 
 
 def test_no_request_leaves_the_page_and_nothing_goes_wrong(stage):
@@ -18,42 +35,45 @@ def test_no_request_leaves_the_page_and_nothing_goes_wrong(stage):
     assert refused == "TypeError", "the page's policy lets requests out"
 
 
-def test_figures_are_those_of_the_journal(stage):
-    for case in [stage.training(), stage.storm()]:
-        page, truth = stage.open(case), case.truth()
-        same_size(page.inner_text("#tile-peak b"), truth["peak"], "peak")
-        same_size(page.inner_text("#tile-end b"), truth["end"], "live at the end")
-        assert count(page.inner_text("#tile-end small")) == truth["end_blocks"]
-        assert count(page.inner_text("#tile-events b")) == truth["events"]
-        assert count(page.inner_text("#tile-ooms b")) == len(truth["ooms"])
+@pytest.mark.parametrize("case", ["training", "storm"])
+def test_figures_are_those_of_the_journal(stage, case):
+    case = getattr(stage, case)()
+    page, truth = stage.open(case), case.truth()
+    same_size(page.inner_text("#tile-peak b"), truth["peak"], "peak")
+    same_size(page.inner_text("#tile-end b"), truth["end"], "live at the end")
+    assert count(page.inner_text("#tile-end small")) == truth["end_blocks"]
+    assert count(page.inner_text("#tile-events b")) == truth["events"]
+    assert count(page.inner_text("#tile-ooms b")) == len(truth["ooms"])
 
 
-def test_every_moment_is_that_of_the_journal(stage):
-    for case in [stage.training(), stage.storm(), stage.lapped()]:
-        page = stage.open(case)
-        last = int(page.get_attribute("#scrubber", "max"))
-        shown = []
-        for part in [0.001, 0.13, 0.37, 0.5, 0.81, 0.97, 1]:
-            page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", int(last * part))
-            settle(page)
-            note = page.inner_text("#address-note")
-            shown.append((event_of(page), live_of(page), count(note.split(" live")[0])))
-        truth = case.truth(*[seq for seq, _, _ in shown])
-        for (seq, live, blocks), true in zip(shown, truth["at"]):
-            same_size(live, true["bytes"], f"{case.page.name}, event {seq}")
-            assert blocks == true["blocks"], f"event {seq}: {blocks} blocks, the journal has {true['blocks']}"
-
-
-def test_the_peak_is_found_by_its_button_and_its_key(stage):
-    for case in [stage.training(), stage.storm()]:
-        page, truth = stage.open(case), case.truth()
-        page.click("#to-peak")
+@pytest.mark.parametrize("case", ["training", "storm", "lapped"])
+def test_every_moment_is_that_of_the_journal(stage, case):
+    case = getattr(stage, case)()
+    page = stage.open(case)
+    last = int(page.get_attribute("#scrubber", "max"))
+    shown = []
+    for part in [0.001, 0.13, 0.37, 0.5, 0.81, 0.97, 1]:
+        page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", int(last * part))
         settle(page)
-        assert event_of(page) == truth["peak_seq"]
-        press(page, "ArrowLeft", 7)
-        assert event_of(page) != truth["peak_seq"]
-        press(page, "p")
-        assert event_of(page) == truth["peak_seq"]
+        note = page.inner_text("#address-note")
+        shown.append((event_of(page), live_of(page), count(note.split(" live")[0])))
+    truth = case.truth(*[seq for seq, _, _ in shown])
+    for (seq, live, blocks), true in zip(shown, truth["at"]):
+        same_size(live, true["bytes"], f"{case.page.name}, event {seq}")
+        assert blocks == true["blocks"], f"event {seq}: {blocks} blocks, the journal has {true['blocks']}"
+
+
+@pytest.mark.parametrize("case", ["training", "storm"])
+def test_the_peak_is_found_by_its_button_and_its_key(stage, case):
+    case = getattr(stage, case)()
+    page, truth = stage.open(case), case.truth()
+    page.click("#to-peak")
+    settle(page)
+    assert event_of(page) == truth["peak_seq"]
+    press(page, "ArrowLeft", 7)
+    assert event_of(page) != truth["peak_seq"]
+    press(page, "p")
+    assert event_of(page) == truth["peak_seq"]
 
 
 def test_out_of_memory_is_told_first_and_marked(stage):
@@ -428,12 +448,10 @@ def test_roles_are_told_and_lines_explain_them(stage):
     assert abs(sum(size(text)[0] for text in parts) - 40 * 2**30) < 0.03 * 2**30, parts
 
 
-def test_pictures_are_taken(stage):
-    for theme in ["light", "dark"]:
-        page = stage.open(stage.training(), color_scheme=theme)
-        page.screenshot(path=str(WORK / f"training-{theme}.png"))
-        page.screenshot(path=str(WORK / f"training-{theme}-whole.png"), full_page=True)
-        page = stage.open(stage.storm(), color_scheme=theme)
-        page.screenshot(path=str(WORK / f"storm-{theme}.png"), full_page=True)
-    for name in ["training-light", "training-dark", "storm-light"]:
-        assert (WORK / f"{name}.png").stat().st_size > 20_000
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("case, whole", [("training", False), ("training", True), ("storm", True)], ids=["training", "training-whole", "storm"])
+def test_pictures_are_taken(stage, case, whole, theme):
+    path = WORK / f"{case}-{theme}{'-whole' if whole else ''}.png"
+    path.unlink(missing_ok=True)
+    stage.open(getattr(stage, case)(), color_scheme=theme).screenshot(path=str(path), full_page=whole)
+    assert path.stat().st_size > 20_000

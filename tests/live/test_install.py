@@ -1,0 +1,150 @@
+"""What is installed: completions in their shells, manual pages, the wheel, the Debian package, examples of deployment."""
+import os
+import pathlib
+import sys
+
+import pytest
+import yaml
+from actors import JOB, surroundings
+from conftest import ROOT, STAGE, environment, need, run, weir
+
+
+@pytest.fixture(scope="module")
+def shells(tmp_path_factory):
+    """Runs a shell of which the completions are in a file; both paths."""
+    folder = tmp_path_factory.mktemp("shells")
+
+    def prepared(shell):
+        need(shell)
+        script = folder / f"weir.{shell}"
+        script.write_text(weir("completions", shell).stdout)
+        return script
+    return prepared
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_takes_its_completions(shells, shell):
+    script = shells(shell)
+    assert script.stat().st_size > 1000
+    run(shell, "-n", script)
+
+
+def test_bash_completes_a_command(shells):
+    line = f'source {shells("bash")}; COMP_WORDS=(weir me); COMP_CWORD=1; _weir weir me weir; echo "${{COMPREPLY[@]}}"'
+    assert run("bash", "-c", line).stdout.split() == ["metrics"]
+
+
+def test_fish_completes_an_option(shells, tmp_path):
+    done = run("fish", "-c", f"source {shells('fish')}; complete -C 'weir top --'", env=environment(**surroundings(tmp_path)))
+    assert "--interval" in done.stdout
+
+
+def test_man_shows_every_page_without_a_warning(tmp_path):
+    need("man", "man-db")
+    weir("man", "--out", tmp_path)
+    pages = sorted(tmp_path.glob("*.1"))
+    assert len(pages) >= 6
+    for page in pages:
+        done = run("man", "--warnings", "-E", "UTF-8", "-l", page, env=environment(**{**surroundings(tmp_path), "MANWIDTH": 80}))
+        assert done.stderr == "" and "SYNOPSIS" in done.stdout
+
+
+def test_the_page_of_commands_is_up_to_date():
+    page = ROOT / "docs/reference/commands.md"
+    assert page.read_text() == weir("man", "--markdown").stdout, f"target/weir/bin/weir man --markdown > {page.relative_to(ROOT)}"
+
+
+def package(kind, folder):
+    return pathlib.Path(run(ROOT / "scripts/package", kind, folder, env=dict(os.environ), timeout=1800).stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """An environment with the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    venv = folder / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-index", package("wheel", folder), timeout=300)
+    return venv
+
+
+@pytest.fixture(scope="module")
+def deb(tmp_path_factory):
+    return package("deb", tmp_path_factory.mktemp("deb"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(deb):
+    """A folder with what the Debian package has."""
+    run("dpkg-deb", "-x", deb, deb.parent / "root")
+    return deb.parent / "root"
+
+
+@pytest.fixture(params=["wheel", "deb"])
+def prefix(request):
+    """Where a package has put its files."""
+    return request.getfixturevalue("wheel") if request.param == "wheel" else request.getfixturevalue("unpacked") / "usr"
+
+
+def test_an_installed_weir_finds_its_library(prefix, tmp_path):
+    env = environment(**{**surroundings(tmp_path), "LD_LIBRARY_PATH": prefix / "lib/weir/vgpu"})
+    out = run(prefix / "bin/weir", "doctor", env=env).stdout
+    assert "All is well" in out and str(prefix.resolve() / "lib/weir/libweir.so") in out
+
+
+def test_an_installed_weir_finds_its_virtual_gpu(prefix, tmp_path):
+    env = environment(**{**surroundings(tmp_path), "BATCH": 2})
+    out = run(prefix / "bin/weir", "plan", "--gpu", "1GiB", "--context", "64MiB", "--no-confirm", "--", *JOB, "batch", env=env).stdout
+    assert "at most 112.0 MiB live" in out
+
+
+def test_pip_takes_the_wheel_away_whole(tmp_path):
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-index", package("wheel", tmp_path), timeout=300)
+    ours = lambda: [path for path in venv.rglob("*") if path.is_file() and "weir" in str(path.relative_to(venv))]
+    assert ours()
+    run(venv / "bin/pip", "uninstall", "-q", "-y", "weir-gpu")
+    assert ours() == []
+
+
+def test_the_debian_package_has_its_fields(deb):
+    fields = run("dpkg-deb", "-f", deb, "Package", "Version", "Depends").stdout
+    assert "Package: weir" in fields and "libc6" in fields
+
+
+@pytest.mark.parametrize("path", ["usr/share/man/man1/weir-top.1.gz", "usr/share/bash-completion/completions/weir"])
+def test_the_debian_package_has_manual_and_completions(unpacked, path):
+    assert (unpacked / path).exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/deploy").glob("*.yaml")), ids=lambda path: path.stem)
+def test_mounts_of_a_pod_have_volumes(path):
+    documents = list(yaml.safe_load_all(path.read_text()))
+    names = [volume["name"] for document in documents for volume in document["spec"]["volumes"]]
+    mounts = [mount["name"] for document in documents for container in document["spec"]["containers"] + document["spec"].get("initContainers", [])
+              for mount in container["volumeMounts"]]
+    assert documents[0]["kind"] == "Pod" and mounts and set(mounts) == set(names)
+
+
+PROLOG = ROOT / "examples/deploy/slurm-task-prolog.sh"
+
+
+@pytest.mark.parametrize("script", [PROLOG, ROOT / "scripts/package"], ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script):
+    need("shellcheck")
+    run("shellcheck", "-x", "-e", "SC1091", script)
+
+
+def prolog(**env):
+    return run("bash", PROLOG, env={"PATH": os.environ["PATH"], "HOME": "/h", "SLURM_JOB_ID": "7", **env}).stdout
+
+
+def test_the_prolog_gives_a_share_of_the_gpu():
+    out = prolog(SLURM_JOB_GRES="gres/shard:3", WEIR_LIBRARY=str(STAGE / "lib/libweir.so"))
+    for line in ("export WEIR_CAP=37%\n", "export WEIR_GROUP=slurm-7\n", f"export LD_PRELOAD={STAGE}/lib/libweir.so\n"):
+        assert line in out
+
+
+def test_the_prolog_gives_nothing_where_weir_is_missing():
+    assert prolog(WEIR_LIBRARY="/nowhere") == ""
