@@ -66,7 +66,7 @@ def test_a_job_that_is_stopped_counts_until_then_and_leaves_no_process(stopped):
     assert subprocess.run(["pgrep", "-fx", f"sleep 71.{os.getpid()}"], capture_output=True, text=True).stdout == ""
 
 
-@pytest.mark.parametrize("arguments, words", [("--gpu A100", "A100-40GB, A100-80GB"), ("--gpu '12 parsecs'", "parsecs"), ("--gpu T4 --sweep X=1", "two values")])
+@pytest.mark.parametrize("arguments, words", [("--gpu A100", "ambiguous; expected one of A100-40GB, A100-80GB"), ("--gpu '12 parsecs'", "parsecs"), ("--gpu T4 --sweep X=1", "two values")])
 def test_errors_are_one_clear_line(plan, arguments, words):
     err = plan(*shlex.split(arguments), "--", "true", code=1).stderr
     assert words in err and len(err.strip().splitlines()) == 1

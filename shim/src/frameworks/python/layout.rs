@@ -1,7 +1,7 @@
 //! Where CPython keeps a thread's frames and what they run, release by release.
 //!
 //! The numbers are offsets in bytes, read off the public and internal headers of each release
-//! (tests/attribution/run compares with what each interpreter itself says). CPython 3.13 publishes its own at the beginning of
+//! (tests/attribution compares with what each interpreter itself says). CPython 3.13 publishes its own at the beginning of
 //! `_PyRuntime`; they are taken from there. Releases not listed get no Python lines.
 
 use crate::frameworks::memory::{Careful, Memory};
