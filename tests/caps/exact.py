@@ -5,6 +5,7 @@ usage: exact.py NAME [ARGUMENT...]   (a job of `run`; a failed assertion is a fa
 The witness is the virtual GPU's own figure, looked at after every call.
 """
 import ctypes as c
+import json
 import os
 import pathlib
 import sys
@@ -387,6 +388,35 @@ def code_beside_frees(cap):
     call("cuCtxSynchronize")
     free(take(CAP - 16 * MIB))
     free(small)
+
+
+def handed_on(cap):
+    """Contexts end with their blocks while other threads get the same addresses; tells the journal and what is live at last."""
+    ctx = begin(cap)
+    over, problems, held = threading.Event(), [], []
+
+    def others():
+        try:
+            call("cuCtxSetCurrent", ctx)
+            while not over.is_set():
+                got = [attempt(4 * MIB) for _ in range(2)]
+                for at, code in got:
+                    if not code: free(at)
+            held.append(alloc(4 * MIB))
+        except BaseException as problem:
+            problems.append(problem)
+    threads = [threading.Thread(target=others) for _ in range(3)]
+    for thread in threads: thread.start()
+    for _ in range(400):
+        own = P()
+        call("cuCtxCreate_v2", c.byref(own), 0, 0)
+        for _ in range(12): attempt(4 * MIB)
+        call("cuCtxDestroy_v2", own)
+    over.set()
+    for thread in threads: thread.join()
+    assert not problems, problems
+    print(json.dumps({"file": status()["journal"]["file"], "live": 4 * MIB * len(held)}), flush=True)
+    os._exit(0)
 
 
 def detached(cap):
