@@ -18,51 +18,6 @@ const LAYERS: [(&str, &[&str]); 9] = [
     ("interpose", &["process", "driver", "frameworks", "attribute", "record", "cap", "alloc", "hooks"]),
 ];
 
-/// Imports against the order that are still there, as file and folder.
-const OFFENDERS: &[(&str, &str)] = &[
-    ("cap/admit.rs", "alloc"),
-    ("cap/admit.rs", "record"),
-    ("cap/contexts.rs", "record"),
-    ("cap/linear.rs", "alloc"),
-    ("cap/machine.rs", "interpose"),
-    ("cap/measured.rs", "record"),
-    ("cap/mod.rs", "interpose"),
-    ("cap/mod.rs", "record"),
-    ("cap/pool.rs", "alloc"),
-    ("cap/pool.rs", "record"),
-    ("cap/view.rs", "alloc"),
-    ("driver/capture.rs", "alloc"),
-    ("driver/contexts.rs", "alloc"),
-    ("driver/events.rs", "alloc"),
-    ("driver/library.rs", "interpose"),
-    ("driver/reach.rs", "alloc"),
-    ("driver/real.rs", "interpose"),
-    ("driver/stream.rs", "alloc"),
-    ("driver/wait.rs", "alloc"),
-    ("driver/wait.rs", "record"),
-    ("driver/work.rs", "alloc"),
-    ("frameworks/tensorflow/bfc.rs", "alloc"),
-    ("frameworks/tensorflow/bfc.rs", "attribute"),
-    ("frameworks/tensorflow/bfc.rs", "driver"),
-    ("frameworks/tensorflow/bfc.rs", "record"),
-    ("frameworks/tensorflow/graph.rs", "record"),
-    ("frameworks/tensorflow/kernel.rs", "record"),
-    ("hooks/context.rs", "interpose"),
-    ("hooks/proc_address.rs", "interpose"),
-    ("process/config.rs", "cap"),
-    ("process/config.rs", "record"),
-    ("process/job.rs", "driver"),
-    ("process/job.rs", "interpose"),
-    ("process/job.rs", "record"),
-    ("record/blocks.rs", "alloc"),
-    ("record/graphs.rs", "cap"),
-    ("record/handles.rs", "cap"),
-    ("record/mod.rs", "cap"),
-    ("record/oom.rs", "alloc"),
-    ("record/oom.rs", "cap"),
-    ("record/passed.rs", "cap"),
-];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
@@ -184,12 +139,7 @@ fn against_the_order(files: &BTreeMap<String, String>) -> BTreeSet<(String, Stri
 #[test]
 fn imports_go_one_way() {
     let wrong = against_the_order(&files(&root()));
-    let known: BTreeSet<_> =
-        OFFENDERS.iter().map(|(file, folder)| ((*file).to_owned(), (*folder).to_owned())).collect();
-    let new: Vec<_> = wrong.difference(&known).collect();
-    assert!(new.is_empty(), "against the order of LAYERS: {new:#?}");
-    let gone: Vec<_> = known.difference(&wrong).collect();
-    assert!(gone.is_empty(), "no longer there, so take them off OFFENDERS: {gone:#?}");
+    assert!(wrong.is_empty(), "against the order of LAYERS: {wrong:#?}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The real driver behind a pool: address space, physical handles, plain segments, fences, waits and
 //! copies. Every call here is weir's own: it breaks no capture and leaves the current context as it was.
 
-use super::{device_attribute, spill};
+use super::spill;
 use crate::cap;
 use crate::driver::contexts;
-use crate::driver::guards::{Relaxed, Within, current};
-use crate::driver::real::{self, done, refused};
+use crate::driver::guards::{ContextGuard, RelaxedCapture, current};
+use crate::driver::real::{self, device_attribute, done, refused};
 use crate::driver::wait::{self, CAPTURING, Whose};
 use crate::driver::{capture, stream, work};
 use crate::record::physical;
@@ -189,7 +189,7 @@ impl Driver {
                 !goes
             });
         }
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         for fence in gone {
             // SAFETY: an event of weir's own; who takes it off the list destroys it.
             unsafe { real::cuEventDestroy_v2(fence as CUevent) };
@@ -225,7 +225,7 @@ fn make(bytes: u64, properties: &CUmemAllocationProp) -> Result<Handle, BackingE
 
 impl Backing for Driver {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         physical::take(Class::Reservation, self.ordinal, bytes, || {
             let mut addr = 0;
             // SAFETY: the place is a live local; no address is asked for.
@@ -235,7 +235,7 @@ impl Backing for Driver {
     }
 
     fn unreserve(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         physical::give(Class::Reservation, addr, || {
             // SAFETY: the pool's own reservation.
             done(unsafe { real::cuMemAddressFree(addr, bytes as usize) }).map_err(refused)
@@ -243,7 +243,7 @@ impl Backing for Driver {
     }
 
     fn create(&self, bytes: u64, budget: &Budget) -> Result<Handle, BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         if self.spilled.is_some() {
             return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(bytes));
         }
@@ -256,7 +256,7 @@ impl Backing for Driver {
     }
 
     fn release(&self, handle: Handle, bytes: u64) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         let _change = cap::watch::Change::begin();
         physical::give(Class::Handle, handle, || {
             // SAFETY: the pool's own handle.
@@ -272,7 +272,7 @@ impl Backing for Driver {
     }
 
     fn map(&self, addr: u64, bytes: u64, handle: Handle) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         physical::map(self.ordinal, addr, bytes, handle, || {
             // SAFETY: the pool's own address space and handle.
             done(unsafe { real::cuMemMap(addr, bytes as usize, 0, handle, 0) }).map_err(refused)
@@ -280,7 +280,7 @@ impl Backing for Driver {
     }
 
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         physical::unmap(self.ordinal, addr, bytes, || {
             // SAFETY: the pool's own mappings; it has proof that no work touches them.
             done(unsafe { real::cuMemUnmap(addr, bytes as usize) }).map_err(refused)
@@ -288,7 +288,7 @@ impl Backing for Driver {
     }
 
     fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         let access = |device: i32, write: bool| CUmemAccessDesc {
             location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
             flags: if write {
@@ -304,7 +304,7 @@ impl Backing for Driver {
     }
 
     fn end_access(&self, addr: u64, bytes: u64, device: i32) -> Result<(), BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         let none = CUmemAccessDesc {
             location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -314,7 +314,7 @@ impl Backing for Driver {
     }
 
     fn segment_alloc(&self, bytes: u64, budget: &Budget) -> Result<u64, BackingError> {
-        let _within = Within::context(self.owner).map_err(refused)?;
+        let _within = ContextGuard::enter(self.owner).map_err(refused)?;
         let addr = if self.spilled.is_some() {
             physical::take(Class::Handle, ON_HOST, bytes, || self.allocate_managed(bytes))?
         } else {
@@ -333,7 +333,7 @@ impl Backing for Driver {
 
     fn segment_free(&self, addr: u64, bytes: u64) -> Result<(), BackingError> {
         let _change = cap::watch::Change::begin();
-        let _within = Within::context(self.owner).map_err(refused)?;
+        let _within = ContextGuard::enter(self.owner).map_err(refused)?;
         physical::give(Class::Handle, addr, || {
             // SAFETY: the pool's own segment, wholly free.
             done(unsafe { real::cuMemFree_v2(addr) }).map_err(refused)
@@ -351,7 +351,7 @@ impl Backing for Driver {
         }
         let recorded = stream::with(stream, |ctx, handle| {
             contexts::find(ctx).ok_or(GONE)?;
-            let _within = Within::context(ctx).map_err(refused)?;
+            let _within = ContextGuard::enter(ctx).map_err(refused)?;
             // SAFETY: the event is made in the stream's context; the stream is alive while `with` holds it.
             let event = wait::record(|event| unsafe { real::cuEventRecord(event, handle) })?;
             self.fences.lock().get_or_insert_default().insert(event, Of { ctx, surplus: false });
@@ -362,7 +362,7 @@ impl Backing for Driver {
 
     fn fence_query(&self, fence: Fence) -> Result<bool, BackingError> {
         let Some((ctx, _alive)) = self.context_of(fence)? else { return Ok(false) };
-        let _within = Within::context(ctx).map_err(refused)?;
+        let _within = ContextGuard::enter(ctx).map_err(refused)?;
         // SAFETY: the event is in the list, its context stays, and only who has the fence drops it.
         match unsafe { real::cuEventQuery(fence as CUevent) } {
             CUresult::CUDA_SUCCESS => Ok(true),
@@ -376,7 +376,7 @@ impl Backing for Driver {
         let (_, _alive) = self.context_of(fence)?.ok_or(BackingError::Busy)?;
         let waited = stream::with(stream, |ctx, handle| {
             contexts::find(ctx).ok_or(GONE)?;
-            let _within = Within::context(ctx).map_err(refused)?;
+            let _within = ContextGuard::enter(ctx).map_err(refused)?;
             // SAFETY: the event is in the list and its context stays; the stream is alive while `with` holds it.
             done(unsafe { real::cuStreamWaitEvent(handle, fence as CUevent, 0) }).map_err(refused)
         });
@@ -396,7 +396,7 @@ impl Backing for Driver {
         }
         fences.remove(&fence);
         drop(list);
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: an event of weir's own in a context that stays; who takes it off the list destroys it.
         unsafe { real::cuEventDestroy_v2(fence as CUevent) };
     }
@@ -406,15 +406,15 @@ impl Backing for Driver {
     }
 
     fn quiesce(&self) -> Result<bool, BackingError> {
-        work::stop(self)
+        work::stop(self.ordinal)
     }
 
     fn quiesce_if_idle(&self) -> Result<bool, BackingError> {
-        work::stop_if_idle(self)
+        work::stop_if_idle(self.ordinal)
     }
 
     fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         let Some(spilled) = &self.spilled else { return Ok(None) };
         if spilled.near.lock().contains(&handle) {
             return Ok(None);
@@ -437,7 +437,7 @@ impl Backing for Driver {
 
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), BackingError> {
         let ctx = contexts::all().find(|of| of.ordinal == self.ordinal).map_or(current(), |of| of.ctx);
-        let _within = Within::context(ctx).map_err(refused)?;
+        let _within = ContextGuard::enter(ctx).map_err(refused)?;
         // The driver finds out by itself which of them is memory of the host.
         // SAFETY: both ranges are the pool's own and mapped; the device is idle.
         done(unsafe { real::cuMemcpy(to, from, bytes as usize) }).map_err(refused)?;

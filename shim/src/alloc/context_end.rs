@@ -1,6 +1,7 @@
 //! The end of a context: what is told before the driver is, and what afterwards.
 
-use super::{LIST, peers, pools, pools_reached_by, spill};
+use super::registry::LIST;
+use super::{peers, pools, pools_reached_by, spill};
 use crate::driver::contexts::{self, Leaving, Living};
 use crate::driver::{capture, stream};
 

@@ -6,7 +6,8 @@
 
 use super::transport::{self, Part};
 use super::{Served, pins};
-use crate::driver::guards::{Relaxed, current};
+use crate::driver::contexts;
+use crate::driver::guards::{RelaxedCapture, current};
 use crate::driver::real::{self, done};
 use crate::driver::wait::{self, Whose};
 use core::sync::atomic::AtomicUsize;
@@ -170,7 +171,7 @@ impl transport::Offer for Offered {
 
 /// The mappings behind a range, in order.
 fn extents(start: u64, end: u64) -> Option<Vec<(u64, u64)>> {
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCapture::enter();
     let mut extents = Vec::new();
     let mut at = start;
     while at < end {
@@ -206,7 +207,7 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
     if ticket.pid == std::process::id() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    let device = super::context(current()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.ordinal();
+    let device = contexts::seen(current()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.ordinal();
     if let Some(ptr) = OPENED.with(|opened: &mut Imports| again(opened, &ticket)) {
         return Ok(ptr);
     }
@@ -216,7 +217,7 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
     let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
     let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
     let parts = parts.ok_or(invalid)?;
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCapture::enter();
     let fresh = map(device, &parts, ticket, offset, bytes)?;
     let ptr = fresh.ptr;
     // Another thread may have opened it meanwhile.
@@ -307,7 +308,7 @@ pub(crate) fn close(ptr: CUdeviceptr) -> Option<CUresult> {
     if let Some(gone) = gone
         && wait::for_work(Whose::Context(current()), wait::PATIENCE).is_ok()
     {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         unmap(&gone);
     }
     Some(CUresult::CUDA_SUCCESS)

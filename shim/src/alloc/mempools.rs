@@ -2,7 +2,8 @@
 //! its settings exist; what is allocated from it comes from weir's pool in its name. Pools that can be
 //! shared with other processes, and pools from other processes, are the driver's alone.
 
-use super::{DEVICES, Served, pools};
+use super::{Served, pools};
+use crate::driver::DEVICES;
 use crate::driver::real::{self, done};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -155,7 +156,7 @@ impl Pooled {
     }
 
     fn ask<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {
-        let _relaxed = crate::driver::guards::Relaxed::enter();
+        let _relaxed = crate::driver::guards::RelaxedCapture::enter();
         let mut value = T::default();
         // SAFETY: the place is a live local of the attribute's documented type.
         let result =

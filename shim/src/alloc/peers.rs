@@ -2,8 +2,10 @@
 //! cover mapped memory, so the pools grant it by device, and take it back when the last context of a
 //! device has disabled it.
 
-use super::{DEVICES, bit, grant, pools};
+use super::{grant, pools};
+use crate::driver::DEVICES;
 use crate::driver::contexts::Slot;
+use crate::driver::reach::bit;
 use crate::driver::work;
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_pool::ranks::{Mutex, Rank};

@@ -9,12 +9,14 @@
 //! memory's place at the same address.
 
 use super::backing::Driver;
+use super::charge::full;
+use super::construction::{install, making};
 use super::returns::{MARGIN, Outcome, Returns, WORTH};
-use super::{DEVICES, Served, device_attribute, install, making, pools};
-use crate::cap::pool::full;
+use super::{Served, pools};
 use crate::cap::{spill, wake};
-use crate::driver::guards::Relaxed;
-use crate::driver::work;
+use crate::driver::guards::RelaxedCapture;
+use crate::driver::real::device_attribute;
+use crate::driver::{DEVICES, work};
 use crate::process::job;
 use crate::record::physical;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -155,7 +157,7 @@ fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
     if let Some(known) = beside(served, ctx) {
         return Some(known);
     }
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCapture::enter();
     let has = |attribute| device_attribute(served.ordinal, attribute) == Some(1);
     let mut config = Config::switched(&job::active()?.config.pool, spill::limit(), spill::limit());
     // Memory is exchanged handle by handle.

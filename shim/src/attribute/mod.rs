@@ -4,29 +4,17 @@
 //! `WEIR_STACKS`: always for calls into the driver and for shortages, which are rare and dear; for requests that the pool
 //! answers by itself once in so many bytes, of which those that an operation or a line names already count less.
 
-use crate::frameworks::{python, tensorflow};
+use crate::frameworks::{self, python, tensorflow};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use weir_journal::{Attribution, Journal, Walk};
-
-/// When native stacks are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stacks {
-    /// Never.
-    Off,
-    /// For calls into the driver and shortages, and once in [`SAMPLE`] bytes of what the pool hands out.
-    #[default]
-    Sampled,
-    /// For every request.
-    All,
-}
+use weir_settings::record::Stacks;
 
 /// What is about to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// So many bytes that the pool had ready.
-    Hit(u64),
+    /// So many bytes that the pool had ready; whether they are known to be for a tensor.
+    Hit(u64, bool),
     /// A tensor in host memory, whose operation may be one of an input pipeline: no step of the training.
     OnHost,
     /// A call into the driver.
@@ -58,6 +46,7 @@ pub(crate) fn begin(stacks: Stacks) {
     }
     python::begin();
     tensorflow::begin();
+    tensorflow::record();
     if stacks != Stacks::Off {
         weir_journal::prepare_unwinding();
     }
@@ -67,7 +56,10 @@ pub(crate) fn begin(stacks: Stacks) {
 /// Who asks.
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
-    let running = tensorflow::here(journal, what != What::OnHost);
+    if !frameworks::present() {
+        return Attribution { stack: if due(what, false) { stack(journal) } else { 0 }, op: 0, python: 0 };
+    }
+    let running = tensorflow::here(journal, what != What::OnHost, matches!(what, What::Hit(_, true)));
     // A node of a graph was made by Python earlier, whoever runs it now; all else is asked for by the lines of the moment.
     let python = match &running {
         Some(node) if node.is_node => or_else(node.node_lines(), || python::here(journal)),
@@ -90,7 +82,7 @@ fn due(what: What, named: bool) -> bool {
     match what {
         _ if stacks == Stacks::Off as u8 => false,
         What::OnHost => stacks == Stacks::All as u8,
-        What::Hit(bytes) if stacks == Stacks::Sampled as u8 => {
+        What::Hit(bytes, _) if stacks == Stacks::Sampled as u8 => {
             sampled(if named { bytes / (SAMPLE_OF_NAMED / SAMPLE) } else { bytes })
         }
         _ => true,
@@ -121,7 +113,7 @@ mod tests {
     #[test]
     fn stacks_are_sampled_by_bytes_and_less_where_who_asks_is_known() {
         STACKS.store(Stacks::Sampled as u8, Ordering::Relaxed);
-        let taken = |named| (0..4096).filter(|_| due(What::Hit(1 << 20), named)).count();
+        let taken = |named| (0..4096).filter(|_| due(What::Hit(1 << 20, false), named)).count();
         // One for every 4 MiB and the block that begins anew, of 4 GiB; and the first of the thread.
         assert!((4096 / 5..=4096 / 5 + 1).contains(&taken(false)), "{}", taken(false));
         assert!((4096 / 65..=4096 / 65 + 1).contains(&taken(true)), "{}", taken(true));

@@ -3,7 +3,6 @@
 use super::watch::{Change, Still, Watch};
 use super::{Caps, Device, PAGE, lock, machine, measured, on};
 use crate::driver::guards::current;
-use crate::record;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::{Category, DeviceId};
@@ -80,8 +79,13 @@ impl Contexts {
 }
 
 /// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
-/// there is one, and charged as a fact. `made` tells the context.
-pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
+/// there is one, and charged as a fact. `made` tells the context; `charged` is told the context and the bytes.
+pub(crate) fn making(
+    ordinal: i32,
+    call: impl FnOnce() -> CUresult,
+    made: impl FnOnce() -> u64,
+    charged: impl FnOnce(u64, u64),
+) -> CUresult {
     let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else { return call() };
     let _change = Change::begin();
     let before = machine::own_bytes(at.0.uuid);
@@ -91,7 +95,7 @@ pub(crate) fn making(ordinal: i32, call: impl FnOnce() -> CUresult, made: impl F
         if grown > 0 {
             caps.fact(at, Category::Context, grown);
             let ctx = made();
-            record::passed::overhead(ctx, ordinal, grown);
+            charged(ctx, grown);
             let had = lock(&caps.contexts).own.insert(ctx, (ordinal, grown));
             if let Some((ordinal, bytes)) = had {
                 caps.release(ordinal, Category::Context, bytes);

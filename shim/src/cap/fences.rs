@@ -5,7 +5,7 @@
 //! meanwhile, and once it is gone they count as passed, because the end of a context waits for its work.
 
 use super::lock;
-use crate::driver::guards::{Relaxed, Within, current};
+use crate::driver::guards::{ContextGuard, RelaxedCapture, current};
 use crate::driver::real::{self, done};
 use crate::driver::stream;
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl Default for Fences {
 
 /// Records an event behind all that `stream` has been given. 0 if the driver refuses.
 fn record(stream: CUstream, ctx: u64) -> u64 {
-    let Ok(_within) = Within::context(ctx) else { return 0 };
+    let Ok(_within) = ContextGuard::enter(ctx) else { return 0 };
     let mut event: CUevent = core::ptr::null_mut();
     // SAFETY: the place is a live local.
     if done(unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0) }).is_err() {
@@ -78,7 +78,7 @@ impl Fences {
             return false;
         }
         let event = *event as CUevent;
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: in the list, so it exists; its context is not about to end, and can't begin to while the lock is held.
         if unsafe { real::cuEventQuery(event) } != CUresult::CUDA_SUCCESS {
             return false;

@@ -280,7 +280,7 @@ pub(crate) unsafe fn allocate(
 /// What is set aside for tiny requests: one portion for the pool's handle. Where the driver serves them, one for the
 /// driver to take, and one more to ask it with (see [`tiny`]).
 pub(super) fn aside() -> u64 {
-    if crate::alloc::on() { PAGE } else { 2 * PAGE }
+    if crate::process::job::pools() { PAGE } else { 2 * PAGE }
 }
 
 /// A tiny request. It may find a place in a portion that is taken already, but only the driver knows, and asking it may

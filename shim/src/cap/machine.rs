@@ -3,10 +3,10 @@
 //! An index in WEIR_CAP is the physical one. Only NVML can tell it, whatever CUDA_VISIBLE_DEVICES says; it is loaded
 //! only for a job with a cap, and stays initialised.
 
+use crate::driver::library;
 use crate::driver::real::{self, done};
-use crate::interpose::export::NVML;
 use crate::process::linker;
-use core::ffi::{CStr, c_char, c_uint};
+use core::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::OnceLock;
 use weir_cuda::CUuuid;
 use weir_cuda::nvml::*;
@@ -70,19 +70,26 @@ fn nvml() -> Option<&'static Nvml> {
     KNOWN.get_or_init(find).as_ref()
 }
 
+/// The real NVML, from a private handle.
+fn handle() -> Option<*mut c_void> {
+    static HANDLE: OnceLock<usize> = OnceLock::new();
+    let open = || library::open([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], true).map_or(0, |handle| handle as usize);
+    Some(*HANDLE.get_or_init(open)).filter(|handle| *handle != 0).map(|handle| handle as *mut c_void)
+}
+
 /// A function of the real NVML.
 ///
 /// # Safety
 /// `F` must be the type of that function.
 unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
-    let address = linker::lookup(NVML.handle(), name);
+    let address = linker::lookup(handle()?, name);
     // SAFETY: a function pointer is as large as an address, and F is its type by contract.
     (address != 0).then(|| unsafe { core::mem::transmute_copy::<usize, F>(&address) })
 }
 
 fn find() -> Option<Nvml> {
-    if !NVML.resolve(true) {
+    if handle().is_none() {
         linker::clear_error();
         return None;
     }

@@ -6,10 +6,10 @@
 
 use super::fences::Fence;
 use super::watch::Change;
-use super::{Caps, Device, PAGE, lock, on};
-use crate::driver::guards::Relaxed;
+use super::{Caps, Device, Fact, PAGE, lock, on};
+use crate::driver::graph_memory;
+use crate::driver::guards::RelaxedCapture;
 use crate::driver::real::{self, done};
-use crate::record;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
 use weir_cuda::*;
@@ -110,29 +110,12 @@ pub(crate) struct Measured {
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
 fn reserved(pool: u64) -> Option<u64> {
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCapture::enter();
     let mut bytes = 0_u64;
     let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
     // SAFETY: the place is a live local of the attribute's type; the mempool is one that the job uses.
     done(unsafe { real::cuMemPoolGetAttribute(pool as CUmemoryPool, attribute, (&raw mut bytes).cast()) }).ok()?;
     Some(bytes)
-}
-
-fn graph_figure(ordinal: i32, attribute: CUgraphMem_attribute) -> Option<u64> {
-    let _relaxed = Relaxed::enter();
-    let mut bytes = 0_u64;
-    // SAFETY: the place is a live local of the attribute's type.
-    done(unsafe { real::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut bytes).cast()) }).ok()?;
-    Some(bytes)
-}
-
-/// What the driver keeps for the graphs of a device.
-pub(crate) fn graph_reserved(ordinal: i32) -> u64 {
-    graph_figure(ordinal, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT).unwrap_or(0)
-}
-
-fn graph_used(ordinal: i32) -> u64 {
-    graph_figure(ordinal, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT).unwrap_or(0)
 }
 
 impl Measured {
@@ -158,7 +141,7 @@ impl Measured {
         if let Some(graphs) = self.graphs.get_mut(&device.ordinal) {
             graphs.land(caps);
             if !graphs.growing() {
-                correct(&mut graphs.charged, graph_reserved(device.ordinal));
+                correct(&mut graphs.charged, graph_memory::reserved(device.ordinal));
             }
         }
         free
@@ -167,7 +150,7 @@ impl Measured {
 
 /// The driver destroys a mempool that the job has destroyed and that holds nothing any more.
 fn bury(pool: u64) -> bool {
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCapture::enter();
     // SAFETY: a mempool that the job has destroyed, so nobody uses it; the driver still knows it.
     let gone = done(unsafe { real::cuMemPoolDestroy(pool as CUmemoryPool) }).is_ok();
     if gone {
@@ -197,7 +180,7 @@ pub(crate) fn refresh_at(ordinal: i32) {
 pub(super) fn kept(caps: &Caps, device: &Device) -> u64 {
     let measured = lock(&caps.measured);
     let mempools = measured.mempools.iter().filter(|(_, reserve)| reserve.ordinal == device.ordinal);
-    let graphs = if measured.graphs.contains_key(&device.ordinal) { graph_reserved(device.ordinal) } else { 0 };
+    let graphs = if measured.graphs.contains_key(&device.ordinal) { graph_memory::reserved(device.ordinal) } else { 0 };
     mempools.filter_map(|(handle, _)| reserved(*handle)).fold(graphs, u64::saturating_add)
 }
 
@@ -211,7 +194,7 @@ pub(super) fn while_exact<R>(caps: &Caps, device: &Device, look: impl FnOnce() -
         mempools.all(|(handle, reserve)| reserve.growing == 0 && reserved(*handle) == Some(reserve.charged))
             && measured.graphs.get_mut(&ordinal).is_none_or(|graphs| {
                 graphs.land(caps);
-                graphs.flights.is_empty() && graphs.charged == graph_reserved(ordinal)
+                graphs.flights.is_empty() && graphs.charged == graph_memory::reserved(ordinal)
             })
     };
     if !exact() {
@@ -223,7 +206,7 @@ pub(super) fn while_exact<R>(caps: &Caps, device: &Device, look: impl FnOnce() -
 
 /// Takes off the account what the driver has let go of, after making it let go of what it keeps for nobody. Waits for
 /// nothing: what a stream has yet to come to stays charged. Tells how many bytes came free.
-pub(super) fn trim(caps: &Caps, device: &Device) -> u64 {
+pub(crate) fn trim(caps: &Caps, device: &Device) -> u64 {
     let free = let_go(caps, device);
     // Only when the rest is as the driver says can what is left be told to be code.
     free + caps.account(device).map_or(0, |account| super::contexts::look_again(caps, (device, account)))
@@ -238,7 +221,7 @@ fn let_go(caps: &Caps, device: &Device) -> u64 {
         return free;
     }
     {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         for (handle, _) in measured.mempools.iter().filter(|(_, reserve)| reserve.ordinal == device.ordinal) {
             // SAFETY: a mempool that the driver knows: it is destroyed under the lock.
             unsafe { real::cuMemPoolTrimTo(*handle as CUmemoryPool, 0) };
@@ -246,14 +229,14 @@ fn let_go(caps: &Caps, device: &Device) -> u64 {
         if measured.graphs.contains_key(&device.ordinal) {
             // SAFETY: takes a device's number.
             unsafe { real::cuDeviceGraphMemTrim(device.ordinal) };
-            record::graphs::changed(device.ordinal);
+            caps.around.happened(device.ordinal, Fact::GraphMemory);
         }
     }
     free + measured.refresh(caps, (device, account))
 }
 
 /// Whether more may come free of itself once the device has done its work.
-pub(super) fn may_shrink(caps: &Caps, device: &Device) -> bool {
+pub(crate) fn may_shrink(caps: &Caps, device: &Device) -> bool {
     let measured = lock(&caps.measured);
     let held = |reserve: &Reserve| reserve.ordinal == device.ordinal && reserve.charged > 0;
     measured.mempools.values().any(held)
@@ -311,7 +294,7 @@ pub(crate) fn mempool_destroy(pool: u64, call: impl FnOnce() -> CUresult) -> CUr
     let ordinal = reserve.ordinal;
     let default = default_of(ordinal);
     let left = {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the job's own mempool, which it is about to destroy.
         unsafe { real::cuMemPoolTrimTo(pool as CUmemoryPool, 0) };
         reserved(pool)
@@ -394,10 +377,10 @@ pub(crate) unsafe fn allocate(
     result
 }
 
-/// What a graph may need, for each device.
-pub(crate) fn appetite(graph: CUgraph) -> Vec<Appetite> {
+/// What a graph may need, for each device; asked where it is charged or `recorded`.
+pub(crate) fn appetite(graph: CUgraph, recorded: bool) -> Vec<Appetite> {
     let mut sum = Sum::default();
-    if on().is_some() || record::open().is_some() {
+    if on().is_some() || recorded {
         sum.add(graph, 0);
     }
     sum.total()
@@ -512,7 +495,7 @@ fn make_way(caps: &Caps, at: (&Device, DeviceId), wanted: &Appetite, stream: u64
     let graphs = measured.graphs.entry(wanted.ordinal).or_default();
     graphs.charged += granted;
     graphs.land(caps);
-    let lacking = graphs.most(graph_used(wanted.ordinal), wanted.bytes, stream).saturating_sub(graphs.charged);
+    let lacking = graphs.most(graph_memory::used(wanted.ordinal), wanted.bytes, stream).saturating_sub(graphs.charged);
     if lacking > 0 {
         match caps.admit_more(at, lacking, Category::Device) {
             Ok(reservation) => {

@@ -6,7 +6,6 @@
 //!
 //! | file | for |
 //! |---|---|
-//! | `terms.rs` | what the environment asks for |
 //! | `machine.rs` | the devices, by UUID and physical index |
 //! | `admit.rs` | asking for room, making room, waiting for it |
 //! | `linear.rs` | passed-through allocations, by address |
@@ -32,21 +31,19 @@ mod machine;
 pub(crate) mod measured;
 pub(crate) mod pool;
 pub(crate) mod spill;
-pub(crate) mod terms;
 pub(crate) mod view;
 pub(crate) mod wake;
 pub(crate) mod watch;
 
-use crate::driver::real::{self, done};
+use crate::driver::guards::current_device;
 use crate::process::config::Config;
+use crate::process::limits::Terms;
 use crate::process::{job, surroundings};
-use crate::record;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
-use terms::Terms;
 use weir_ledger::{DeviceId, DeviceTerms, Ledger, LedgerError};
 use weir_pool::ranks::{Locked, Mutex, Rank};
-use weir_settings::limit::{DeviceFacts, uuid_text};
+use weir_settings::limit::{DeviceFacts, OnCap, uuid_text};
 use weir_settings::read::{FAILS, WITHOUT};
 use weir_settings::size::Human;
 
@@ -57,6 +54,34 @@ const ASIDE_FROM: u64 = 16 * PAGE;
 
 /// What is said where a device's account cannot be opened.
 const CLOSED: &str = "every request for its memory is refused (WEIR_STRICT=0 would run the job without this limit)";
+
+/// What the account is handed by the layer above: who can make room on a device, and who keeps what happens.
+pub(crate) trait Around: Sync {
+    /// The pools give back to the driver what nobody uses of a device. The bytes.
+    fn give_back(&self, ordinal: i32) -> u64;
+    /// Waits for all work of a device, but not for ever. False: nothing is proven.
+    fn wait_for(&self, ordinal: i32) -> bool;
+    /// Bytes of a device that its pools could hand out.
+    fn reusable(&self, ordinal: i32) -> u64;
+    /// A request of so many bytes waits for room while `wait` lasts, which says whether it got it.
+    fn waiting(&self, ordinal: i32, bytes: u64, wait: &mut dyn FnMut() -> bool);
+    /// Something is to be recorded.
+    fn happened(&self, ordinal: i32, fact: Fact);
+}
+
+/// What is to be recorded of a device.
+#[derive(Clone, Copy)]
+pub(crate) enum Fact {
+    /// Its cap is known, or another than before.
+    Cap(Option<u64>),
+    /// The job's use crossed its soft mark: the mark and the use.
+    Crossed(u64, u64),
+    /// What the driver keeps for graphs may be another amount than before.
+    GraphMemory,
+}
+
+/// The account and a device of it.
+pub(crate) type Account = (&'static Caps, (&'static Device, DeviceId));
 
 /// A device that the job sees.
 pub(crate) struct Device {
@@ -74,6 +99,7 @@ pub(crate) struct Device {
 pub(crate) struct Caps {
     /// Where it is kept.
     pub(crate) ledger: Ledger,
+    around: &'static dyn Around,
     terms: &'static Terms,
     strict: bool,
     devices: Vec<Device>,
@@ -96,27 +122,42 @@ static OPENING: Mutex<()> = Mutex::new(Rank::Opening, ());
 pub(crate) fn on() -> Option<&'static Caps> {
     // SAFETY: a non-null pointer comes from `open`, which leaks what it points to.
     let caps = unsafe { CAPS.load(Ordering::Acquire).as_ref() }?;
-    if caps.ledger.is_here() { job::active().map(|_| caps) } else { in_child() }
+    if caps.ledger.is_here() { job::active().map(|_| caps) } else { in_child(caps.around) }
+}
+
+/// The account of a device, after a look whether somebody lacks memory or the cap was lowered: then what is free goes back.
+#[inline]
+pub(crate) fn enter(ordinal: i32) -> Option<Account> {
+    let (caps, (device, account)) = at(ordinal)?;
+    caps.look(device, account);
+    Some((caps, (device, account)))
+}
+
+/// The account of a device.
+#[inline]
+pub(crate) fn at(ordinal: i32) -> Option<Account> {
+    let caps = on()?;
+    Some((caps, caps.at(ordinal)?))
 }
 
 /// A fork has no part in its parent's account: it opens its own.
 #[cold]
-fn in_child() -> Option<&'static Caps> {
-    start(&job::active()?.config);
-    crate::interpose::presence::first();
+fn in_child(around: &'static dyn Around) -> Option<&'static Caps> {
+    start(&job::active()?.config, around);
+    job::report();
     // SAFETY: as above.
     unsafe { CAPS.load(Ordering::Acquire).as_ref() }.filter(|caps| caps.ledger.is_here())
 }
 
 /// What cuInit does after the driver's own: opens the account. Where that cannot be done, cuInit fails and every request
 /// is refused; or, with WEIR_STRICT=0, there is no account.
-pub(crate) fn begin(config: &'static Config) {
+pub(crate) fn begin(config: &'static Config, around: &'static dyn Around) {
     if config.caps.any() && job::active().is_some() && on().is_none() {
-        start(config);
+        start(config, around);
     }
 }
 
-fn start(config: &'static Config) {
+fn start(config: &'static Config, around: &'static dyn Around) {
     let _kept = surroundings::Errno::keep();
     let _opening = OPENING.lock();
     // SAFETY: as in `on`.
@@ -124,24 +165,34 @@ fn start(config: &'static Config) {
         return;
     }
     let seen = machine::visible();
-    let caps = open(config, &seen).or_else(|lost| {
+    let caps = open(config, around, &seen).or_else(|lost| {
         let then = if config.strict { FAILS } else { WITHOUT };
         surroundings::say(&format!("{lost}; {then}"));
         if config.strict {
             job::refuse(lost.clone());
         }
-        unopened(config, &seen, lost)
+        unopened(config, around, &seen, lost)
     });
     if let Ok(caps) = caps {
         CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
+        if let Some(caps) = on() {
+            for device in caps.devices() {
+                around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
+            }
+        }
     }
 }
 
 /// An account that was not opened: each device is closed or, with WEIR_STRICT=0, has none.
-fn unopened(config: &'static Config, seen: &[DeviceFacts], lost: String) -> Result<Caps, LedgerError> {
+fn unopened(
+    config: &'static Config,
+    around: &'static dyn Around,
+    seen: &[DeviceFacts],
+    lost: String,
+) -> Result<Caps, LedgerError> {
     let account = config.strict.then_some(DeviceId::CLOSED);
     let devices = devices(seen, |_| None, || OnceLock::from(account));
-    Ok(Caps { lost: Some(lost), ..Caps::new(Ledger::private()?, &config.caps, config.strict, devices) })
+    Ok(Caps { lost: Some(lost), ..Caps::new(Ledger::private()?, around, config, devices) })
 }
 
 fn devices(
@@ -161,7 +212,7 @@ fn devices(
         .collect()
 }
 
-fn open(config: &'static Config, seen: &[DeviceFacts]) -> Result<Caps, String> {
+fn open(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> Result<Caps, String> {
     let terms = &config.caps;
     let facts = machine::facts(seen, terms.cap.as_ref());
     let caps = match &terms.cap {
@@ -186,7 +237,7 @@ fn open(config: &'static Config, seen: &[DeviceFacts]) -> Result<Caps, String> {
         surroundings::say(&format!("WEIR_CAP is above the device, which is the cap then: {}", devices.join(", ")));
     }
     let devices = devices(seen, cap_of, OnceLock::new);
-    Ok(Caps { unseen, ..Caps::new(ledger, terms, config.strict, devices) })
+    Ok(Caps { unseen, ..Caps::new(ledger, around, config, devices) })
 }
 
 /// The devices that the job sees, with all that is known of them.
@@ -206,11 +257,12 @@ pub(crate) fn unseen() -> Vec<String> {
 }
 
 impl Caps {
-    fn new(ledger: Ledger, terms: &'static Terms, strict: bool, devices: Vec<Device>) -> Self {
+    fn new(ledger: Ledger, around: &'static dyn Around, config: &'static Config, devices: Vec<Device>) -> Self {
         Self {
             ledger,
-            terms,
-            strict,
+            around,
+            terms: &config.caps,
+            strict: config.strict,
             devices,
             lost: None,
             unseen: Vec::new(),
@@ -220,6 +272,19 @@ impl Caps {
             measured: Mutex::new(Rank::Measured, measured::Measured::default()),
             contexts: Mutex::new(Rank::Overhead, contexts::Contexts::default()),
         }
+    }
+
+    /// Looks whether somebody lacks memory or the cap was lowered: then what is free goes back.
+    #[inline]
+    fn look(&self, device: &Device, account: DeviceId) {
+        if let Some(news) = self.ledger.news(account) {
+            self.heed(device, &news);
+        }
+    }
+
+    /// What happens at the cap.
+    pub(crate) fn on_cap(&self) -> OnCap {
+        self.terms.on_cap
     }
 
     /// The devices that the job sees.
@@ -249,7 +314,7 @@ impl Caps {
             match self.ledger.open_device(&terms) {
                 Ok(account) => {
                     let cap = self.ledger.view(account).and_then(|view| view.cap);
-                    record::cap_changed(device.ordinal, cap);
+                    self.around.happened(device.ordinal, Fact::Cap(cap));
                     Some(account)
                 }
                 Err(problem) => {
@@ -280,13 +345,6 @@ impl Caps {
     pub(crate) fn here(&self) -> Option<(&Device, DeviceId)> {
         self.at(current_device()?)
     }
-}
-
-/// The device of the calling thread's current context.
-pub(crate) fn current_device() -> Option<i32> {
-    let mut device = -1;
-    // SAFETY: the place is a live local.
-    done(unsafe { real::cuCtxGetDevice(&raw mut device) }).ok().map(|()| device)
 }
 
 /// Takes a lock.

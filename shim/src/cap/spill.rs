@@ -3,7 +3,7 @@
 
 use super::admit::urgency;
 use super::host::Host;
-use super::{Caps, PAGE, on};
+use super::{PAGE, on};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use weir_ledger::{Category, Urgency};
@@ -22,7 +22,7 @@ static LIMIT: OnceLock<u64> = OnceLock::new();
 pub(crate) fn wanted(ordinal: i32, bytes: u64) -> bool {
     let spills = on().is_some_and(|caps| caps.terms.on_cap == OnCap::Spill);
     let nothing_fits = || {
-        let view = account(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account));
+        let view = super::at(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account));
         view.is_some_and(|view| (1..PAGE).contains(&view.total()))
     };
     spills || (urgency(bytes) == Urgency::Tiny && nothing_fits())
@@ -49,7 +49,7 @@ pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
         TAKEN.fetch_sub(bytes, Ordering::AcqRel);
         return false;
     }
-    if let Some((caps, (_, account))) = account(ordinal) {
+    if let Some((caps, (_, account))) = super::at(ordinal) {
         caps.ledger.charge(account, Category::Spilled, bytes);
     }
     true
@@ -58,21 +58,14 @@ pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
 /// Host memory went back, or was not given after all.
 pub(crate) fn released(ordinal: i32, bytes: u64) {
     TAKEN.fetch_sub(bytes, Ordering::AcqRel);
-    if let Some((caps, (_, account))) = account(ordinal) {
+    if let Some((caps, (_, account))) = super::at(ordinal) {
         caps.ledger.release(account, Category::Spilled, bytes);
     }
 }
 
-type Account = (&'static Caps, (&'static super::Device, weir_ledger::DeviceId));
-
-fn account(ordinal: i32) -> Option<Account> {
-    let caps = on()?;
-    Some((caps, caps.at(ordinal)?))
-}
-
 /// What a device has under its cap, and what of it is free.
 pub(crate) fn room(ordinal: i32) -> (u64, u64) {
-    account(ordinal)
+    super::at(ordinal)
         .and_then(|(caps, (_, account))| caps.ledger.view(account))
         .map_or((0, 0), |view| (view.total(), view.total().saturating_sub(view.used)))
 }

@@ -2,7 +2,6 @@
 //! free is what a request could really get.
 
 use super::{Caps, Device, PAGE, measured, on};
-use crate::alloc::{self, Served};
 use serde_json::{Value, json};
 use weir_ledger::{Category, DeviceId, View};
 use weir_settings::limit::uuid_text;
@@ -27,10 +26,7 @@ fn tell(view: &View, driver_free: u64, cached: u64) -> Told {
 impl Caps {
     fn told(&self, device: &Device, account: DeviceId, driver_free: u64) -> Option<Told> {
         measured::refresh(self, device);
-        let look = || {
-            let pools = alloc::pools().filter(|served| served.ordinal == device.ordinal);
-            Some((self.ledger.view(account)?, pools.map(Served::reusable).sum::<u64>()))
-        };
+        let look = || Some((self.ledger.view(account)?, self.around.reusable(device.ordinal)));
         // A pool that grows or gives back between a look at the account and one at the pool would count twice.
         let ((first, cached), (mut view, cached_now)) = (look()?, look()?);
         view.cap?;

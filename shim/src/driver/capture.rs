@@ -1,8 +1,7 @@
 //! The captures that are under way, and the streams that are part of one.
 
 use super::stream::Lane;
-use super::{contexts, real, wait};
-use crate::alloc::pools_reached_by;
+use super::{contexts, observer, real, wait};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
 use weir_pool::ranks::{self, Rank};
@@ -70,7 +69,12 @@ pub(crate) fn forked() {
 /// Whether `stream` is part of a capture; costs a driver call only while there is one.
 #[inline]
 pub(crate) fn holds(stream: CUstream, per_thread: bool) -> bool {
-    under_way() && asks(stream, per_thread) != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    under_way() && captured(stream, per_thread)
+}
+
+/// Whether `stream` is part of a capture, seen by weir or not: then an allocation is a node of a graph.
+pub(crate) fn captured(stream: CUstream, per_thread: bool) -> bool {
+    asks(stream, per_thread) != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
 }
 
 fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
@@ -93,9 +97,7 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
 /// A capture began; `strict`: in another than the relaxed mode.
 pub(crate) fn began(lane: Lane, strict: bool) {
     contexts::announce(|_| {
-        for served in pools_reached_by(lane.ordinal) {
-            served.pool.set_capturing(lane.id, lane.ctx, true);
-        }
+        observer::tell(|observer| (observer.capture_began)(lane));
         LIST.with(|list: &mut Captures| list.0.push((lane, strict)));
     });
 }
@@ -115,9 +117,7 @@ pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
     contexts::announce(|_| {
         let ended: Vec<Lane> = list().into_iter().filter(|lane| which(lane)).collect();
         for lane in ended {
-            for served in pools_reached_by(lane.ordinal) {
-                served.pool.set_capturing(lane.id, lane.ctx, false);
-            }
+            observer::tell(|observer| (observer.capture_ended)(lane));
         }
         LIST.with(|list: &mut Captures| list.0.retain(|(lane, _)| !which(lane)));
     });

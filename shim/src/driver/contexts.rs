@@ -3,8 +3,10 @@
 //! Read without a lock on every allocation; written under one when a context comes or goes (`weir_pool::shared::Roster`
 //! tells the rules). A context that the table has no room for is simply not served.
 
-use super::{stream, wait};
-use crate::alloc::Served;
+use super::guards::ContextGuard;
+use super::real::{self, done};
+use super::{DEVICES, observer, stream, wait};
+use crate::process::stack::roomy;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use weir_pool::ranks::{self, Rank};
@@ -18,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Slot {
     /// The context, and its device.
     seat: Seat<AtomicU64>,
-    served: AtomicPtr<Served>,
+    /// What the layer above keeps for it.
+    attached: AtomicPtr<()>,
     refused: AtomicBool,
 }
 
@@ -35,7 +38,7 @@ static ROSTER: Roster<Guarded<Coming>, Slot, AtomicUsize, ROOM> = Roster::new(
     [const {
         Slot {
             seat: Seat::new(AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)),
-            served: AtomicPtr::new(core::ptr::null_mut()),
+            attached: AtomicPtr::new(core::ptr::null_mut()),
             refused: AtomicBool::new(false),
         }
     }; ROOM],
@@ -79,22 +82,21 @@ impl Slot {
         self.seat.serial()
     }
 
-    /// The pool that serves it, if it has one already.
+    /// What was attached to it, null for nothing.
     #[inline(always)]
-    pub(crate) fn served(&self) -> Option<&'static Served> {
-        // SAFETY: a non-null pointer is a leaked `Served`.
-        unsafe { self.served.load(Ordering::Acquire).as_ref() }
+    pub(crate) fn attached(&self) -> *const () {
+        self.attached.load(Ordering::Acquire)
     }
 
-    /// From now on `served` serves the context `ctx`, if this is still its place; `None`: it is passed through for good.
-    pub(crate) fn serve(&self, ctx: u64, served: Option<&'static Served>) {
-        announce(|_| match served.filter(|_| self.ctx() == ctx) {
-            Some(served) => self.served.store(core::ptr::from_ref(served).cast_mut(), Ordering::Release),
+    /// Attaches `what` to the context `ctx`, if this is still its place; `None`: it is refused for good.
+    pub(crate) fn attach(&self, ctx: u64, what: Option<*const ()>) {
+        announce(|_| match what.filter(|_| self.ctx() == ctx) {
+            Some(what) => self.attached.store(what.cast_mut(), Ordering::Release),
             None => self.refused.store(self.ctx() == ctx, Ordering::Relaxed),
         });
     }
 
-    /// Whether making a pool for it has failed.
+    /// Whether it was refused.
     pub(crate) fn refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
@@ -115,12 +117,35 @@ pub(crate) fn find(ctx: u64) -> Option<&'static Slot> {
     ROSTER.find(ctx)
 }
 
+/// A living context of the job, added at first sight; `None` for 0 and for what the driver does not know.
+#[inline]
+pub(crate) fn seen(ctx: u64) -> Option<&'static Slot> {
+    find(ctx).or_else(|| roomy(|| see(ctx)))
+}
+
+#[cold]
+fn see(ctx: u64) -> Option<&'static Slot> {
+    if ctx == 0 {
+        return None;
+    }
+    let mut device = -1;
+    {
+        let _within = ContextGuard::enter(ctx).ok()?;
+        // SAFETY: the place is a live local.
+        done(unsafe { real::cuCtxGetDevice(&raw mut device) }).ok()?;
+    }
+    if !(0..DEVICES as i32).contains(&device) {
+        return None;
+    }
+    add(ctx, device, || observer::tell(|observer| (observer.context_seen)(ctx, device)))
+}
+
 /// Adds a context, unless it is there; `tell` makes it known to the pools before anybody sees it. Waits for the end of
 /// a context that had the same handle. `None` if it is this thread that ends it, if that took too long, or if there is no
 /// room: then the context is not served, and from now on no wait of weir's proves anything.
-pub(crate) fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
+fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
     let fresh = |slot: &Slot| {
-        slot.served.store(core::ptr::null_mut(), Ordering::Release);
+        slot.attached.store(core::ptr::null_mut(), Ordering::Release);
         slot.refused.store(false, Ordering::Relaxed);
     };
     let added = ROSTER.add(ctx, ordinal as u64, stream::thread_number(), PATIENCE, fresh, tell);

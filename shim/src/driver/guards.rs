@@ -6,9 +6,9 @@ use super::real::{self, done};
 use weir_cuda::{CUcontext, CUresult, CUstreamCaptureMode};
 
 /// While it lives, driver calls of this thread break no capture.
-pub(crate) struct Relaxed(Option<CUstreamCaptureMode>);
+pub(crate) struct RelaxedCapture(Option<CUstreamCaptureMode>);
 
-impl Relaxed {
+impl RelaxedCapture {
     /// Exchanges the thread's capture mode, if anything is being captured.
     pub(crate) fn enter() -> Self {
         if !capture::under_way() {
@@ -21,7 +21,7 @@ impl Relaxed {
     }
 }
 
-impl Drop for Relaxed {
+impl Drop for RelaxedCapture {
     fn drop(&mut self) {
         if let Some(mode) = &mut self.0 {
             // SAFETY: as above; this puts back what was found.
@@ -41,16 +41,23 @@ pub(crate) fn current() -> u64 {
     }
 }
 
-/// While it lives, a context is current to this thread; then what was current is so again.
-pub(crate) struct Within {
-    pushed: bool,
-    _relaxed: Relaxed,
+/// The device of the calling thread's current context.
+pub(crate) fn current_device() -> Option<i32> {
+    let mut device = -1;
+    // SAFETY: the place is a live local.
+    done(unsafe { real::cuCtxGetDevice(&raw mut device) }).ok().map(|()| device)
 }
 
-impl Within {
+/// While it lives, a context is current to this thread; then what was current is so again.
+pub(crate) struct ContextGuard {
+    pushed: bool,
+    _relaxed: RelaxedCapture,
+}
+
+impl ContextGuard {
     /// Makes `ctx` current. 0 stands for whatever is.
-    pub(crate) fn context(ctx: u64) -> Result<Self, CUresult> {
-        let relaxed = Relaxed::enter();
+    pub(crate) fn enter(ctx: u64) -> Result<Self, CUresult> {
+        let relaxed = RelaxedCapture::enter();
         let pushed = ctx != 0 && current() != ctx;
         if pushed {
             // SAFETY: a context that is in the table of living ones.
@@ -60,11 +67,11 @@ impl Within {
     }
 }
 
-impl Drop for Within {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped: CUcontext = core::ptr::null_mut();
-            // SAFETY: takes off what `context` has pushed.
+            // SAFETY: takes off what `enter` has pushed.
             unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
         }
     }

@@ -5,17 +5,17 @@
 //! the same moment resolve side by side and store the same addresses, so neither a library's
 //! initialiser that calls back into weir nor a fork in the middle can block anything.
 
-use crate::interpose::entry::Entry;
+use crate::process::elf;
 use crate::process::linker;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use weir_cuda::{COUNT, driver_functions};
 use weir_pool::shared;
 
 /// A real library with `N` known functions.
 pub(crate) struct Library<const N: usize> {
     names: [&'static CStr; 2],
-    /// What weir knows of it, one entry a function.
-    pub(crate) entries: &'static [Entry; N],
+    symbols: &'static [&'static CStr; N],
     handle: AtomicPtr<c_void>,
     /// All of it is resolved, and the job is made.
     ready: AtomicBool,
@@ -25,11 +25,11 @@ pub(crate) struct Library<const N: usize> {
 }
 
 impl<const N: usize> Library<N> {
-    /// A library that may go by one of `names`.
-    pub(crate) const fn new(names: [&'static CStr; 2], entries: &'static [Entry; N]) -> Self {
+    /// A library that may go by one of `names`, with the functions of these symbols.
+    pub(crate) const fn new(names: [&'static CStr; 2], symbols: &'static [&'static CStr; N]) -> Self {
         Self {
             names,
-            entries,
+            symbols,
             handle: AtomicPtr::new(core::ptr::null_mut()),
             ready: AtomicBool::new(false),
             real: [const { AtomicUsize::new(0) }; N],
@@ -48,19 +48,13 @@ impl<const N: usize> Library<N> {
         if !self.handle().is_null() {
             return true;
         }
-        #[cfg(feature = "fault-injection")]
-        if crate::process::fault::is_set("resolve") {
-            return false;
-        }
-        let Some(handle) = self.names.iter().map(|name| linker::open(name, load)).find(|handle| !handle.is_null())
-        else {
-            return false;
-        };
+        let Some(handle) = open(self.names, load) else { return false };
         shared::ready(&self.handle, handle, || {
-            for (entry, real) in self.entries.iter().zip(&self.real) {
-                let address = linker::lookup(handle, entry.symbol);
-                let own = entry.hook.is_some_and(|h| h.export as usize == address);
-                if address != 0 && !own {
+            // What goes by the library's name may be this one.
+            let own = elf::object_at(open as *const () as usize).map(|(_, object)| object);
+            for (symbol, real) in self.symbols.iter().zip(&self.real) {
+                let address = linker::lookup(handle, symbol);
+                if address != 0 && !own.is_some_and(|own| own.contains(address)) {
                     real.store(address, Ordering::Release);
                 }
             }
@@ -85,17 +79,6 @@ impl<const N: usize> Library<N> {
     #[inline(always)]
     pub(crate) fn real(&self, id: usize) -> usize {
         self.real.get(id).map_or(0, |r| r.load(Ordering::Acquire))
-    }
-
-    /// The real function `id` as a function pointer of type `F`.
-    ///
-    /// # Safety
-    /// `F` must be the type of that function.
-    pub(crate) unsafe fn real_as<F: Copy>(&self, id: usize) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<usize>()) };
-        let address = self.real(id);
-        // SAFETY: a function pointer is as large as an address, and F is its type by contract.
-        (address != 0).then(|| unsafe { core::mem::transmute_copy::<usize, F>(&address) })
     }
 
     /// Remembers the real function `id` if its library does not export it.
@@ -126,3 +109,43 @@ impl<const N: usize> Library<N> {
         (get(&self.calls), get(&self.handed_out))
     }
 }
+
+/// Opens a library that goes by one of `names`; `load` says whether it may be loaded for that.
+pub(crate) fn open(names: [&CStr; 2], load: bool) -> Option<*mut c_void> {
+    #[cfg(feature = "fault-injection")]
+    if crate::process::fault::is_set("resolve") {
+        return None;
+    }
+    names.iter().map(|name| linker::open(name, load)).find(|handle| !handle.is_null())
+}
+
+/// A C string from a symbol's name, at compile time.
+pub(crate) const fn symbol(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(symbol) => symbol,
+        Err(_) => c"",
+    }
+}
+
+macro_rules! ids {
+    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
+        /// Place of each driver function in [`weir_cuda::FUNCTIONS`] and in [`DRIVER`].
+        #[allow(non_camel_case_types, dead_code, missing_docs, clippy::enum_variant_names)]
+        #[repr(u16)]
+        #[derive(Clone, Copy)]
+        pub(crate) enum Id { $($symbol),* }
+
+        /// The type of each driver function.
+        #[allow(non_camel_case_types, dead_code, missing_docs)]
+        pub(crate) mod signature {
+            use weir_cuda::*;
+            $(pub(crate) type $symbol = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;)*
+        }
+
+        static SYMBOLS: [&CStr; COUNT] = [$(const { symbol(concat!(stringify!($symbol), "\0")) }),*];
+    };
+}
+driver_functions!(ids);
+
+/// libcuda.
+pub(crate) static DRIVER: Library<COUNT> = Library::new([c"libcuda.so.1", c"libcuda.so"], &SYMBOLS);

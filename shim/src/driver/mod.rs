@@ -2,9 +2,10 @@
 
 pub(crate) mod capture;
 pub(crate) mod contexts;
-pub(crate) mod events;
+pub(crate) mod graph_memory;
 pub(crate) mod guards;
 pub(crate) mod library;
+pub(crate) mod observer;
 pub(crate) mod reach;
 pub(crate) mod real;
 pub(crate) mod stream;

@@ -1,10 +1,7 @@
 //! Which devices' work may touch which devices' memory.
 
-use super::contexts;
-use crate::alloc::{DEVICES, Served, pools};
+use super::{DEVICES, contexts};
 use core::sync::atomic::{AtomicU64, Ordering};
-use weir_cuda::CUresult;
-use weir_pool::{Grant, Pool};
 
 /// For each device: which devices may reach its memory, as bits. Who sees one knows that its pools know it.
 static REACH: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
@@ -24,14 +21,9 @@ pub(crate) fn bit(ordinal: i32) -> u64 {
     1u64.checked_shl(ordinal as u32).unwrap_or(0)
 }
 
-/// The pools whose memory work of the device `ordinal` may touch.
-#[inline]
-pub(crate) fn pools_reached_by(ordinal: i32) -> impl Iterator<Item = &'static Served> {
-    pools().filter(move |served| reaches(ordinal, served.ordinal))
-}
-
-/// Work of the device `from` may touch memory of the device `memory` from now on.
-pub(crate) fn may_reach(from: i32, memory: i32) {
+/// Work of the device `from` may touch memory of the device `memory` from now on. `tell` makes the contexts of `from` known
+/// to whoever watches over that memory, once, before anybody sees the reach.
+pub(crate) fn extend(from: i32, memory: i32, tell: impl Fn(&contexts::Living)) {
     if from == memory {
         return;
     }
@@ -44,22 +36,7 @@ pub(crate) fn may_reach(from: i32, memory: i32) {
         if reaches(from, memory) {
             return;
         }
-        for context in known.iter().filter(|context| context.ordinal == from) {
-            for served in pools().filter(|served| served.ordinal == memory) {
-                served.pool.context_created(context.ctx);
-            }
-        }
+        known.iter().filter(|context| context.ordinal == from).for_each(tell);
         bits.fetch_or(bit(from), Ordering::AcqRel);
     });
-}
-
-/// The device `from` gets access to memory of the device `memory`, now and later.
-pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult> {
-    may_reach(from, memory);
-    for served in pools().filter(|served| served.ordinal == memory && memory != from && served.mapped()) {
-        if served.pool.grant(&served.driver, Grant { device: from, write }, Pool::PATIENCE).is_err() {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-    }
-    Ok(())
 }

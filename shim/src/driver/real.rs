@@ -3,7 +3,7 @@
 //! `CUDA_ERROR_NOT_FOUND`. The calling thread is not cancelled inside.
 #![allow(non_snake_case, dead_code, clippy::too_many_arguments)]
 
-use crate::interpose::export::{DRIVER, Id};
+use super::library::{DRIVER, Id};
 use crate::process::calls::Uncancelled;
 use core::mem::transmute;
 use weir_cuda::*;
@@ -58,4 +58,11 @@ pub(crate) fn refused(code: CUresult) -> BackingError {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => BackingError::OutOfMemory,
         code => BackingError::Driver(code.0 as i32),
     }
+}
+
+/// An attribute of a device.
+pub(crate) fn device_attribute(ordinal: i32, attribute: CUdevice_attribute) -> Option<i32> {
+    let mut value = 0;
+    // SAFETY: the place is a live local.
+    done(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, ordinal) }).ok().map(|()| value)
 }

@@ -6,14 +6,14 @@
 //! what the pool does not know of it never takes for granted.
 
 use super::contexts::{self, Slot};
-use super::guards::{Relaxed, current};
+use super::guards::{RelaxedCapture, current};
 use super::real::{self, done};
 use super::wait;
 use crate::process::stack::roomy;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use weir_cuda::{CUcontext, CUstream};
+use weir_cuda::{CUcontext, CUstream, Variant};
 use weir_pool::ranks::{self, Mutex, Rank};
 use weir_pool::shared::{self, Uses};
 
@@ -67,6 +67,12 @@ fn thread_stream(slot: &Slot) -> u64 {
     THREAD_BIT | (slot.serial() & 0x7FFF_FFFF) << 32 | (thread_number() & 0xFFFF_FFFF)
 }
 
+/// Whether `stream` means the calling thread's own default stream in the called variant.
+#[inline]
+pub(crate) fn per_thread(variant: Variant, stream: CUstream) -> bool {
+    stream.is_null() && variant != Variant::Legacy
+}
+
 /// The stream that `stream` means, and its context; `None` if the driver does not know it.
 /// `per_thread` says that 0 means the calling thread's own stream.
 #[inline(always)]
@@ -84,7 +90,7 @@ pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static
         return roomy(|| another(stream));
     }
     let ctx = current();
-    let slot = crate::alloc::context(ctx)?;
+    let slot = contexts::seen(ctx)?;
     let id = if handle == LEGACY || (handle == 0 && !per_thread) { ctx | 1 } else { thread_stream(slot) };
     Some((Lane { id, ctx, ordinal: slot.ordinal() }, slot))
 }
@@ -93,7 +99,7 @@ pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static
 #[cold]
 fn another(stream: CUstream) -> Option<(Lane, &'static Slot)> {
     let (generation, ctx) = shared::learn(&GENERATION, || context_of(stream))?;
-    let slot = crate::alloc::context(ctx)?;
+    let slot = contexts::seen(ctx)?;
     let lane = Lane { id: stream as u64, ctx, ordinal: slot.ordinal() };
     let _ = LAST.try_with(|cell| cell.set(Some((generation, lane, slot))));
     Some((lane, slot))
@@ -108,11 +114,11 @@ fn context_of(stream: CUstream) -> Option<u64> {
     drop(known);
     let mut ctx: CUcontext = core::ptr::null_mut();
     {
-        let _relaxed = Relaxed::enter();
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the stream is the job's own argument, the place a live local.
         done(unsafe { real::cuStreamGetCtx(stream, &raw mut ctx) }).ok()?;
     }
-    crate::alloc::context(ctx as u64)?;
+    contexts::seen(ctx as u64)?;
     let mut known = CREATED.lock();
     known.get_or_insert_default().insert(stream as u64, ctx as u64);
     Some(ctx as u64)
@@ -120,7 +126,7 @@ fn context_of(stream: CUstream) -> Option<u64> {
 
 /// A stream was created in a context.
 pub(crate) fn created(stream: CUstream, ctx: u64) {
-    if crate::alloc::context(ctx).is_some() {
+    if contexts::seen(ctx).is_some() {
         let mut known = CREATED.lock();
         known.get_or_insert_default().insert(stream as u64, ctx);
     }

@@ -6,11 +6,10 @@
 //! own, the legacy stream is asked whether it is idle (an event in it would hold up all blocking streams), and a context
 //! with streams that belong to threads can't be marked at all: only the job's own waits prove anything about it.
 
-use super::guards::Within;
+use super::guards::ContextGuard;
+use super::reach::reaches;
 use super::real::{self, done, refused};
-use super::{capture, contexts, stream, work};
-use crate::alloc::reaches;
-use crate::record;
+use super::{capture, contexts, observer, stream, work};
 use core::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -151,7 +150,7 @@ pub(crate) fn for_work(whose: Whose, patience: Duration) -> Result<(), BackingEr
 
 /// The same for whoever has stopped the device and so keeps others waiting, but not for long.
 pub(crate) fn look_until(whose: Whose, patience: Duration) -> Result<(), BackingError> {
-    let sync = record::synchronising(whose.ordinal(), true);
+    let began = Instant::now();
     let mut pauses = Pauses::within(patience);
     let mut marks = set(whose, patience, &mut pauses)?;
     let ended = loop {
@@ -164,7 +163,7 @@ pub(crate) fn look_until(whose: Whose, patience: Duration) -> Result<(), Backing
     };
     give_up(marks);
     if ended.is_ok() {
-        sync.ended();
+        observer::tell(|observer| (observer.waited)(whose.ordinal(), began.elapsed()));
     }
     ended
 }
@@ -203,7 +202,7 @@ fn mark_all(whose: Whose) -> Result<Vec<Marked>, BackingError> {
 
 /// Sets marks in a context that stays meanwhile, beside no capture.
 fn mark(ctx: u64, serial: u64, marks: &mut Vec<Marked>) -> Result<(), BackingError> {
-    let within = Within::context(ctx).map_err(refused)?;
+    let within = ContextGuard::enter(ctx).map_err(refused)?;
     if marks_contexts() {
         // SAFETY: a context that is in the table of living ones; the event was made in it.
         let event = record(|event| unsafe { real::cuCtxRecordEvent(ctx as CUcontext, event) })?;
@@ -228,7 +227,7 @@ fn mark(ctx: u64, serial: u64, marks: &mut Vec<Marked>) -> Result<(), BackingErr
 
 fn mark_stream(id: u64) -> Option<Result<Mark, BackingError>> {
     stream::with(id, |ctx, handle| {
-        let _within = Within::context(ctx).map_err(refused)?;
+        let _within = ContextGuard::enter(ctx).map_err(refused)?;
         // SAFETY: the stream is alive while `with` holds it.
         record(|event| unsafe { real::cuEventRecord(event, handle) }).map(Mark::Event)
     })
@@ -299,7 +298,7 @@ fn ask(marks: &mut Vec<Marked>) -> Result<bool, BackingError> {
 
 fn reached(marked: &Marked, calm: bool) -> CUresult {
     match marked.mark {
-        Mark::Event(event) => match Within::context(marked.ctx) {
+        Mark::Event(event) => match ContextGuard::enter(marked.ctx) {
             // SAFETY: an event of weir's own, in a context that stays meanwhile.
             Ok(_within) => unsafe { real::cuEventQuery(event as CUevent) },
             Err(code) => code,
@@ -308,7 +307,7 @@ fn reached(marked: &Marked, calm: bool) -> CUresult {
             if !calm {
                 return CUresult::CUDA_ERROR_NOT_READY;
             }
-            let asked = stream::with(id, |ctx, handle| match Within::context(ctx) {
+            let asked = stream::with(id, |ctx, handle| match ContextGuard::enter(ctx) {
                 // SAFETY: the stream is alive while `with` holds it.
                 Ok(_within) => unsafe { real::cuStreamQuery(handle) },
                 Err(code) => code,
@@ -319,7 +318,7 @@ fn reached(marked: &Marked, calm: bool) -> CUresult {
 }
 
 fn destroy(marked: &Marked) {
-    if let (Mark::Event(event), Ok(_within)) = (&marked.mark, Within::context(marked.ctx)) {
+    if let (Mark::Event(event), Ok(_within)) = (&marked.mark, ContextGuard::enter(marked.ctx)) {
         // SAFETY: an event of weir's own, in a context that stays meanwhile, and nobody else knows it.
         unsafe { real::cuEventDestroy_v2(*event as CUevent) };
     }

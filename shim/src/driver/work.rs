@@ -4,11 +4,10 @@
 //! threads share. A stop waits until nobody is inside and the streams are idle, and gives up soon
 //! rather than hold a job whose device waits for the host. Whoever stops the device holds nothing then.
 
-use super::guards::Within;
+use super::guards::ContextGuard;
+use super::reach::reaches;
 use super::wait::{self, Pauses, Whose};
 use super::{capture, contexts, real, stream};
-use crate::alloc::backing::Driver;
-use crate::alloc::reaches;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use weir_cuda::{CUlaunchConfig, CUresult, CUstream, Variant};
@@ -139,20 +138,20 @@ fn enter_late(shard: &Shard) -> bool {
 }
 
 /// Stops new work and waits for what is queued, but not for long. `false`: it goes on as before.
-pub(crate) fn stop(driver: &Driver) -> Result<bool, BackingError> {
-    stop_if(driver, PATIENCE, || true)
+pub(crate) fn stop(ordinal: i32) -> Result<bool, BackingError> {
+    stop_if(ordinal, PATIENCE, || true)
 }
 
 /// Stops new work if nothing is queued or about to be. `false`: it goes on as before.
-pub(crate) fn stop_if_idle(driver: &Driver) -> Result<bool, BackingError> {
-    stop_if(driver, AT_ONCE, || nobody() && idle(driver.ordinal))
+pub(crate) fn stop_if_idle(ordinal: i32) -> Result<bool, BackingError> {
+    stop_if(ordinal, AT_ONCE, || nobody() && idle(ordinal))
 }
 
 fn nobody() -> bool {
     SHARD.iter().all(|shard| shared::nobody(&shard.0))
 }
 
-fn stop_if(driver: &Driver, patience: Duration, sensible: impl Fn() -> bool) -> Result<bool, BackingError> {
+fn stop_if(ordinal: i32, patience: Duration, sensible: impl Fn() -> bool) -> Result<bool, BackingError> {
     ranks::waiting("the device to stop");
     let mut pauses = Pauses::within(patience);
     // Calls that the stop before kept out come first.
@@ -174,8 +173,7 @@ fn stop_if(driver: &Driver, patience: Duration, sensible: impl Fn() -> bool) -> 
         }
     };
     // Behind the closed gate nothing is queued any more: what is marked now is all there is.
-    let marked =
-        if empty { wait::look_until(Whose::Reaching(driver.ordinal), patience) } else { Err(BackingError::Busy) };
+    let marked = if empty { wait::look_until(Whose::Reaching(ordinal), patience) } else { Err(BackingError::Busy) };
     let result = match marked {
         Ok(()) => Ok(true),
         Err(BackingError::Busy | wait::CAPTURING) => Ok(false),
@@ -197,7 +195,7 @@ pub(crate) fn idle(ordinal: i32) -> bool {
         contexts::all().filter(|context| reaches(context.ordinal, ordinal)).map(|context| context.ctx).collect();
     stream::created_in(&reached).into_iter().chain(reached.iter().map(|ctx| stream::legacy_of(*ctx))).all(|id| {
         stream::with(id, |ctx, handle| {
-            let Ok(_within) = Within::context(ctx) else { return true };
+            let Ok(_within) = ContextGuard::enter(ctx) else { return true };
             // SAFETY: the stream is alive while `with` holds it.
             let result = unsafe { real::cuStreamQuery(handle) };
             result != CUresult::CUDA_ERROR_NOT_READY

@@ -4,3 +4,19 @@ pub(crate) mod cache;
 pub(crate) mod memory;
 pub(crate) mod python;
 pub(crate) mod tensorflow;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether any of them was found in this process.
+static PRESENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether any of them may have something to tell.
+#[inline]
+pub(crate) fn present() -> bool {
+    PRESENT.load(Ordering::Relaxed)
+}
+
+/// One of them was found.
+fn appear() {
+    PRESENT.store(true, Ordering::Relaxed);
+}

@@ -1,10 +1,11 @@
 //! Arrays and mipmaps: the driver's own, charged to the job.
 
 use crate::alloc;
-use crate::cap::{self, arrays};
+use crate::alloc::passed::{self, Wanted};
+use crate::cap::arrays;
+use crate::driver::guards::current_device;
 use crate::driver::real;
 use crate::process::guard::Call;
-use crate::record::passed::{self, Wanted};
 use core::ffi::c_uint;
 use weir_cuda::*;
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -37,7 +38,7 @@ fn recorded<F: Copy>(
     }
     passed::allocate(call, Wanted::here(Class::Array, bound), run, || {
         let handle = made();
-        let size = cap::current_device().and_then(|ordinal| size_of(handle, ordinal));
+        let size = current_device().and_then(|ordinal| size_of(handle, ordinal));
         Granted { address: handle, allocated: size.unwrap_or(bound) }
     })
 }

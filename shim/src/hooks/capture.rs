@@ -1,8 +1,8 @@
 //! Captures: while one is under way weir makes no call that would break it, and forwards what
 //! belongs to it.
 
-use super::memory::per_thread;
 use crate::alloc;
+use crate::driver::stream::per_thread;
 use crate::driver::{capture, stream, work};
 use crate::process::guard::Call;
 use weir_cuda::*;

@@ -1,9 +1,9 @@
 //! Contexts: their making and end, and what waits for all their work.
 
+use crate::alloc::ROOM;
 use crate::cap;
+use crate::driver::library::signature;
 use crate::frameworks::tensorflow;
-use crate::interpose::export::signature;
-use crate::interpose::presence;
 use crate::process::guard::Call;
 use crate::process::job;
 use core::ffi::c_uint;
@@ -18,7 +18,7 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
     #[cfg(feature = "fault-injection")]
     crate::process::fault::strike("body:cuInit");
     if job::refused().is_some() {
-        presence::first();
+        job::report();
         return REFUSED;
     }
     // SAFETY: the caller's own arguments.
@@ -27,8 +27,8 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
         tensorflow::begin();
     }
     if let Some(job) = job::get().filter(|_| result == CUresult::CUDA_SUCCESS) {
-        cap::begin(&job.config);
+        cap::begin(&job.config, &ROOM);
     }
-    presence::first();
+    job::report();
     if job::refused().is_some() { REFUSED } else { result }
 }

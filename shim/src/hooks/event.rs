@@ -1,9 +1,9 @@
 //! Events: what was queued before a record, and when it is known to have finished.
 
-use super::memory::per_thread;
 use crate::alloc::proofs::Proofs;
-use crate::alloc::{self, spill};
-use crate::driver::{capture, events, stream};
+use crate::alloc::{self, events, spill};
+use crate::driver::stream::per_thread;
+use crate::driver::{capture, stream};
 use crate::process::guard::Call;
 use core::ffi::c_uint;
 use weir_cuda::{CUcontext, CUevent, CUevent_flags, CUgreenCtx, CUipcEventHandle, CUresult, CUstream, Variant};

@@ -1,7 +1,6 @@
 //! Graphs: events that a graph records are recorded at every launch, where weir does not see it.
 
-use crate::alloc;
-use crate::driver::events;
+use crate::alloc::{self, events};
 use crate::process::guard::Call;
 use weir_cuda::*;
 

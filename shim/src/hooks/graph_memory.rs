@@ -1,11 +1,11 @@
 //! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
 
-use super::memory::per_thread;
 use crate::alloc;
 use crate::cap::measured::{self, Appetite};
-use crate::driver::{real, work};
+use crate::driver::stream::per_thread;
+use crate::driver::{capture, work};
 use crate::process::guard::Call;
-use crate::record::graphs;
+use crate::record::{self, graphs};
 use core::ffi::{c_char, c_ulonglong};
 use weir_cuda::*;
 
@@ -23,7 +23,7 @@ const UPLOAD: c_ulonglong = 2;
 
 /// A call that takes what a graph allocates, unless it only becomes part of a capture.
 fn taking(appetite: &[Appetite], stream: CUstream, variant: Variant, call: impl FnOnce() -> CUresult) -> CUresult {
-    if appetite.is_empty() || captured(stream, variant) {
+    if appetite.is_empty() || capture::captured(stream, per_thread(variant, stream)) {
         return call();
     }
     measured::launch(appetite, stream, per_thread(variant, stream), call)
@@ -36,7 +36,7 @@ unsafe fn noting(
     upload: Option<(CUstream, Variant)>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let appetite = measured::appetite(graph);
+    let appetite = measured::appetite(graph, record::open().is_some());
     let result = match upload {
         Some((stream, variant)) => taking(&appetite, stream, variant, call),
         None => call(),
@@ -134,18 +134,4 @@ pub(crate) unsafe fn trim(call: &Call<OfDevice, CUresult>, device: CUdevice) -> 
     measured::refresh_at(device);
     graphs::changed(device);
     result
-}
-
-/// Whether a stream is part of a capture: then an allocation is a node of a graph, charged when that is launched.
-pub(crate) fn captured(stream: CUstream, variant: Variant) -> bool {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is the job's own argument, the place a live local.
-    unsafe {
-        if variant == Variant::Legacy {
-            real::cuStreamIsCapturing(stream, &raw mut status);
-        } else {
-            real::cuStreamIsCapturing_ptsz(stream, &raw mut status);
-        }
-    }
-    status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
 }

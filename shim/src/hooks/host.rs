@@ -1,7 +1,7 @@
 //! Host memory that the device can reach: the driver's own; weir only writes it down.
 
+use crate::alloc::passed::{self, Wanted};
 use crate::process::guard::Call;
-use crate::record::passed::{self, Wanted};
 use core::ffi::{c_uint, c_void};
 use weir_cuda::CUresult;
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};

@@ -30,19 +30,21 @@ unsafe fn giving(place: *mut CUcontext, device: Option<CUdevice>, of: Of, give: 
         let result = give();
         if result == CUresult::CUDA_SUCCESS && alloc::watching() {
             // Before anything is noted of it: a context of the same handle may be on its way out in another thread.
-            alloc::context(made_at(place));
+            contexts::seen(made_at(place));
         }
         result
     };
     let result = match device {
-        Some(device) => cap::contexts::making(device, give, || made_at(place)),
+        Some(device) => {
+            cap::contexts::making(device, give, || made_at(place), |ctx, bytes| passed::overhead(ctx, device, bytes))
+        }
         None => give(),
     };
     if result == CUresult::CUDA_SUCCESS {
         let (ordinal, primary) = match of {
             Of::Device(ordinal) => (ordinal, false),
             Of::Primary(ordinal) => (ordinal, true),
-            Of::Green => (cap::current_device().unwrap_or(-1), false),
+            Of::Green => (guards::current_device().unwrap_or(-1), false),
         };
         passed::context_made(made_at(place), ordinal, primary);
     }
@@ -265,13 +267,13 @@ pub(crate) unsafe fn reset(call: &Call<OfDevice, CUresult>, device: CUdevice) ->
     // SAFETY: the caller's own argument.
     let result = ending(ctx, true, || call.forward(|real| unsafe { real(device) }), || true);
     if result == CUresult::CUDA_SUCCESS && ctx != 0 && is_active(device) {
-        alloc::context(ctx);
+        contexts::seen(ctx);
     }
     result
 }
 
 fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
-    let slot = if alloc::any() { alloc::context(ctx) } else { None };
+    let slot = if alloc::any() { contexts::seen(ctx) } else { None };
     let proofs: Proofs = slot
         .map(|slot| {
             alloc::pools_reached_by(slot.ordinal())
@@ -280,7 +282,7 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
         })
         .unwrap_or_default();
     // Without a pool a wait proves nothing to anybody.
-    let sync = slot.map(|slot| record::synchronising(slot.ordinal(), false));
+    let sync = slot.map(|slot| record::synchronising(slot.ordinal()));
     move |result| {
         for (served, proof) in proofs {
             served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
@@ -310,7 +312,7 @@ pub(crate) unsafe fn enable_peer(call: &Call<EnablePeer, CUresult>, peer: CUcont
     let result = call.forward(|real| unsafe { real(peer, flags) });
     if result == CUresult::CUDA_SUCCESS
         && alloc::on()
-        && let (Some(mine), Some(theirs)) = (alloc::context(guards::current()), alloc::context(peer as u64))
+        && let (Some(mine), Some(theirs)) = (contexts::seen(guards::current()), contexts::seen(peer as u64))
     {
         alloc::peers::enabled(mine, theirs);
     }
@@ -323,7 +325,7 @@ pub(crate) unsafe fn disable_peer(call: &Call<OfContext, CUresult>, peer: CUcont
     let result = call.forward(|real| unsafe { real(peer) });
     if result == CUresult::CUDA_SUCCESS
         && alloc::on()
-        && let (Some(mine), Some(theirs)) = (alloc::context(guards::current()), alloc::context(peer as u64))
+        && let (Some(mine), Some(theirs)) = (contexts::seen(guards::current()), contexts::seen(peer as u64))
     {
         alloc::peers::disabled(mine, theirs);
     }

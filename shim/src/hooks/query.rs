@@ -2,7 +2,8 @@
 
 use crate::alloc::{self, Served, ipc, mempools};
 use crate::cap::{self, view};
-use crate::driver::contexts::Slot;
+use crate::driver::contexts::{self, Slot};
+use crate::driver::guards::{current, current_device};
 use crate::driver::real;
 use crate::process::guard::Call;
 use CUpointer_attribute as A;
@@ -36,7 +37,7 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
         return result;
     }
     if result == CUresult::CUDA_SUCCESS && !free.is_null() && alloc::any() {
-        let device = alloc::context(crate::driver::guards::current()).map_or(-1, Slot::ordinal);
+        let device = contexts::seen(current()).map_or(-1, Slot::ordinal);
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
         for served in alloc::pools().filter(|served| served.ordinal == device && !served.host) {
             held += served.reusable() as usize;
@@ -88,7 +89,7 @@ fn capped_info(free: *mut usize, total: *mut usize) -> bool {
     let (mut really, mut all) = (0, 0);
     // SAFETY: both places are live locals; the caller may have asked for one of them only.
     unsafe { real::cuMemGetInfo_v2(&raw mut really, &raw mut all) };
-    let Some(told) = cap::current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
+    let Some(told) = current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
         return false;
     };
     for (place, value) in [(free, told.free), (total, told.total)] {

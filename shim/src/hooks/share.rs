@@ -1,11 +1,13 @@
 //! Memory that leaves the process, and handles behind pointers: the pool's memory looks like plain
 //! memory of the driver's, and what is shared stays where it is.
 
+use crate::alloc::oom::situation;
+use crate::alloc::passed;
 use crate::alloc::{self, ipc, pins};
 use crate::cap::handles;
 use crate::driver::real::{self, done};
 use crate::process::guard::Call;
-use crate::record::{self, passed};
+use crate::record;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use weir_cuda::*;
 use weir_journal::Granted;
@@ -48,7 +50,7 @@ pub(crate) unsafe fn create(
         let on_device = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
         let location = properties.as_ref().map(|properties| properties.location);
         let ordinal = location.filter(|location| location.type_ == on_device).map(|location| location.id());
-        record::handles::create(call, ordinal, size as u64, run, || *handle)
+        record::handles::create(call, ordinal, size as u64, run, || *handle, situation)
     }
 }
 

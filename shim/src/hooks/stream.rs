@@ -1,11 +1,11 @@
 //! Streams: what their synchronisation proves, and their end.
 
-use super::memory::per_thread;
 use crate::alloc::proofs::Proofs;
 use crate::alloc::{self, spill};
+use crate::driver::stream::per_thread;
 use crate::driver::{capture, guards, stream, wait, work};
 use crate::process::guard::Call;
-use crate::{cap, record};
+use crate::record;
 use core::ffi::{c_int, c_uint};
 use weir_cuda::{CUevent, CUresult, CUstream, Variant};
 
@@ -24,7 +24,7 @@ unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> C
     }
     if result == CUresult::CUDA_SUCCESS && !place.is_null() && record::on().is_some() {
         // SAFETY: as above.
-        record::stream_created(unsafe { *place } as u64, cap::current_device());
+        record::stream_created(unsafe { *place } as u64, guards::current_device());
     }
     result
 }

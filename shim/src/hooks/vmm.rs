@@ -1,9 +1,9 @@
 //! The job's own physical memory: the driver's, charged to the job until the last release and the last unmap.
 
+use crate::alloc::passed::{self, Wanted};
 use crate::cap::handles;
 use crate::process::guard::Call;
 use crate::record;
-use crate::record::passed::{self, Wanted};
 use core::ffi::c_ulonglong;
 use weir_cuda::*;
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};

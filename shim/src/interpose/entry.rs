@@ -31,11 +31,3 @@ impl Entry {
         self.symbol.to_str().unwrap_or_default()
     }
 }
-
-/// A C string from a symbol's name, at compile time.
-pub(crate) const fn symbol(name: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(name.as_bytes()) {
-        Ok(symbol) => symbol,
-        Err(_) => c"",
-    }
-}

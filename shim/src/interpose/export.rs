@@ -1,9 +1,10 @@
 //! Makes, from the table, what the outside sees: the exported functions and the list of entries.
 
-use super::entry::{Entry, Hook, symbol};
-use super::gate;
+use super::entry::{Entry, Hook};
 use super::table::Topic;
-use crate::driver::library::Library;
+use super::{gate, proc_address};
+use crate::driver::library::{DRIVER, Id, Library, symbol};
+use crate::driver::real;
 #[allow(unused_imports)] // every argument has the method: most by the trait
 use crate::driver::work::{self, NoStream};
 use crate::hooks;
@@ -13,43 +14,16 @@ use core::mem::transmute;
 use weir_cuda::nvml::*;
 use weir_cuda::*;
 
-macro_rules! ids {
-    ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
-        /// Place of each driver function in [`weir_cuda::FUNCTIONS`] and in [`DRIVER`].
-        #[allow(non_camel_case_types, dead_code, missing_docs, clippy::enum_variant_names)]
-        #[repr(u16)]
-        #[derive(Clone, Copy)]
-        pub(crate) enum Id { $($symbol),* }
-
-        /// The type of each driver function.
-        #[allow(non_camel_case_types, dead_code, missing_docs)]
-        pub(crate) mod signature {
-            use super::*;
-            $(pub(crate) type $symbol = unsafe extern "C-unwind" fn($($ty),*) -> CUresult;)*
-        }
-    };
-}
-driver_functions!(ids);
-
-/// `real!(cuMemCreate)`: the real driver function with its type, for calls of weir's own; `None` while
-/// there is no driver, or where it has no such function.
-macro_rules! real {
-    ($symbol:ident) => {
-        // SAFETY: the type is made from the same row of the ABI list as the id.
-        unsafe { $crate::interpose::export::DRIVER.real_as::<signature::$symbol>(Id::$symbol as usize) }
-    };
-}
-
 /// An exported function. A plain one is a count and a jump; one with a body runs it under the guard; one that
 /// waits has guarded work before and after, and the wait between them.
 /// The calling convention lets a thread's cancellation unwind through it.
 macro_rules! export {
-    (hooked work forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked work forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, $id::$symbol as usize) {
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
                     let own = false $(|| work::Probe($arg).per_thread())*;
                     let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
@@ -62,12 +36,12 @@ macro_rules! export {
             }
         }
     };
-    (hooked code forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked code forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, $id::$symbol as usize) {
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
                     let loading = guard::run(stringify!($symbol), crate::cap::contexts::loading).flatten();
                     // SAFETY: as for any plain export.
@@ -82,12 +56,12 @@ macro_rules! export {
             }
         }
     };
-    (hooked $topic:ident forward; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked $topic:ident forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, $id::$symbol as usize) {
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 // SAFETY: the address is that of the real function of this name, which the public
                 // headers declare with these types; the arguments are the caller's own.
                 Ok(real) => unsafe { transmute::<usize, Real>(real)($($arg),*) },
@@ -95,12 +69,12 @@ macro_rules! export {
             }
         }
     };
-    (hooked $topic:ident {waits $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked $topic:ident {waits $body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, $id::$symbol as usize) {
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
                     let variant = const { $id::$symbol.variant() };
                     // SAFETY: the body gets the caller's own arguments.
@@ -116,18 +90,18 @@ macro_rules! export {
             }
         }
     };
-    (hooked $topic:ident {quick $body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        export! { hooked $topic {$body} run_quick; $library $id $result $symbol ($($arg: $ty),*) }
+    (hooked $topic:ident {quick $body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run_quick; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
-    (hooked $topic:ident {$body:path}; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        export! { hooked $topic {$body} run; $library $id $result $symbol ($($arg: $ty),*) }
+    (hooked $topic:ident {$body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { hooked $topic {$body} run; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
-    (hooked $topic:ident {$body:path} $run:ident; $library:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked $topic:ident {$body:path} $run:ident; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, $id::$symbol as usize) {
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
                     // SAFETY: as for a plain export.
                     let real = unsafe { transmute::<usize, Real>(real) };
@@ -159,23 +133,20 @@ macro_rules! entry {
 
 macro_rules! driver {
     ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {
-        $(hooked_row! { export $name $base DRIVER Id CUresult $symbol ($($arg: $ty),*) })*
+        $(hooked_row! { export $name $base DRIVER DRIVER_ENTRIES Id CUresult $symbol ($($arg: $ty),*) })*
         /// What weir knows of the driver.
         pub(crate) static DRIVER_ENTRIES: [Entry; COUNT] = [$(hooked_row! { entry $name $base $symbol }),*];
     };
 }
 driver_functions!(driver);
 
-/// libcuda.
-pub(crate) static DRIVER: Library<COUNT> = Library::new([c"libcuda.so.1", c"libcuda.so"], &DRIVER_ENTRIES);
-
 /// An exported function of NVML, which has no stream variants.
 macro_rules! nvml_export {
     ({$body:path} $symbol:ident $arguments:tt) => {
-        export! { hooked nvml {$body}; NVML NvmlId NvmlReturn $symbol $arguments }
+        export! { hooked nvml {$body}; NVML NVML_ENTRIES NvmlId NvmlReturn $symbol $arguments }
     };
     ($symbol:ident $arguments:tt) => {
-        export! { hooked nvml forward; NVML NvmlId NvmlReturn $symbol $arguments }
+        export! { hooked nvml forward; NVML NVML_ENTRIES NvmlId NvmlReturn $symbol $arguments }
     };
 }
 
@@ -187,6 +158,7 @@ macro_rules! nvml {
         /// How many NVML functions are intercepted.
         pub(crate) const NVML_COUNT: usize = [$(NvmlId::$symbol as u16),*].len();
         $(nvml_export! { $({$body})? $symbol ($($arg: $ty),*) })*
+        static NVML_SYMBOLS: [&core::ffi::CStr; NVML_COUNT] = [$(const { symbol(concat!(stringify!($symbol), "\0")) }),*];
         /// What weir knows of NVML.
         pub(crate) static NVML_ENTRIES: [Entry; NVML_COUNT] = [$(entry! { hooked nvml forward; $symbol }),*];
     };
@@ -194,15 +166,13 @@ macro_rules! nvml {
 nvml_functions!(nvml);
 
 /// NVML.
-pub(crate) static NVML: Library<NVML_COUNT> = Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_ENTRIES);
+pub(crate) static NVML: Library<NVML_COUNT> = Library::new([c"libnvidia-ml.so.1", c"libnvidia-ml.so"], &NVML_SYMBOLS);
 
 /// The real driver's version, as `cuDriverGetVersion` writes it; it needs no initialised driver.
 pub(crate) fn driver_version() -> Option<i32> {
-    let get = real!(cuDriverGetVersion)?;
     let mut version = 0;
     // SAFETY: the pointer is to a local.
-    let result = unsafe { get(&raw mut version) };
-    (result == CUresult::CUDA_SUCCESS).then_some(version)
+    real::done(unsafe { real::cuDriverGetVersion(&raw mut version) }).ok().map(|()| version)
 }
 
 impl Id {

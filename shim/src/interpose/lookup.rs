@@ -6,8 +6,9 @@
 //! address. Where only the caller itself can ask (RTLD_NEXT), the verdict is to jump.
 
 use super::arch;
-use super::export::{DRIVER, DRIVER_ENTRIES, NVML, NVML_COUNT, NVML_ENTRIES};
-use crate::driver::library::Library;
+use super::entry::Entry;
+use super::export::{DRIVER_ENTRIES, NVML, NVML_COUNT, NVML_ENTRIES};
+use crate::driver::library::{DRIVER, Library};
 use crate::process::{elf, guard, linker, surroundings};
 use core::ffi::{CStr, c_char, c_void};
 use weir_cuda::COUNT;
@@ -68,8 +69,8 @@ unsafe fn decide(
         caller,
     };
     guard::run("dlsym", || match find(question.name.to_bytes()) {
-        Some(id) if id < COUNT => question.about(&DRIVER, id),
-        Some(id) => question.about(&NVML, id - COUNT),
+        Some(id) if id < COUNT => question.about(&DRIVER, DRIVER_ENTRIES.get(id)?, id),
+        Some(id) => question.about(&NVML, NVML_ENTRIES.get(id - COUNT)?, id - COUNT),
         None => question.about_ourselves(),
     })
     .flatten()
@@ -108,8 +109,8 @@ impl Question<'_> {
     }
 
     /// `None`: the caller shall ask the real linker itself.
-    fn about<const N: usize>(&self, library: &'static Library<N>, id: usize) -> Option<Verdict> {
-        let export = library.entries.get(id)?.hook?.export as usize;
+    fn about<const N: usize>(&self, library: &'static Library<N>, entry: &Entry, id: usize) -> Option<Verdict> {
+        let export = entry.hook?.export as usize;
         let is_real = |address: usize| address != 0 && library.resolve(false) && library.real(id) == address;
         let ours = || {
             library.count_handed_out(id);

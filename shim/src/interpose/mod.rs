@@ -7,9 +7,10 @@ mod table;
 mod arch;
 #[cfg(test)]
 mod coverage;
-pub(crate) mod entry;
-pub(crate) mod export;
+mod entry;
+mod export;
 mod gate;
 mod lookup;
-pub(crate) mod presence;
+mod presence;
+mod proc_address;
 mod status;

@@ -1,10 +1,10 @@
 //! What weir says of itself: `weir_status`, for `weir doctor` and for tests.
 
 use super::entry::Entry;
-use super::export::{DRIVER, NVML, driver_version};
+use super::export::{DRIVER_ENTRIES, NVML, NVML_ENTRIES, driver_version};
+use super::proc_address;
 use super::table::{TOPICS, UNHOOKED};
-use crate::driver::library::Library;
-use crate::hooks::proc_address;
+use crate::driver::library::{DRIVER, Library};
 use crate::process::config::Config;
 use crate::process::{elf, guard, job};
 use core::ffi::c_char;
@@ -46,8 +46,8 @@ fn status() -> Value {
         "off": job::off(),
         "refused": job::refused(),
         "remembered": job::remembered(),
-        "driver": library(&DRIVER, driver_version()),
-        "nvml": library(&NVML, None),
+        "driver": library(&DRIVER, &DRIVER_ENTRIES, driver_version()),
+        "nvml": library(&NVML, &NVML_ENTRIES, None),
         "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},
         "caps": crate::cap::view::status(),
         "journal": crate::record::status(),
@@ -74,11 +74,11 @@ fn settings(config: &Config) -> Vec<Value> {
         .collect()
 }
 
-fn library<const N: usize>(library: &Library<N>, version: Option<i32>) -> Value {
+fn library<const N: usize>(library: &Library<N>, entries: &[Entry; N], version: Option<i32>) -> Value {
     let found = !library.handle().is_null();
     let real = (0..N).map(|id| library.real(id)).find(|&real| real != 0);
     let mut hooks = Vec::new();
-    for (id, entry) in library.entries.iter().enumerate() {
+    for (id, entry) in entries.iter().enumerate() {
         let Some(hook) = entry.hook else { continue };
         let topic = TOPICS.iter().find(|(topic, _)| *topic == hook.topic);
         let (calls, handed_out) = library.counts(id);
@@ -90,7 +90,7 @@ fn library<const N: usize>(library: &Library<N>, version: Option<i32>) -> Value 
             "handed_out": handed_out,
         }));
     }
-    let absent: Vec<_> = (library.entries.iter().enumerate())
+    let absent: Vec<_> = (entries.iter().enumerate())
         .filter(|(id, _)| found && library.real(*id) == 0)
         .map(|(_, entry)| entry.name())
         .collect();
@@ -101,7 +101,7 @@ fn library<const N: usize>(library: &Library<N>, version: Option<i32>) -> Value 
         "known": N,
         "hooks": hooks,
         "absent": absent,
-        "unknown": real.map(|real| unknown_exports(real, library.entries)),
+        "unknown": real.map(|real| unknown_exports(real, entries)),
     })
 }
 

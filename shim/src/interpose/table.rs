@@ -329,8 +329,8 @@ hook_table! { $
     }
     proc_address {
         "cuGetProcAddress" => {
-            cuGetProcAddress: hooks::proc_address::first,
-            cuGetProcAddress_v2: hooks::proc_address::second,
+            cuGetProcAddress: proc_address::first,
+            cuGetProcAddress_v2: proc_address::second,
         };
     }
 }

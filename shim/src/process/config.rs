@@ -4,8 +4,8 @@
 //! fails, unless `WEIR_STRICT=0`.
 
 use super::environment;
-use crate::cap::terms::Terms;
-use crate::record::settings::Settings;
+use super::journal::Settings;
+use super::limits::Terms;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use weir_ledger::Place;

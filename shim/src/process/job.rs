@@ -5,18 +5,28 @@
 
 use super::config::Config;
 use super::{note, reserve, surroundings};
-use crate::driver::work;
-use crate::interpose::presence;
-use crate::record;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use weir_pool::shared;
 
 /// The state of a process that uses CUDA.
 pub(crate) struct Job {
     /// What the environment asks for.
     pub(crate) config: Config,
+    parts: &'static Parts,
 }
 
+/// What the layers above do at turns of the job: handed in by whoever starts it.
+pub(crate) struct Parts {
+    /// Before anybody sees the job.
+    pub(crate) begin: fn(&Config),
+    /// Weir has turned itself off, for this reason.
+    pub(crate) turned_off: fn(&str),
+    /// The process tells `weir run` how things stand, unless it has.
+    pub(crate) report: fn(),
+}
+
+/// Set in a forked child: nothing of the parent's device state is usable there.
+static FORKED: AtomicBool = AtomicBool::new(false);
 static JOB: AtomicPtr<Job> = AtomicPtr::new(core::ptr::null_mut());
 /// Why weir has no effect; null while it has.
 static OFF: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
@@ -42,9 +52,27 @@ pub(crate) fn active() -> Option<&'static Job> {
     get().filter(|_| OFF.load(Ordering::Acquire).is_null())
 }
 
+/// Whether the pool has an effect on this process.
+#[inline]
+pub(crate) fn pools() -> bool {
+    active().is_some_and(|job| job.config.pool.on) && !FORKED.load(Ordering::Relaxed)
+}
+
+/// In a forked child: the pool has no effect on it.
+pub(crate) fn forked() {
+    FORKED.store(true, Ordering::Release);
+}
+
+/// Tells `weir run` how things stand with this process, unless it knows.
+pub(crate) fn report() {
+    if let Some(job) = get() {
+        (job.parts.report)();
+    }
+}
+
 /// Makes the job out of the environment. Threads that come at the same moment each read it, one
 /// job is kept, and the thread whose it is speaks: nobody waits for anybody.
-pub(crate) fn start() {
+pub(crate) fn start(parts: &'static Parts) {
     if started() {
         return;
     }
@@ -58,8 +86,8 @@ pub(crate) fn start() {
         Config::from_environment()
     })
     .unwrap_or_else(|| Config::unread(off().unwrap_or_default()));
-    work::begin(config.pool.on);
-    if let Err(mine) = shared::keep_first(&JOB, Box::into_raw(Box::new(Job { config }))) {
+    (parts.begin)(&config);
+    if let Err(mine) = shared::keep_first(&JOB, Box::into_raw(Box::new(Job { config, parts }))) {
         // SAFETY: made above, and nobody else has seen it.
         drop(unsafe { Box::from_raw(mine) });
         return;
@@ -108,9 +136,10 @@ pub(crate) fn turn_off(reason: String) {
         if get().is_some_and(|job| job.config.caps.any()) {
             surroundings::say(&format!("{text}; weir is disabled for this process, and so is its cap"));
         }
-        record::turned_off(text);
+        if let Some(job) = get() {
+            (job.parts.turned_off)(text);
+        }
         note::leave(text);
-        presence::report();
     }
 }
 

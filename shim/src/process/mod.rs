@@ -9,6 +9,8 @@ mod environment;
 pub(crate) mod fault;
 pub(crate) mod guard;
 pub(crate) mod job;
+pub(crate) mod journal;
+pub(crate) mod limits;
 pub(crate) mod linker;
 pub(crate) mod note;
 pub(crate) mod reserve;

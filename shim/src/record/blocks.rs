@@ -1,11 +1,10 @@
 //! Blocks of the pool: what it hands out by itself is one record and one entry of the live table, nothing more.
 
 use super::{Recorder, device, on, oom, open};
-use crate::alloc::Served;
 use crate::attribute::{self, What};
 use weir_cuda::CUresult;
-use weir_journal::{Class, Granted, Intent, Kind, Ticket};
-use weir_pool::{Allocation, BlockInfo, Request};
+use weir_journal::{Class, Granted, Intent, Kind, Numbering, Situation, Ticket};
+use weir_pool::{Allocation, Request};
 
 impl Recorder {
     #[inline(always)]
@@ -29,11 +28,11 @@ fn granted(allocation: &Allocation) -> Granted {
 
 /// The pool had a block ready.
 #[inline(always)]
-pub(crate) fn hit(served: &Served, request: &Request, allocation: &Allocation) {
+pub(crate) fn hit(ordinal: i32, numbering: &Numbering, request: &Request, allocation: &Allocation) {
     if let Some(recorder) = on() {
-        let wanted = recorder.wanted(served.ordinal, request, What::Hit(request.bytes));
+        let wanted = recorder.wanted(ordinal, request, What::Hit(request.bytes, request.stream.is_some()));
         let granted = granted(allocation);
-        let number = recorder.journal.block_taken(&served.numbering, allocation.number, &wanted, granted);
+        let number = recorder.journal.block_taken(numbering, allocation.number, &wanted, granted);
         // A job in its stride calls the driver no more; its host memory is looked at all the same. An odd number:
         // where allocations and frees take turns, the numbers of allocations are all even or all odd.
         if number.is_multiple_of(7) {
@@ -56,19 +55,26 @@ pub(crate) fn growing(ordinal: i32, request: &Request) -> Growth {
 
 impl Growth {
     /// It was served.
-    pub(crate) fn served(self, served: &Served, allocation: &Allocation) {
+    pub(crate) fn served(self, numbering: &Numbering, allocation: &Allocation) {
         if let Some((_, ticket)) = self.0 {
-            ticket.granted_block(&served.numbering, allocation.number, granted(allocation));
+            ticket.granted_block(numbering, allocation.number, granted(allocation));
         }
     }
 
     /// It was not; `capped`: the cap forbade it. The job is told `code`.
-    pub(crate) fn refused(self, ordinal: i32, request: &Request, capped: bool, code: CUresult) {
+    pub(crate) fn refused(
+        self,
+        ordinal: i32,
+        request: &Request,
+        capped: bool,
+        code: CUresult,
+        situation: impl FnOnce(i32) -> Situation,
+    ) {
         let Some((recorder, ticket)) = self.0 else { return };
         ticket.ended(if capped { Kind::Refused } else { Kind::Failed }, 0, code.0 as u16);
         if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let stream = recorder.stream(request.stream);
-            oom::tell(recorder, ordinal, Class::Block, stream, request.bytes);
+            oom::report(recorder, ordinal, Class::Block, stream, request.bytes, situation);
         }
     }
 }
@@ -85,17 +91,17 @@ impl Freeing {
 
     /// The pool has found its number.
     #[inline(always)]
-    pub(crate) fn going(&self, served: &Served, number: usize) {
+    pub(crate) fn going(&self, numbering: &Numbering, number: usize) {
         if let Some((recorder, ..)) = self.0 {
-            recorder.journal.block_going(&served.numbering, number);
+            recorder.journal.block_going(numbering, number);
         }
     }
 
     /// The pool has taken it, and holds its lock still.
     #[inline]
-    pub(crate) fn freed(&self, served: &Served, addr: u64, number: usize) {
+    pub(crate) fn freed(&self, numbering: &Numbering, addr: u64, number: usize) {
         if let Some((recorder, stream, thread)) = self.0
-            && !recorder.journal.block_freed(&served.numbering, number, addr, stream, thread)
+            && !recorder.journal.block_freed(numbering, number, addr, stream, thread)
         {
             unknown(recorder, addr, stream);
         }
@@ -118,6 +124,6 @@ fn unknown(recorder: &Recorder, addr: u64, stream: u16) {
 }
 
 /// A block went with its context; the pool holds its lock still.
-pub(crate) fn gone(served: &Served, block: &BlockInfo) {
-    Freeing::begin(None).freed(served, block.addr, block.number);
+pub(crate) fn gone(numbering: &Numbering, addr: u64, number: usize) {
+    Freeing::begin(None).freed(numbering, addr, number);
 }

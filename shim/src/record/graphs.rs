@@ -2,7 +2,7 @@
 //! size changes. Read after each call that may change it; a graph that allocates nothing costs one look.
 
 use super::{Recorder, device, open};
-use crate::cap::measured;
+use crate::driver::graph_memory;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use weir_journal::{Class, Granted, Kind, STREAM_UNKNOWN};
@@ -54,7 +54,7 @@ pub(crate) fn changed(ordinal: i32) {
     let Some(recorder) = open().filter(|_| ANY.load(Ordering::Acquire)) else { return };
     // The lock is held until it is written down: the order of events is that of the figures.
     let mut graphs = recorder.graphs();
-    let now = measured::graph_reserved(ordinal);
+    let now = graph_memory::reserved(ordinal);
     let before = graphs.kept.insert(ordinal, now).unwrap_or(0);
     if now == before {
         return;

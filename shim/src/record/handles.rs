@@ -4,11 +4,11 @@
 
 use super::passed::{self, Wanted};
 use super::{Recorder, device, on, open};
-use crate::cap;
+use crate::driver::guards::current_device;
 use crate::process::guard::Call;
 use std::collections::{BTreeMap, HashMap};
 use weir_cuda::CUresult;
-use weir_journal::{Class, FreeTicket, Granted, Kind, STREAM_UNKNOWN};
+use weir_journal::{Class, FreeTicket, Granted, Kind, STREAM_UNKNOWN, Situation};
 use weir_pool::ranks::Locked;
 
 struct Known {
@@ -47,16 +47,18 @@ pub(crate) fn create<F: Copy>(
     bytes: u64,
     run: impl FnOnce() -> CUresult,
     made: impl FnOnce() -> u64,
+    situation: impl FnOnce(i32) -> Situation,
 ) -> CUresult {
     let class = if ordinal.is_some() { Class::Device } else { Class::Pinned };
     let wanted = Wanted { owned: false, ordinal, ..Wanted::here(class, bytes) };
-    passed::allocate(call, wanted, run, || {
+    let made = || {
         let handle = made();
         if let Some(recorder) = open() {
             recorder.handles().known.insert(handle, Known { class: Some(class), owners: 1, mappings: 0 });
         }
         Granted { address: handle, allocated: bytes }
-    })
+    };
+    passed::allocate(call, wanted, run, made, situation)
 }
 
 /// `cuMemRetainAllocationHandle` gave a handle again.
@@ -110,7 +112,7 @@ fn ended(ticket: Option<FreeTicket<'_>>, handle: u64, class: Option<Class>) {
 /// `cuMemMap`.
 pub(crate) fn map(addr: u64, size: u64, handle: u64, run: impl FnOnce() -> CUresult) -> CUresult {
     let Some(recorder) = on() else { return run() };
-    let here = cap::current_device().map_or(weir_journal::layout::HOST_DEVICE, device);
+    let here = current_device().map_or(weir_journal::layout::HOST_DEVICE, device);
     let ticket = recorder.begin(Kind::Map, Class::Device, here, STREAM_UNKNOWN, size, addr);
     let result = run();
     if result != CUresult::CUDA_SUCCESS {
@@ -135,7 +137,7 @@ pub(crate) fn map(addr: u64, size: u64, handle: u64, run: impl FnOnce() -> CUres
 /// `cuMemUnmap`: one or several whole mappings.
 pub(crate) fn unmap(addr: u64, size: u64, run: impl FnOnce() -> CUresult) -> CUresult {
     let Some(recorder) = on() else { return run() };
-    let here = cap::current_device().map_or(weir_journal::layout::HOST_DEVICE, device);
+    let here = current_device().map_or(weir_journal::layout::HOST_DEVICE, device);
     let ticket = recorder.begin(Kind::Unmap, Class::Device, here, STREAM_UNKNOWN, size, addr);
     let result = run();
     if result != CUresult::CUDA_SUCCESS {

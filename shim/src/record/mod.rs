@@ -6,7 +6,6 @@
 //!
 //! | file | for |
 //! |---|---|
-//! | `settings.rs` | what the environment asks for |
 //! | `blocks.rs` | what the pool hands out and takes back |
 //! | `passed.rs` | what the driver serves itself, and what goes with a context |
 //! | `handles.rs` | the job's own physical handles, and imported ones |
@@ -21,11 +20,10 @@ pub(crate) mod handles;
 pub(crate) mod oom;
 pub(crate) mod passed;
 pub(crate) mod physical;
-pub(crate) mod settings;
 pub(crate) mod streams;
 
 use crate::attribute::{self, What};
-use crate::cap;
+use crate::driver::DEVICES;
 use crate::driver::real::{self, done};
 use crate::process::{job, surroundings};
 use core::cell::Cell;
@@ -65,6 +63,9 @@ const UNBORN: u8 = 0;
 const NEVER: u8 = 1;
 /// The process that is making its journal, 0 for none: a child's parent may have died over it.
 static MAKER: AtomicU32 = AtomicU32::new(0);
+
+/// The cap of each device, 0 for none.
+static CAPS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 
 thread_local! {
     /// This thread is making the journal. Constant and without a destructor.
@@ -182,7 +183,7 @@ fn describe(journal: &Journal, ordinal: i32) {
     }
     let name: Vec<u8> = name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
     journal.set_device(device(ordinal), uuid.bytes.map(|b| b as u8), total as u64, &String::from_utf8_lossy(&name));
-    if let Some(cap) = cap::on().and_then(|caps| caps.known_cap(ordinal)) {
+    if let Some(cap) = CAPS.get(ordinal as usize).map(|cap| cap.load(Ordering::Acquire)).filter(|cap| *cap != 0) {
         journal.set_cap(device(ordinal), cap);
     }
 }
@@ -246,6 +247,16 @@ impl Recorder {
         self.journal.begin(Intent { kind, class, device, stream, requested: asked, address, by })
     }
 
+    fn synchronised(&self, device: u8, latency: u64, flags: u8) {
+        self.journal.record(Event {
+            address: self.syncs.fetch_add(1, Ordering::Relaxed) + 1,
+            time: self.journal.now(),
+            latency,
+            flags,
+            ..Event::new(Kind::Sync, Class::Other, device)
+        });
+    }
+
     /// The number of a stream, by the identity that the pool knows it by; `None` is no stream.
     #[inline]
     fn stream(&self, id: Option<u64>) -> u16 {
@@ -302,26 +313,25 @@ pub(crate) fn stream_left(handle: u64, stream: u16, gone: bool) {
 }
 
 /// A wait for all work of a device, while it lasts.
-pub(crate) struct Sync(Option<(&'static Recorder, u64, u8, u8)>);
+pub(crate) struct Sync(Option<(&'static Recorder, u64, u8)>);
 
-/// The job, or weir itself, begins to wait for all work of a device.
-pub(crate) fn synchronising(ordinal: i32, own: bool) -> Sync {
-    let flags = if own { FLAG_INTERNAL } else { 0 };
-    Sync(open().map(|recorder| (recorder, recorder.journal.now(), device(ordinal), flags)))
+/// The job begins to wait for all work of a device.
+pub(crate) fn synchronising(ordinal: i32) -> Sync {
+    Sync(open().map(|recorder| (recorder, recorder.journal.now(), device(ordinal))))
+}
+
+/// Weir itself has waited for work that reaches a device's memory, for so long.
+pub(crate) fn waited(ordinal: i32, took: Duration) {
+    if let Some(recorder) = open() {
+        recorder.synchronised(device(ordinal), took.as_nanos() as u64, FLAG_INTERNAL);
+    }
 }
 
 impl Sync {
     /// It is over, and a new epoch has begun: what was freed before is free to be used again.
     pub(crate) fn ended(self) {
-        let Some((recorder, since, device, flags)) = self.0 else { return };
-        let now = recorder.journal.now();
-        recorder.journal.record(Event {
-            address: recorder.syncs.fetch_add(1, Ordering::Relaxed) + 1,
-            time: now,
-            latency: now.saturating_sub(since),
-            flags,
-            ..Event::new(Kind::Sync, Class::Other, device)
-        });
+        let Some((recorder, since, device)) = self.0 else { return };
+        recorder.synchronised(device, recorder.journal.now().saturating_sub(since), 0);
     }
 }
 
@@ -343,6 +353,10 @@ pub(crate) fn status() -> Option<serde_json::Value> {
 
 /// The cap of a device is known, or another than before.
 pub(crate) fn cap_changed(ordinal: i32, cap: Option<u64>) {
+    // The journal may be made later.
+    if let Some(known) = CAPS.get(ordinal as usize) {
+        known.store(cap.unwrap_or(0), Ordering::Release);
+    }
     if let Some(recorder) = open() {
         recorder.journal.set_cap(device(ordinal), cap.unwrap_or(0));
     }

@@ -2,12 +2,12 @@
 //! journal it is remembered which context each belongs to, because a context's end frees everything that it owns.
 
 use super::{Recorder, device, on, oom, open};
-use crate::cap;
+use crate::driver::guards::{current, current_device};
 use crate::process::guard::Call;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Event, FreeTicket, Granted, Kind, STREAM_UNKNOWN};
+use weir_journal::{Class, Event, FreeTicket, Granted, Kind, STREAM_UNKNOWN, Situation};
 use weir_pool::ranks::Locked;
 
 /// Who owns what, and the contexts that live.
@@ -53,22 +53,24 @@ impl Recorder {
     }
 }
 
-/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` tells what came of it.
+/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` tells what came of it, `situation`
+/// what is known where there was no memory.
 pub(crate) fn allocate<F: Copy>(
     call: &Call<F, CUresult>,
     wanted: Wanted,
     run: impl FnOnce() -> CUresult,
     made: impl FnOnce() -> Granted,
+    situation: impl FnOnce(i32) -> Situation,
 ) -> CUresult {
     let Some(recorder) = on() else { return run() };
     let Wanted { class, asked, stream, ordinal, owned } = wanted;
-    let ordinal = ordinal.or_else(cap::current_device).unwrap_or(-1);
+    let ordinal = ordinal.or_else(current_device).unwrap_or(-1);
     let place = if is_host(class) { HOST_DEVICE } else { device(ordinal) };
     let ticket = recorder.begin(Kind::Alloc, class, place, stream, asked, 0);
     let result = run();
     if result == CUresult::CUDA_SUCCESS {
         let granted = made();
-        let ctx = if owned { crate::driver::guards::current() } else { 0 };
+        let ctx = if owned { current() } else { 0 };
         recorder.passed().owner.insert((granted.address, class), ctx);
         ticket.granted(granted);
         return result;
@@ -76,7 +78,7 @@ pub(crate) fn allocate<F: Copy>(
     let driver = call.result() == Some(result);
     ticket.ended(if driver { Kind::Failed } else { Kind::Refused }, 0, result.0 as u16);
     if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-        oom::tell(recorder, ordinal, class, stream, asked);
+        oom::report(recorder, ordinal, class, stream, asked, situation);
     }
     result
 }
@@ -123,7 +125,7 @@ pub(crate) fn import<F: Copy>(
     made: impl FnOnce() -> Granted,
 ) -> CUresult {
     let Some(recorder) = on() else { return run() };
-    let device = cap::current_device().map_or(HOST_DEVICE, device);
+    let device = current_device().map_or(HOST_DEVICE, device);
     let mut ticket = recorder.begin(Kind::Alloc, Class::Imported, device, STREAM_UNKNOWN, 0, 0);
     let result = run();
     if result != CUresult::CUDA_SUCCESS {
@@ -136,7 +138,7 @@ pub(crate) fn import<F: Copy>(
     let users = passed.imports.entry(granted.address).or_insert(0);
     *users += 1;
     if *users == 1 {
-        passed.owner.insert((granted.address, Class::Imported), crate::driver::guards::current());
+        passed.owner.insert((granted.address, Class::Imported), current());
         drop(passed);
         ticket.set_requested(granted.allocated);
         ticket.granted(granted);

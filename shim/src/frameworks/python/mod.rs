@@ -64,6 +64,7 @@ pub(crate) fn begin() {
     let Some(python) = find() else {
         return;
     };
+    super::appear();
     let python = Box::into_raw(Box::new(python));
     let null = core::ptr::null_mut();
     if PYTHON.compare_exchange(null, python, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -7,7 +7,6 @@
 
 use super::loaded;
 use crate::process::{elf, guard, linker};
-use crate::record;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +74,7 @@ unsafe extern "C-unwind" fn compute(launch: *mut c_void, kernel: *mut c_void, do
     if real == 0 {
         return;
     }
-    let _name = record::open().map(|_| Launched::begin(kernel));
+    let _name = super::recording().then(|| Launched::begin(kernel));
     // SAFETY: the address is that of the real function of this name; the arguments are the caller's own.
     unsafe { core::mem::transmute::<usize, Compute>(real)(launch, kernel, done) };
 }
@@ -126,7 +125,7 @@ unsafe extern "C-unwind" fn alloc(
     if real == 0 {
         return core::ptr::null_mut();
     }
-    if record::open().is_some() {
+    if super::recording() {
         guard::run("_mlir_ciface_tf_alloc", || {
             let dtype = type_of(kernel, output);
             let _ = RESULT.try_with(|result| result.set(dtype));

@@ -4,17 +4,14 @@
 //! |---|---|
 //! | `loaded.rs` | TensorFlow's libraries in this process |
 //! | `annotation.rs`, `shape.rs` | which operation a thread is running |
-//! | `nodes.rs`, `graph.rs` | the Python lines that made a graph's nodes |
-//! | `bfc.rs` | tensors inside the regions of TensorFlow's own allocator |
+//! | `nodes.rs` | the Python lines that made a graph's nodes |
 //! | `kernel.rs` | what the annotation does not say of compiled kernels: a data type, a cluster's name |
 //! | `step.rs` | when a training step begins |
 
 mod annotation;
-mod bfc;
-mod graph;
 mod kernel;
-mod loaded;
-mod nodes;
+pub(crate) mod loaded;
+pub(crate) mod nodes;
 mod shape;
 mod step;
 
@@ -72,6 +69,7 @@ pub(crate) fn begin() {
     let Some(loaded) = loaded::find() else {
         return;
     };
+    super::appear();
     annotation::begin(&loaded);
     if job::active().is_some_and(|job| !job.config.keep_tensorflow) {
         // SAFETY: both are C strings; 0: what the user has set stays. TensorFlow itself sets variables at this stage.
@@ -83,6 +81,19 @@ pub(crate) fn begin() {
         !allocator.is_null() && core::ffi::CStr::from_ptr(allocator) == PLAIN
     };
     TOLD_APART.store(!plain, Ordering::Relaxed);
+}
+
+/// Whether there is, or was, a journal to which operations are told.
+static RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on there is a journal.
+pub(crate) fn record() {
+    RECORDING.store(true, Ordering::Relaxed);
+}
+
+#[inline]
+fn recording() -> bool {
+    RECORDING.load(Ordering::Relaxed)
 }
 
 /// Forgets the ids of a journal that is no more.
@@ -102,9 +113,10 @@ pub(crate) struct Running {
     pub(crate) op: u32,
 }
 
-/// The operation that the calling thread runs; `steps`: a new run of a graph is a step.
+/// The operation that the calling thread runs; `steps`: a new run of a graph is a step; `for_tensors`: it is
+/// for a tensor, as far as the caller knows.
 #[inline]
-pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
+pub(crate) fn here(journal: &Journal, steps: bool, for_tensors: bool) -> Option<Running> {
     let told = annotation::here();
     let launched = told.is_none();
     let mut annotation = match told {
@@ -113,6 +125,7 @@ pub(crate) fn here(journal: &Journal, steps: bool) -> Option<Running> {
     };
     if annotation.region.is_empty()
         && TOLD_APART.load(Ordering::Relaxed)
+        && !for_tensors
         && !FOR_TENSORS.try_with(Cell::get).unwrap_or(true)
     {
         annotation.region = LIBRARY;

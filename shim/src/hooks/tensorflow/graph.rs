@@ -1,7 +1,7 @@
 //! `TF_FinishOperation`: Python makes each node of a graph through it. The node's name and the lines are kept.
 
-use super::{loaded, nodes};
 use crate::frameworks::python;
+use crate::frameworks::tensorflow::{loaded, nodes};
 use crate::process::{guard, linker};
 use crate::record;
 use core::ffi::{CStr, c_char, c_void};

@@ -4,7 +4,8 @@
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
 //! with another signature, and that one has to reach its caller as it is.
 
-use crate::interpose::export::{DRIVER, signature};
+use super::export::DRIVER_ENTRIES;
+use crate::driver::library::{DRIVER, signature};
 use crate::process::calls::Uncancelled;
 use crate::process::guard::Call;
 use crate::process::job;
@@ -98,7 +99,7 @@ unsafe fn substitute(
         UNKNOWN.fetch_add(1, Ordering::Relaxed);
         return;
     };
-    let hook = DRIVER.entries.get(id).and_then(|entry| entry.hook);
+    let hook = DRIVER_ENTRIES.get(id).and_then(|entry| entry.hook);
     if let Some(routed) = ROUTED.get(id) {
         let how = if hook.is_some() { WRAPPED } else { PASSED };
         routed.store(how, Ordering::Relaxed);

@@ -8,10 +8,10 @@
 //! TensorFlow's tensors in host memory, page-locked or not, come from such allocators too. The large ones are written
 //! down: what a step copies back and what an input pipeline keeps fill the host's memory, and nothing else names them.
 
-use super::{ForTensors, loaded};
-use crate::alloc;
+use crate::alloc::{self, oom::situation};
 use crate::attribute::{self, What};
 use crate::driver::real::{self, done};
+use crate::frameworks::tensorflow::{ForTensors, loaded};
 use crate::process::{elf, guard, linker};
 use crate::record::{self, oom};
 use core::ffi::{CStr, c_void};
@@ -90,13 +90,13 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
     let (device, what) = match place {
         Place::Device(ordinal) if tensor == 0 => {
             if retried && bytes > 0 {
-                oom::tell(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes);
+                oom::report(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes, situation);
             } else if bytes > 0 {
                 oom::tried(recorder, ordinal, bytes);
             }
             return;
         }
-        Place::Device(ordinal) => (record::device(ordinal), What::Hit(bytes)),
+        Place::Device(ordinal) => (record::device(ordinal), What::Hit(bytes, true)),
         Place::Host if tensor == 0 || bytes < LEAST_ON_HOST || !one_more_on_host() => return,
         Place::Host => {
             recorder.journal.sample_host(record::SAMPLE_MS);

@@ -1,6 +1,5 @@
 //! What a job's journal shall be like, by the settings. Nothing is touched here.
 
-use crate::attribute::Stacks;
 use weir_journal::{Geometry, Keep};
 use weir_settings::record;
 
@@ -14,7 +13,7 @@ pub(crate) struct Settings {
     /// Its sizes.
     pub(crate) geometry: Geometry,
     /// When native stacks are taken.
-    pub(crate) stacks: Stacks,
+    pub(crate) stacks: record::Stacks,
     /// Whether a shortage is told on standard error.
     pub(crate) oom_text: bool,
 }
@@ -35,11 +34,7 @@ impl Settings {
             on: settings.journal,
             keep: settings.keep,
             geometry: geometry(settings.ring),
-            stacks: match settings.stacks {
-                record::Stacks::Off => Stacks::Off,
-                record::Stacks::Sampled => Stacks::Sampled,
-                record::Stacks::All => Stacks::All,
-            },
+            stacks: settings.stacks,
             oom_text: settings.oom_text,
         }
     }

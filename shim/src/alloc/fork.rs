@@ -1,0 +1,21 @@
+//! A forked child has none of its parent's pools.
+
+use super::registry::LIST;
+use crate::driver::{capture, contexts, stream, work};
+use crate::process::job;
+
+/// From now on a child is told.
+pub(super) fn watch() {
+    // SAFETY: registers a function that only stores.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+extern "C" fn in_child() {
+    job::forked();
+    // A lock of theirs may have been held by a thread that is not here.
+    LIST.clear();
+    work::forked();
+    capture::forked();
+    contexts::forked();
+    stream::forked();
+}

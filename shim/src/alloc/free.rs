@@ -1,0 +1,93 @@
+//! Frees: of a device pool's block into the pool, of anything else by the driver.
+
+use super::{Served, may_reach, owner, passed, pins};
+use crate::cap::{self, linear, wake};
+use crate::driver::{capture, stream};
+use crate::process::stack::roomy;
+use crate::record;
+use crate::record::blocks::Freeing;
+use weir_cuda::{CUdeviceptr, CUresult, CUstream};
+use weir_journal::{Class, STREAM_UNKNOWN};
+use weir_pool::{Freed, Observer};
+
+/// What a free of an address may mean where it is none of the pool's.
+const LINEAR: [Class; 2] = [Class::Device, Class::Managed];
+
+/// `cuMemFree`: lazily, the bytes wait for a synchronisation. `judge` asks the driver whether a capture forbids it. Even after
+/// weir has turned itself off, its own pointers come back to it.
+#[inline]
+pub(crate) fn now(dptr: CUdeviceptr, judge: impl FnOnce() -> CUresult, forward: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(served) = owner(dptr) else {
+        return roomy(|| passed::free(dptr, &LINEAR, STREAM_UNKNOWN, || linear::free(dptr, forward)));
+    };
+    // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
+    // allocation that starts there, so that it frees nothing.
+    if capture::forbids() && served.mapped() {
+        let judged = judge();
+        if judged == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
+            return judged;
+        }
+    }
+    let record = Freeing::begin(None);
+    let freed = served.pool.free(&served.driver, dptr, Recording { record: &record, served, dptr });
+    given_back(served, dptr, &record, freed.is_ok())
+}
+
+/// `cuMemFreeAsync`: in the order of its stream. `per_thread`: stream 0 is the calling thread's own.
+#[inline]
+pub(crate) fn in_order(
+    dptr: CUdeviceptr,
+    stream: CUstream,
+    per_thread: bool,
+    forward: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(served) = owner(dptr) else {
+        if (cap::on().is_some() || record::open().is_some()) && capture::captured(stream, per_thread) {
+            // A node of a graph: nothing is freed now.
+            return forward();
+        }
+        let run = || linear::free_in_order(dptr, stream, per_thread, forward);
+        let number = record::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, per_thread));
+        return roomy(|| passed::free(dptr, &LINEAR, number, run));
+    };
+    // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
+    // driver, which knows no such allocation, says which.
+    let lane = if capture::holds(stream, per_thread) { None } else { stream::lane(stream, per_thread) };
+    let Some((lane, _)) = lane else { return forward() };
+    may_reach(lane.ordinal, served.ordinal);
+    let record = Freeing::begin(Some(lane.id));
+    let freed = served.pool.free_async(dptr, lane.id, lane.ctx, Recording { record: &record, served, dptr });
+    given_back(served, dptr, &record, freed.is_ok())
+}
+
+/// Records a free while the pool holds its lock.
+struct Recording<'a> {
+    record: &'a Freeing,
+    served: &'static Served,
+    dptr: CUdeviceptr,
+}
+
+impl Observer for Recording<'_> {
+    #[inline(always)]
+    fn found(&self, number: usize) {
+        self.record.going(&self.served.numbering, number);
+    }
+
+    #[inline(always)]
+    fn freed(&self, freed: &Freed) {
+        self.record.freed(&self.served.numbering, self.dptr, freed.number);
+    }
+}
+
+/// The pool has judged a free.
+#[inline]
+fn given_back(served: &'static Served, dptr: CUdeviceptr, record: &Freeing, known: bool) -> CUresult {
+    if known {
+        pins::freed(served, dptr);
+        wake::freed(served.ordinal);
+        CUresult::CUDA_SUCCESS
+    } else {
+        record.refused(dptr);
+        CUresult::CUDA_ERROR_INVALID_VALUE
+    }
+}

@@ -1,0 +1,36 @@
+//! What is known of a device when the job is told that there is no memory: handed to the journal.
+
+use super::pools;
+use crate::cap;
+use crate::driver::guards::{RelaxedCapture, current_device};
+use crate::driver::real::{self, done};
+use weir_journal::Situation;
+
+/// Holes of the pools that are counted at most.
+const HOLES: usize = 4096;
+
+/// The device, its cap and its pools at this moment.
+pub(crate) fn situation(ordinal: i32) -> Situation {
+    let mut now = Situation::default();
+    let _relaxed = RelaxedCapture::enter();
+    if current_device() == Some(ordinal) {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both places are live locals.
+        if done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_ok() {
+            (now.device_free, now.device_total) = (free as u64, total as u64);
+        }
+    }
+    if let Some(view) = cap::at(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account)) {
+        now.cap = view.cap.unwrap_or(0);
+        now.charged = view.used;
+        now.charged_by_others = view.used.saturating_sub(view.own.charged);
+    }
+    for served in pools().filter(|served| served.ordinal == ordinal) {
+        let stats = served.pool.stats();
+        now.pool_free += stats.free_bytes + stats.stream_free_bytes + stats.spare_bytes;
+        now.pool_largest = now.pool_largest.max(stats.largest_hole);
+        now.pool_holes += served.pool.holes(HOLES).len() as u64;
+        now.pool_deferred += stats.deferred_bytes;
+    }
+    now
+}

@@ -1,0 +1,165 @@
+//! A request for device memory, from the hook body to the answer: routed to a device pool, or left to the driver.
+
+use super::mempools::{self};
+use super::passed::{self, Wanted};
+use super::{Served, construction, may_reach, with_room, with_room_for};
+use crate::cap::{self, linear, measured};
+use crate::driver::contexts::{self, Slot};
+use crate::driver::stream::per_thread;
+use crate::driver::{capture, guards, stream};
+use crate::frameworks::tensorflow::ForTensors;
+use crate::process::guard::Call;
+use crate::process::stack::roomy;
+use crate::process::{job, reserve};
+use crate::record;
+use weir_cuda::{CUdeviceptr, CUresult, CUstream, Variant};
+use weir_journal::{Class, Granted, STREAM_UNKNOWN};
+use weir_ledger::Category;
+
+/// What the job asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    bytes: usize,
+    /// `None`: at once, in the current context.
+    order: Option<Order>,
+}
+
+/// In the order of a stream.
+#[derive(Clone, Copy)]
+struct Order {
+    stream: CUstream,
+    /// Stream 0 is the calling thread's own.
+    per_thread: bool,
+    /// The mempool; `None`: the current one of the stream's device.
+    mempool: Option<u64>,
+}
+
+impl Request {
+    /// `cuMemAlloc`.
+    #[inline]
+    pub(crate) fn plain(bytes: usize) -> Self {
+        Self { bytes, order: None }
+    }
+
+    /// `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`. Memory in the order of a stream is a framework's tensors; libraries
+    /// take theirs by cuMemAlloc.
+    #[inline]
+    pub(crate) fn ordered(bytes: usize, stream: CUstream, variant: Variant, mempool: Option<u64>) -> Self {
+        Self { bytes, order: Some(Order { stream, per_thread: per_thread(variant, stream), mempool }) }
+    }
+
+    /// Serves it into `place`: from a device pool, or by the driver's function in `forward`.
+    ///
+    /// # Safety
+    /// `place` is the caller's place for the address, written by `forward` if it succeeds.
+    #[inline(always)]
+    pub(crate) unsafe fn answer<F: Copy>(
+        self,
+        call: &Call<F, CUresult>,
+        place: *mut CUdeviceptr,
+        forward: impl Fn(F) -> CUresult,
+    ) -> CUresult {
+        if reserve::short() {
+            return unaccounted(call, forward);
+        }
+        match if place.is_null() { None } else { self.serve() } {
+            Some(Ok(addr)) => {
+                // SAFETY: the caller's place for the result, not null.
+                unsafe { *place = addr };
+                CUresult::CUDA_SUCCESS
+            }
+            Some(Err(code)) => code,
+            // SAFETY: the caller's own place.
+            None => roomy(|| unsafe { self.left_to_driver(call, place, || call.forward(&forward)) }),
+        }
+    }
+
+    /// Serves it from a device pool; `None`: the driver shall.
+    #[inline(always)]
+    pub(crate) fn serve(self) -> Option<Result<u64, CUresult>> {
+        if self.bytes == 0 || !job::pools() {
+            return None;
+        }
+        let bytes = self.bytes as u64;
+        let Some(Order { stream, per_thread, mempool }) = self.order else {
+            // Under some captures the driver decides whether an allocation is allowed at all.
+            if capture::forbids() {
+                return None;
+            }
+            let (served, context) = here()?;
+            return served.allocate(&weir_pool::Request { bytes, stream: None, context, mempool: served.plain });
+        };
+        if capture::holds(stream, per_thread) {
+            return None;
+        }
+        let (lane, slot) = stream::lane(stream, per_thread)?;
+        // Makes the pool of the stream's device, which also tells its default mempool.
+        let mut served = serving(slot)?;
+        if !served.mapped() {
+            return None;
+        }
+        let pooled = mempool.map_or_else(|| mempools::current(lane.ordinal), mempools::find)?;
+        if pooled.ordinal() != lane.ordinal {
+            served = pooled.served()?;
+            may_reach(lane.ordinal, served.ordinal);
+        }
+        let mempool = pooled.mempool(served)?;
+        served.allocate(&weir_pool::Request { bytes, stream: Some(lane.id), context: lane.ctx, mempool })
+    }
+
+    /// The driver serves it: charged and recorded.
+    ///
+    /// # Safety
+    /// As for `answer`.
+    unsafe fn left_to_driver<F: Copy>(
+        self,
+        call: &Call<F, CUresult>,
+        place: *const CUdeviceptr,
+        forward: impl Fn() -> CUresult,
+    ) -> CUresult {
+        let bytes = self.bytes as u64;
+        // SAFETY: after success the address is there.
+        let granted = || Granted { address: unsafe { *place }, allocated: bytes };
+        let Some(Order { stream, per_thread, mempool }) = self.order else {
+            // SAFETY: the caller's own place.
+            let run = || unsafe { linear::allocate(bytes, Category::Device, place, || bytes, || with_room(&forward)) };
+            return passed::allocate(call, Wanted::here(Class::Device, bytes), run, granted);
+        };
+        let _for_tensors = ForTensors::begin();
+        let recorder = record::on();
+        // A captured one is a node of a graph and takes nothing yet.
+        if (cap::on().is_none() && recorder.is_none()) || capture::captured(stream, per_thread) {
+            return with_room(forward);
+        }
+        let ordinal = stream::lane(stream, per_thread).map(|(lane, _)| lane.ordinal).or_else(guards::current_device);
+        let run = || {
+            // SAFETY: the caller's own place.
+            with_room_for(|asked| unsafe { measured::allocate(bytes, mempool, ordinal, place, || asked.ask(&forward)) })
+        };
+        let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, per_thread));
+        let wanted = Wanted { class: Class::Device, asked: bytes, stream, ordinal, owned: false };
+        passed::allocate(call, wanted, run, granted)
+    }
+}
+
+/// A request while the host has no memory to keep account of it: nobody's, or refused where it would be charged.
+#[cold]
+pub(crate) fn unaccounted<F: Copy>(call: &Call<F, CUresult>, forward: impl FnOnce(F) -> CUresult) -> CUresult {
+    if cap::on().is_some() { CUresult::CUDA_ERROR_OUT_OF_MEMORY } else { call.forward(forward) }
+}
+
+/// The device pool that serves the calling thread's current context.
+#[inline]
+pub(crate) fn here() -> Option<(&'static Served, u64)> {
+    if !job::pools() {
+        return None;
+    }
+    let ctx = guards::current();
+    Some((serving(contexts::seen(ctx)?)?, ctx))
+}
+
+/// The device pool that serves a context.
+#[inline]
+fn serving(slot: &'static Slot) -> Option<&'static Served> {
+    Served::of(slot).or_else(|| roomy(|| construction::make(slot)))
+}

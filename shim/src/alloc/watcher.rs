@@ -1,0 +1,30 @@
+//! What the device pools and the journal are told of contexts, captures and waits.
+
+use super::pools_reached_by;
+use crate::driver::observer::{self, Observer};
+use crate::driver::work;
+use crate::process::config::Config;
+use crate::record;
+
+static WATCHER: Observer = Observer {
+    context_seen: |ctx, ordinal| {
+        #[cfg(feature = "fault-injection")]
+        if crate::process::fault::is_set("inversion") {
+            super::peers::context_left(0);
+        }
+        pools_reached_by(ordinal).for_each(|served| served.pool.context_created(ctx));
+    },
+    capture_began: |lane| {
+        pools_reached_by(lane.ordinal).for_each(|served| served.pool.set_capturing(lane.id, lane.ctx, true));
+    },
+    capture_ended: |lane| {
+        pools_reached_by(lane.ordinal).for_each(|served| served.pool.set_capturing(lane.id, lane.ctx, false));
+    },
+    waited: record::waited,
+};
+
+/// The job begins.
+pub(crate) fn begin(config: &Config) {
+    observer::observe(&WATCHER);
+    work::begin(config.pool.on);
+}
