@@ -12,10 +12,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 WEIR = os.path.join(ROOT, "target/weir/bin/weir")
 LIBRARY = os.path.join(ROOT, "target/weir/lib/libweir.so")
-SYNTHETIC = os.path.join(TARGET, "release/examples/synthetic")
+SYNTHETIC = os.path.join(ROOT, "target/weir/tests/synthetic")
 JOB = os.path.join(HERE, "job.py")
 PATIENCE = 120
 

@@ -1,4 +1,4 @@
-"""The jobs of tests/journal/run, each a small program that uses CUDA in one particular way.
+"""The jobs of the suite `journal`, each a small program that uses CUDA in one particular way.
 
 usage: jobs.py NAME [ARGUMENT...]
 """

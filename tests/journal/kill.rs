@@ -5,7 +5,7 @@
 //! A call may be cut short by the death, one a thread. The journal must then have reported it as in flight, where the
 //! driver was asked; a request that the pool answers by itself is recorded in one go, or not at all.
 //!
-//! The program starts itself as the job. `journal/run` sets the environment. `journal-kill show FILE` tells what is in a
+//! The program starts itself as the job. The suite `journal` sets the environment. `journal-kill show FILE` tells what is in a
 //! journal as JSON, `journal-kill judge FOLDER` what is wrong with a kept run.
 #![allow(clippy::pedantic, reason = "a test: it may panic, and reads better without the ceremony")]
 
@@ -395,7 +395,7 @@ fn start(dir: &Path, pool: bool, ring: &str, threads: usize, seed: u64, death: &
     let me = std::env::current_exe().unwrap();
     Command::new(me)
         .args(["job", dir.join("truth").to_str().unwrap(), &threads.to_string(), &seed.to_string(), death])
-        .env("LD_PRELOAD", std::env::var("JOURNAL_WEIR").expect("JOURNAL_WEIR: run journal/run"))
+        .env("LD_PRELOAD", std::env::var("JOURNAL_WEIR").expect("JOURNAL_WEIR: which library"))
         .env("WEIR_DIR", dir)
         .env("WEIR_RING", ring)
         .env("WEIR_POOL", if pool { "on" } else { "off" })

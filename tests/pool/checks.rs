@@ -1,5 +1,5 @@
 //! `pool-checks NAME`: single properties of the pool in a job, each in a process of its own that
-//! `pool/run` starts with the environment it needs. Ends with an error if the property does not hold.
+//! the suite `pool` starts with the environment it needs. Ends with an error if the property does not hold.
 
 mod api;
 mod behind;

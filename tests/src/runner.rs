@@ -47,10 +47,12 @@ pub struct Met {
     pub version: i32,
 }
 
+/// Gives a command that starts the program `conformance`, in the environment that its rules shall have.
+pub type Start<'a> = &'a (dyn Fn() -> Command + Sync);
+
 /// Asks a process of its own, so that the driver is never loaded here.
-pub fn meet() -> Result<Met, String> {
-    let out =
-        this_program().arg("--probe").output().map_err(|e| format!("this program can't be started again: {e}"))?;
+pub fn meet(suite: Start) -> Result<Met, String> {
+    let out = suite().arg("--probe").output().map_err(|e| format!("the suite can't be started: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let mut fields = text.trim().split('\t');
     match (fields.next(), fields.next().and_then(|v| v.parse().ok())) {
@@ -59,13 +61,8 @@ pub fn meet() -> Result<Met, String> {
     }
 }
 
-fn this_program() -> Command {
-    let path = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    Command::new(path)
-}
-
-/// Shows `rules` in `jobs` processes at a time, each with the variables `env`.
-pub fn run(rules: &[Rule], env: &[(String, String)], jobs: usize) -> Vec<Verdict> {
+/// Shows `rules` in `jobs` processes at a time.
+pub fn run(suite: Start, rules: &[Rule], jobs: usize) -> Vec<Verdict> {
     let mut batches: Vec<Vec<Rule>> = Vec::new();
     let (alone, together): (Vec<Rule>, Vec<Rule>) = rules.iter().partition(|r| r.alone);
     batches.extend(together.chunks(BATCH).map(<[Rule]>::to_vec));
@@ -76,7 +73,7 @@ pub fn run(rules: &[Rule], env: &[(String, String)], jobs: usize) -> Vec<Verdict
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let shown = run_batch(batch, env);
+                    let shown = run_batch(suite, batch);
                     let mut all = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
                     all.extend(shown.into_iter().map(|v| (v.rule.id, v)));
                 }
@@ -88,11 +85,11 @@ pub fn run(rules: &[Rule], env: &[(String, String)], jobs: usize) -> Vec<Verdict
 }
 
 /// Shows all rules of a batch, in a new process after each one that ended its process.
-fn run_batch(batch: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
+fn run_batch(suite: Start, batch: &[Rule]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let mut left = batch;
     while !left.is_empty() {
-        let shown = run_process(left, env);
+        let shown = run_process(suite, left);
         let count = shown.len();
         verdicts.extend(shown);
         left = &left[count..];
@@ -102,9 +99,9 @@ fn run_batch(batch: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
 
 /// Starts one process for `rules` and gives the verdicts up to the end or the first rule that ended it:
 /// at least one.
-fn run_process(rules: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
+fn run_process(suite: Start, rules: &[Rule]) -> Vec<Verdict> {
     let first = rules[0];
-    let mut command = this_program();
+    let mut command = suite();
     command.arg("--worker").args(rules.iter().map(|r| r.id));
     if std::env::var_os("VGPU_STRICT").is_none() {
         command.env("VGPU_STRICT", "on");
@@ -114,7 +111,7 @@ fn run_process(rules: &[Rule], env: &[(String, String)]) -> Vec<Verdict> {
     let mut files = Vec::new();
     let switches = first.env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
     let devices = (first.devices > 1).then(|| ("VGPU_DEVICES".to_owned(), first.devices.to_string()));
-    for (name, value) in env.iter().cloned().chain(devices).chain(switches) {
+    for (name, value) in devices.into_iter().chain(switches) {
         let value = if value == "@file" { fresh_file(&mut files) } else { value };
         command.env(name, value);
     }

@@ -1,5 +1,5 @@
 //! Journals whose names and numbers are made to do harm, through everything that reads them. Sums that overflow are panics
-//! here; memory and time are measured from outside, by tests/cli/run.
+//! here; memory and time are measured from outside, by the suite `cli` of weir-tests.
 
 mod scratch;
 

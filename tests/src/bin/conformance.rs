@@ -1,8 +1,7 @@
 //! `conformance`: shows which rules of the CUDA driver API the loaded `libcuda.so.1` keeps.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 use weir_tests::rule::{Rule, Scope};
 use weir_tests::runner::{self, Met, Outcome, Verdict};
@@ -12,26 +11,20 @@ const HELP: &str = "\
 Shows which documented rules of the CUDA driver API the loaded libcuda.so.1 keeps.
 
 usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--jobs N]
-       conformance --faults [--filter X]... [--only NAME]...
 
   --list       print the rules and don't run them
   --filter X   only rules whose id contains X; several are joined by or
   --json FILE  write one JSON line a rule to FILE
   --markdown   print the table as Markdown
   --jobs N     processes at a time (default: 2 on the virtual GPU, 1 on a real one)
-  --faults  run the suite once for each injected fault of the virtual GPU (a library built with
-               the feature `fault-injection`); fails if one of them is not caught
-  --only NAME  with --faults: only this fault
 
-LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed or a fault was missed.";
+LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed.";
 
 #[derive(Default)]
 struct Wish {
     list: bool,
     markdown: bool,
-    mutations: bool,
     filters: Vec<String>,
-    only: Vec<String>,
     json: Option<String>,
     jobs: Option<usize>,
 }
@@ -72,9 +65,7 @@ fn wish(arguments: &[String]) -> Result<Option<Wish>, String> {
             "-h" | "--help" => return Ok(None),
             "--list" => wish.list = true,
             "--markdown" => wish.markdown = true,
-            "--faults" => wish.mutations = true,
             "--filter" => wish.filters.push(value()?),
-            "--only" => wish.only.push(value()?),
             "--json" => wish.json = Some(value()?),
             "--jobs" => {
                 let text = value()?;
@@ -100,7 +91,9 @@ fn suite(wish: &Wish) -> ExitCode {
         print_list(&chosen, wish.markdown);
         return ExitCode::SUCCESS;
     }
-    let met = match runner::meet() {
+    let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let this_program = || Command::new(&this);
+    let met = match runner::meet(&this_program) {
         Ok(met) => met,
         Err(message) => {
             eprintln!("conformance: no driver to test: {message}");
@@ -109,11 +102,8 @@ fn suite(wish: &Wish) -> ExitCode {
     };
     let chosen: Vec<Rule> = chosen.into_iter().filter(|r| runner::applies(r, &met)).collect();
     let jobs = wish.jobs.unwrap_or(if met.is_virtual { 2 } else { 1 });
-    if wish.mutations {
-        return mutations(&chosen, jobs, &wish.only);
-    }
     let start = Instant::now();
-    let verdicts = runner::run(&chosen, &[], jobs);
+    let verdicts = runner::run(&this_program, &chosen, jobs);
     print_table(&verdicts, wish.markdown);
     if let Some(file) = &wish.json
         && let Err(e) = write_json(file, &verdicts, &met)
@@ -184,40 +174,4 @@ fn write_json(file: &str, verdicts: &[Verdict], met: &Met) -> std::io::Result<()
         writeln!(out, "{line}")?;
     }
     Ok(())
-}
-
-/// The injected faults: name and meaning.
-fn faults() -> Vec<(&'static str, &'static str)> {
-    include_str!("../../faults.txt")
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .filter_map(|l| l.split_once(' '))
-        .map(|(name, what)| (name, what.trim()))
-        .collect()
-}
-
-fn failures(verdicts: &[Verdict]) -> BTreeSet<&'static str> {
-    let failed = verdicts.iter().filter(|v| matches!(v.outcome, Outcome::Failed(_)));
-    failed.map(|v| v.rule.id).collect()
-}
-
-/// Runs the suite once for each fault. Only rules that hold without it count as having caught it.
-fn mutations(rules: &[Rule], jobs: usize, only: &[String]) -> ExitCode {
-    let already = failures(&runner::run(rules, &[], jobs));
-    let sound: Vec<Rule> = rules.iter().filter(|r| !already.contains(r.id)).copied().collect();
-    println!("{} rules hold without a fault, {} don't", sound.len(), already.len());
-    let mut caught: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let chosen = faults().into_iter().filter(|(n, _)| only.is_empty() || only.iter().any(|o| o == n));
-    for (name, what) in chosen {
-        let env = [("VGPU_FAULT".to_owned(), name.to_owned())];
-        let by = failures(&runner::run(&sound, &env, jobs));
-        let list: Vec<&str> = by.iter().take(4).copied().collect();
-        let more = if by.len() > 4 { format!(" and {} more", by.len() - 4) } else { String::new() };
-        let verdict = if by.is_empty() { "MISSED".to_owned() } else { format!("caught by {}", by.len()) };
-        println!("{name:<26} {verdict:<14} {}{more}\n{:<26} ({what})", list.join(", "), "");
-        caught.insert(name, by);
-    }
-    let missed: Vec<&str> = caught.iter().filter(|(_, by)| by.is_empty()).map(|(n, _)| *n).collect();
-    println!("{} faults, {} caught, {} missed", caught.len(), caught.len() - missed.len(), missed.len());
-    if missed.is_empty() && already.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

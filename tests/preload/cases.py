@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Runs odd processes with and without libweir.so and compares everything they show.
 
-usage: tests/preload/run [--keep] [NAME...]
+usage: tests/preload/cases.py --list | --exact NAME
 
-Builds the programs of this folder with cc, runs each on the virtual GPU bare and under the preload (as a
-pass-through, WEIR_POOL=off, and once more with pool and journal), and wants the same output, the same errors and the same exit status; under the preload weir must also have
-seen the calls (a fixture passes what weir says of itself on descriptor 3). Then: faults inside weir,
-bad environments, everyday programs that must not notice, NVIDIA's own runtime libraries, the symbols
-that the library exports, `weir doctor`, and the assembly of the other processor. Ends with
-'N passed, N failed'.
+Builds the programs of this folder with cc, runs each on the virtual GPU bare and under the preload (as a pass-through,
+WEIR_POOL=off, and once more with pool and journal), and wants the same output, the same errors and the same exit status;
+under the preload weir must also have seen the calls (a fixture passes what weir says of itself on descriptor 3). Other
+cases: faults inside weir, bad environments, everyday programs that must not notice, NVIDIA's own runtime libraries
+(from PyPI: not in the list, see test_runtimes.py), the symbols that the library exports, `weir doctor`, and the assembly
+of the other processor. The suite `preload` of weir-tests runs each case as a trial.
 """
 import glob, json, os, pathlib, re, resource, shutil, subprocess, sys, tempfile
 
@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 STAGE = pathlib.Path(os.environ.get("STAGE") or ROOT / "target/weir")
 CACHE = pathlib.Path(os.environ.get("WEIR_CACHE") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "weir")
 WEIR, FAULTY, VGPU, COMMAND = STAGE / "lib/libweir.so", STAGE / "lib-faults/libweir.so", STAGE / "vgpu", STAGE / "bin/weir"
-WORK = pathlib.Path(tempfile.mkdtemp(prefix="weir-preload-"))
+WORK = pathlib.Path(tempfile.gettempdir()) / f"weir-preload-{os.getpid()}"
 PATIENCE = 120
 MODE = "off"  # WEIR_POOL and WEIR_JOURNAL of what runs under the preload; None: as a user would have it
 
@@ -165,12 +165,15 @@ def compare(name, command, sees, preload=(WEIR,), with_bare=(), **how):
     return under
 
 
-def fixtures(only):
-    for name, how in VICTIMS.items():
-        program = cc(WORK / name, HERE / "programs" / f"{name}.c", *how.get("link", []), "-ldl")
-        if not only or name in only:
-            small = {} if MODE else {"WEIR_RING": "64,512", "WEIR_OOM_TEXT": "off"}
-            compare(name + ("" if MODE else ", with pool and journal"), [program], how["sees"], env={**small, **how.get("env", {})}, paths=how.get("paths", (VGPU,)))
+def build(name):
+    return cc(WORK / name, HERE / "programs" / f"{name}.c", *VICTIMS[name].get("link", []), "-ldl")
+
+
+def fixture(name):
+    how = VICTIMS[name]
+    program = build(name)
+    small = {} if MODE else {"WEIR_RING": "64,512", "WEIR_OOM_TEXT": "off"}
+    compare(name, [program], how["sees"], env={**small, **how.get("env", {})}, paths=how.get("paths", (VGPU,)))
 
 
 def neighbours():
@@ -202,7 +205,6 @@ def neighbours():
 
 
 def build_drivers():
-    library("libplugin.so", *LINKED)
     soname = "-Wl,-soname,libcuda.so.1"
     (WORK / "versions").write_text("DRIVER_1 { cu*; };\n")
     library("libcuda.so.1", soname, f"-Wl,--version-script={WORK / 'versions'}", source="strange_driver.c", folder="versioned")
@@ -298,7 +300,7 @@ def faults():
     # Without the real library weir cannot forward: what remains is the next definition, here libcuda itself.
     job("failed resolution", "not found", note=False, env={"WEIR_FAULT": "resolve"})
     line = lambda v, why: rf"weir: {re.escape(v)}: [^\n]*{why}[^\n]*\n"
-    # A bad setting costs a line and itself; a bad limit costs the job its device (tests/caps/run settings has them all).
+    # A bad setting costs a line and itself; a bad limit costs the job its device (the suite caps, settings, has them all).
     bad = {"WEIR_STRICT": ("maybe", "expected 0 or 1"), "WEIR_POOL": ("perhaps", "using the default on"), "WEIR_DIR": ("here", "absolute")}
     for name, (value, why) in bad.items():
         job(f"bad value: {name}={value}", "", preload=WEIR, note=False, errs=line(f"{name}={value}", why), env={name: value})
@@ -443,34 +445,37 @@ def assembly():
     check("the assembly of x86-64 and aarch64", run.returncode == 0, run.stdout[-2000:] + run.stderr[-500:])
 
 
+GROUPS = (neighbours, drivers, short_memory, faults, everyday, exports, doctor, assembly)
+WITH_ALL = ", with pool and journal"
+
+
 def main():
-    arguments = [a for a in sys.argv[1:] if not a.startswith("-")]
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(__doc__)
-        return 0
-    for file in (WEIR, FAULTY, VGPU / "libcuda.so.1", COMMAND):
-        if not file.exists():
-            sys.exit(f"{file} is missing: run scripts/build --tests first")
+    global MODE
+    groups = {group.__name__: group for group in (*GROUPS, runtimes)}
+    listed = [*VICTIMS, *(name + WITH_ALL for name in VICTIMS), *(group.__name__ for group in GROUPS)]
+    if sys.argv[1:] == ["--list"]:
+        return print("\n".join(listed))
+    if len(sys.argv) != 3 or sys.argv[1] != "--exact" or sys.argv[2] not in (*listed, *groups):
+        sys.exit(__doc__)
+    case = sys.argv[2]
     try:
         os.fstat(3)
     except OSError:
         os.dup2(1, 3)
-    (WORK / "home").mkdir()
-    build_drivers()
-    fixtures(arguments)
-    # The same again with everything that weir does by itself.
-    global MODE
-    MODE = None
-    fixtures(arguments)
-    MODE = "off"
-    for group in (neighbours, drivers, runtimes, short_memory, faults, everyday, exports, doctor, assembly):
-        if not arguments or group.__name__ in arguments:
-            group()
-    if "--keep" not in sys.argv:
+    (WORK / "home").mkdir(parents=True)
+    try:
+        library("libplugin.so", *LINKED)
+        if case in groups:
+            build_drivers()
+            for name in VICTIMS: build(name)
+            groups[case]()
+        else:
+            MODE = None if case.endswith(WITH_ALL) else "off"
+            fixture(case.removesuffix(WITH_ALL))
+    finally:
         shutil.rmtree(WORK, ignore_errors=True)
-    if failed: print("\nfailed: " + ", ".join(failed))
-    print(f"\n{passed} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    print(f"{passed} checks passed, {len(failed)} failed")
+    sys.exit(bool(failed) or not passed)
 
 
-sys.exit(main())
+main()

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Tests of the weir command as a user meets it: real processes, terminals, signals, files, jobs on the virtual GPU.
 
-usage: tests/cli/run [NAME-PART]
+usage: tests/cli/cases.py --list | --exact NAME
 
-Needs target/weir (scripts/build) and the program that writes made-up journals
-(cargo build --release -p weir-forensics --example synthetic --features synthetic). The last line is "N passed, N failed".
+The suite `cli` of weir-tests runs each case as a trial; what scripts/build --tests stages must be there.
 """
 import json
 import os
@@ -16,11 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 import hostile
 import told
-from scene import BARE, JOB, LIBRARY, PATIENCE, ROOT, SYNTHETIC, WEIR, Scene, eventually, in_a_terminal
+from scene import BARE, JOB, LIBRARY, PATIENCE, ROOT, WEIR, Scene, eventually, in_a_terminal
 
 
 def the_exit_code_is_the_jobs(scene):
@@ -480,29 +478,15 @@ TESTS = [value for value in [*globals().values(), *vars(told).values(), *hostile
 
 
 def main():
+    cases = {test.__name__: test for test in TESTS}
+    if sys.argv[1:] == ["--list"]:
+        return print("\n".join(cases))
+    if len(sys.argv) != 3 or sys.argv[1] != "--exact" or sys.argv[2] not in cases:
+        sys.exit(__doc__)
     # A shell starts what runs in the background with SIGINT ignored, and so would be every job here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    part = sys.argv[1] if len(sys.argv) > 1 else ""
-    for needed, how in [(WEIR, "scripts/build"), (LIBRARY, "scripts/build"),
-                        (SYNTHETIC, "cargo build --release -p weir-forensics --example synthetic --features synthetic")]:
-        if not os.path.exists(needed):
-            sys.exit(f"tests/cli/run: there is no {needed}; run {how} first")
-    passed = failed = 0
-    for test in TESTS:
-        if part not in test.__name__:
-            continue
-        folder = tempfile.mkdtemp(prefix="weir-cli-")
-        started = time.time()
-        try:
-            test(Scene(folder))
-            passed += 1
-            print(f"pass  {test.__name__} ({time.time() - started:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAIL  {test.__name__}\n      " + traceback.format_exc().replace("\n", "\n      "), flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(failed > 0 or passed == 0)
+    with tempfile.TemporaryDirectory(prefix="weir-cli-", ignore_cleanup_errors=True) as folder:
+        cases[sys.argv[2]](Scene(folder))
 
 
 main()
