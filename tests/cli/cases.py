@@ -458,12 +458,6 @@ def a_reader_that_has_seen_enough_ends_a_command_quietly(scene):
         assert "panicked" not in done.stderr, done.stderr
 
 
-def the_reference_is_made_from_the_help(scene):
-    told = scene.weir("man", "--markdown").stdout
-    kept = open(os.path.join(ROOT, "docs/reference/commands.md")).read()
-    assert told == kept, "docs/reference/commands.md is old: target/weir/bin/weir man --markdown > docs/reference/commands.md"
-
-
 def a_page_is_written_whole_or_not_at_all(scene):
     scene.synthetic("growth")
     scene.weir("report", "--html", "report.html")

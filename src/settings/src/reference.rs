@@ -74,12 +74,3 @@ fn flag(setting: &Setting) -> String {
 fn default(setting: &Setting) -> String {
     if setting.default.is_empty() { setting.default_note.to_owned() } else { format!("`{}`", setting.default) }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_page_is_current() {
-        let page = include_str!("../../../docs/reference/environment.md");
-        assert!(page == super::markdown(), "run: weir man --environment > docs/reference/environment.md");
-    }
-}

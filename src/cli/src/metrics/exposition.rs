@@ -154,7 +154,7 @@ fn of_gpus(jobs: &[Job], page: &mut Page) {
 }
 
 fn of_holders(jobs: &[Job], most: usize, page: &mut Page) {
-    page.family("weir_holder_bytes", "gauge", "Memory by who asked for it; the largest holders only.");
+    page.family("weir_holder_bytes", "gauge", "Memory by operation and line; the largest holders only.");
     for (job, pid) in with_pid(jobs) {
         for gpu in &job.gpus {
             for holder in gpu.holders.iter().take(most) {
