@@ -63,13 +63,8 @@ fn wait(
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let mut found = Err(AllocError::OverCap);
-        let granted = caps.ledger.reserve_waiting_unless(
-            account,
-            want,
-            Category::Pool,
-            urgency(request.bytes),
-            left,
-            &mut || {
+        let granted =
+            caps.ledger.reserve_waiting(account, want, Category::Pool, urgency(request.bytes), left, &mut || {
                 measured::trim(caps, device);
                 if std::mem::replace(&mut tried, frees()) == tried {
                     return false;
@@ -77,8 +72,7 @@ fn wait(
                 let budget = Budget { effort: Effort::WithoutMesh, tiny, closed: true, ..Budget::default() };
                 found = served.pool.allocate(&served.driver, request, &budget);
                 found != Err(AllocError::OverCap)
-            },
-        );
+            });
         match caps.granted(device, granted) {
             Ok(reservation) => {
                 // It is charged from here on, and not taken yet.

@@ -44,7 +44,7 @@ impl Caps {
         }
         if let (Err(Refusal::Full { .. }), OnCap::Wait(patience)) = (&answer, self.terms.on_cap) {
             self.around.waiting(device.ordinal, bytes, &mut || {
-                answer = self.ledger.reserve_waiting_unless(account, bytes, category, urgency, patience, &mut || {
+                answer = self.ledger.reserve_waiting(account, bytes, category, urgency, patience, &mut || {
                     // What the job frees meanwhile goes to the pool first.
                     self.make_room(device, false);
                     false
@@ -101,7 +101,7 @@ impl Caps {
         used: Option<u64>,
     ) {
         let Some(used) = used else {
-            self.ledger.give_back(reservation);
+            self.ledger.roll_back(reservation);
             return;
         };
         let reserved = reservation.bytes();

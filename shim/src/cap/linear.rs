@@ -305,7 +305,7 @@ fn tiny(
         caps.make_room(at.0, true);
         if let Ok(more) = ask() {
             if let Ok(last) = answer {
-                caps.ledger.give_back(last);
+                caps.ledger.roll_back(last);
             }
             (answer, at_the_cap) = (Ok(more), false);
         }

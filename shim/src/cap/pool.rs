@@ -37,7 +37,7 @@ pub(crate) fn settle(cost: Cost, budget: &Budget, given: bool) {
     match (cost, on()) {
         (Cost::Credit(bytes, _), _) if !given => budget.refund(bytes),
         (Cost::Reserved(reservation, _), Some(caps)) if given => caps.ledger.commit(reservation),
-        (Cost::Reserved(reservation, _), Some(caps)) => caps.ledger.give_back(reservation),
+        (Cost::Reserved(reservation, _), Some(caps)) => caps.ledger.roll_back(reservation),
         _ => {}
     }
 }

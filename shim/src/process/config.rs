@@ -8,7 +8,7 @@ use super::journal::Settings;
 use super::limits::Terms;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use weir_ledger::Place;
+use weir_ledger::LedgerDir;
 use weir_settings::pool::Switches;
 use weir_settings::{Kind, Problem, Reading, Setting, Shown};
 
@@ -81,7 +81,7 @@ impl Config {
         let Reading { settings, shown, problems, own_dir, runtime_dir } = reading;
         let mut caps = Terms::new(&settings);
         if caps.any() {
-            caps.place = Place::from_variables(own_dir.as_deref(), runtime_dir.as_deref());
+            caps.place = LedgerDir::from_variables(own_dir.as_deref(), runtime_dir.as_deref());
         }
         Self {
             strict: settings.strict,

@@ -1,6 +1,6 @@
 //! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN ask for, and where the ledger is. Nothing is touched here.
 
-use weir_ledger::Place;
+use weir_ledger::LedgerDir;
 use weir_settings::Settings;
 use weir_settings::limit::{CapSetting, OnCap};
 use weir_settings::size::Amount;
@@ -19,7 +19,7 @@ pub(crate) struct Terms {
     /// The soft mark.
     pub(crate) warn: Option<Amount>,
     /// Where ledger files are.
-    pub(crate) place: Place,
+    pub(crate) place: LedgerDir,
 }
 
 impl Default for Terms {
@@ -37,7 +37,7 @@ impl Terms {
             on_cap: settings.on_cap,
             spill: settings.spill,
             warn: settings.warn,
-            place: Place::at("/nonexistent"),
+            place: LedgerDir::at("/nonexistent"),
         }
     }
 

@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
 use weir_ledger::Category;
+use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
-use weir_ledger::place::Place;
 use weir_settings::Reading;
 use weir_settings::limit::{Selector, uuid_text};
 use weir_settings::size::{Amount, Human, parse_amount};
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer(arguments: &Arguments) -> Result<String, String> {
     let settings = Reading::of(std::env::vars_os(), &[]);
-    let place = Place::from_variables(settings.own_dir.as_deref(), settings.runtime_dir.as_deref());
+    let place = LedgerDir::from_variables(settings.own_dir.as_deref(), settings.runtime_dir.as_deref());
     let Some(target) = &arguments.target else {
         let all: Vec<_> = control::list(&place).into_iter().map(|visit| (visit.devices(), visit)).collect();
         if arguments.json {

@@ -504,7 +504,11 @@ fn a_try_under_a_cap_is_judged_by_what_the_events_tell() {
     assert_eq!(causes(&report), [Cause::Cap]);
     assert_eq!(report.findings[0].evidence, "7.00 GiB of 8.00 GiB are taken and 2.00 GiB requested");
     // 9 GiB, as far as the search for it goes.
-    assert!(report.remedies[0].text.contains("raise the cap by 1.01 GiB or more: WEIR_CAP=9220MiB"), "{:?}", report.remedies);
+    assert!(
+        report.remedies[0].text.contains("raise the cap by 1.01 GiB or more: WEIR_CAP=9220MiB"),
+        "{:?}",
+        report.remedies
+    );
 }
 
 #[test]

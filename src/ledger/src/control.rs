@@ -5,10 +5,10 @@
 use std::fs;
 
 use crate::admission;
+use crate::directory::LedgerDir;
 use crate::file::{Book, LedgerError, group_path, process_in_name, remove_empty};
 use crate::map;
 use crate::members::{Census, Identity};
-use crate::place::Place;
 use crate::table::{CATEGORIES, GROUP_MEMBERS, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word};
 use weir_settings::size::Amount;
@@ -77,7 +77,7 @@ pub struct Visit {
 }
 
 /// All ledgers of this user in which somebody lives.
-pub fn list(place: &Place) -> Vec<Visit> {
+pub fn list(place: &LedgerDir) -> Vec<Visit> {
     let Ok(entries) = fs::read_dir(place.path()) else {
         return Vec::new();
     };
@@ -104,7 +104,7 @@ pub fn list(place: &Place) -> Vec<Visit> {
 }
 
 /// The ledger of a process or a group. A process that is in a group is found in the group's ledger.
-pub fn find(place: &Place, target: &Target) -> Result<Visit, LedgerError> {
+pub fn find(place: &LedgerDir, target: &Target) -> Result<Visit, LedgerError> {
     match target {
         Target::Group(name) => {
             let book = Book::visit(&group_path(place, name), GROUP_MEMBERS).map_err(|e| match e {
@@ -121,7 +121,7 @@ pub fn find(place: &Place, target: &Target) -> Result<Visit, LedgerError> {
 }
 
 /// Removes the ledger of a group in which nobody lives; true if it is gone.
-pub fn remove_group(place: &Place, name: &str) -> bool {
+pub fn remove_group(place: &LedgerDir, name: &str) -> bool {
     remove_empty(&group_path(place, name))
 }
 

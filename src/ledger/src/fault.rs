@@ -14,7 +14,7 @@ pub enum Fault {
     /// Those who wait are served in any order.
     NoTicketOrder = 3,
     /// A reservation that is given back stays charged.
-    KeepOnGiveBack = 4,
+    KeepOnRollBack = 4,
     /// A change that its owner did not live to note is not finished by the next one.
     NoHelp = 5,
     /// A changed cap does not overtake the requests that are under way.
@@ -29,7 +29,7 @@ impl Fault {
         Self::NoLivenessCheck,
         Self::SplitAdmission,
         Self::NoTicketOrder,
-        Self::KeepOnGiveBack,
+        Self::KeepOnRollBack,
         Self::NoHelp,
         Self::NoCapFence,
         Self::NoSecondLook,

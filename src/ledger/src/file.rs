@@ -12,9 +12,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::directory::{BadDirectory, LedgerDir};
 use crate::map::{self, Mapping};
 use crate::members;
-use crate::place::{BadPlace, Place};
 use crate::table::{GROUP_MEMBERS, Table, words_for};
 use crate::word::{MAX_MEMBERS, SharedWord};
 
@@ -22,7 +22,7 @@ use crate::word::{MAX_MEMBERS, SharedWord};
 #[derive(Debug)]
 pub enum LedgerError {
     /// The directory is not fit.
-    Place(BadPlace),
+    LedgerDir(BadDirectory),
     /// The system refused something.
     System {
         /// The file.
@@ -68,7 +68,7 @@ pub enum LedgerError {
 impl std::fmt::Display for LedgerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Place(bad) => bad.fmt(f),
+            Self::LedgerDir(bad) => bad.fmt(f),
             Self::System { path, doing, error } => {
                 write!(f, "{}: cannot {doing}: {error}", path.display())
             }
@@ -102,9 +102,9 @@ impl std::fmt::Display for LedgerError {
 
 impl std::error::Error for LedgerError {}
 
-impl From<BadPlace> for LedgerError {
-    fn from(bad: BadPlace) -> Self {
-        Self::Place(bad)
+impl From<BadDirectory> for LedgerError {
+    fn from(bad: BadDirectory) -> Self {
+        Self::LedgerDir(bad)
     }
 }
 
@@ -138,7 +138,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a complete file under a temporary name; it is locked on byte 0, so that nobody sweeps it away.
-fn draft(place: &Place, members: usize) -> Result<(File, PathBuf), LedgerError> {
+fn draft(place: &LedgerDir, members: usize) -> Result<(File, PathBuf), LedgerError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let path = place.path().join(format!(".new-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
     let _ = fs::remove_file(&path); // of a dead process that had our id
@@ -223,7 +223,7 @@ impl Book {
     }
 
     /// Joins the ledger of a group: makes the file if need be and takes a row.
-    pub(crate) fn join_group(place: &Place, name: &str) -> Result<(Self, usize), LedgerError> {
+    pub(crate) fn join_group(place: &LedgerDir, name: &str) -> Result<(Self, usize), LedgerError> {
         place.prepare()?;
         let path = group_path(place, name);
         let mut attempts = 0;
@@ -309,7 +309,7 @@ impl Book {
     }
 
     /// Makes the ledger of this process alone, so that its cap can be changed from outside.
-    pub(crate) fn of_process(place: &Place, start: u64) -> Result<Self, LedgerError> {
+    pub(crate) fn of_process(place: &LedgerDir, start: u64) -> Result<Self, LedgerError> {
         place.prepare()?;
         sweep(place);
         let path = place.path().join(format!("process-{}-{start}.ledger", std::process::id()));
@@ -379,7 +379,7 @@ fn breathe() {
 }
 
 /// The file of a group.
-pub(crate) fn group_path(place: &Place, name: &str) -> PathBuf {
+pub(crate) fn group_path(place: &LedgerDir, name: &str) -> PathBuf {
     place.path().join(format!("group-{name}.ledger"))
 }
 
@@ -390,7 +390,7 @@ pub(crate) fn process_in_name(name: &str) -> Option<u32> {
 }
 
 /// Removes what dead processes left: their own ledgers and unfinished files. A bounded piece of work at every start.
-fn sweep(place: &Place) {
+fn sweep(place: &LedgerDir) {
     let Ok(entries) = fs::read_dir(place.path()) else {
         return;
     };

@@ -3,8 +3,8 @@
 //!
 //! | module | for |
 //! |---|---|
-//! | [`place`] | where ledger files are |
-//! | [`ledger`] | what a job's process uses: reserve, commit, give back, one view for all queries |
+//! | [`directory`] | where ledger files are |
+//! | [`ledger`] | what a job's process uses: reserve, commit, roll back, one view for all queries |
 //! | [`control`] | what the command uses: find ledgers, show them, change a live cap |
 //! | [`admission`], [`queue`] | the lock-free protocol, generic over its words so that a model checker can run it |
 //! | [`table`], [`word`] | the layout of the shared words |
@@ -27,19 +27,19 @@
 
 pub mod admission;
 pub mod control;
+pub mod directory;
 pub mod fault;
 mod file;
 pub mod ledger;
 #[allow(unsafe_code, reason = "the crate's one mapping module")]
 mod map;
 mod members;
-pub mod place;
 pub mod queue;
 pub mod table;
 pub mod word;
 
+pub use directory::LedgerDir;
 pub use file::LedgerError;
 pub use ledger::{
     Category, Crossing, DeviceId, DeviceTerms, Grant, Ledger, News, Refusal, Reservation, Urgency, Usage, View,
 };
-pub use place::Place;

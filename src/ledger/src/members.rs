@@ -198,7 +198,7 @@ mod tests {
     fn joined(name: &str) -> (Book, usize, std::path::PathBuf) {
         let dir = std::env::temp_dir().join(format!("weir-members-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        let (book, slot) = Book::join_group(&crate::Place::at(&dir), "g").unwrap();
+        let (book, slot) = Book::join_group(&crate::LedgerDir::at(&dir), "g").unwrap();
         move_in(&book, slot, Identity::own());
         (book, slot, dir)
     }

@@ -55,7 +55,7 @@ impl<W> Clone for Table<'_, W> {
 impl<W> Copy for Table<'_, W> {}
 
 /// The words of one device that all members share.
-pub struct Device<'a, W> {
+pub struct DeviceWords<'a, W> {
     /// Hash of the UUID; 0 while the entry is free.
     pub key: &'a W,
     /// First half of the UUID.
@@ -83,7 +83,7 @@ pub struct Device<'a, W> {
 }
 
 /// The words of one member on one device.
-pub struct Cell<'a, W> {
+pub struct CellWords<'a, W> {
     /// What the member holds, packed [`crate::word::Amount`].
     pub held: &'a W,
     /// What it is about to hold, with the number of that change.
@@ -105,7 +105,7 @@ pub struct Cell<'a, W> {
 }
 
 /// Who a row belongs to.
-pub struct Owner<'a, W> {
+pub struct OwnerWords<'a, W> {
     /// Low half: process id, 0 while the row is free. High half: how many owners the row has had.
     pub pid: &'a W,
     /// Start time of the process in clock ticks since boot.
@@ -139,10 +139,10 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// The shared words of a device; numbers past the last are taken modulo the table.
     #[inline]
-    pub fn device(self, device: usize) -> Device<'a, W> {
+    pub fn device(self, device: usize) -> DeviceWords<'a, W> {
         let at = HEADER + (device % MAX_DEVICES) * DEVICE;
         let w = &self.words[at..at + DEVICE];
-        Device {
+        DeviceWords {
             key: &w[0],
             uuid_high: &w[1],
             uuid_low: &w[2],
@@ -166,9 +166,9 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// The owner words of a row.
     #[inline]
-    pub fn owner(self, slot: usize) -> Owner<'a, W> {
+    pub fn owner(self, slot: usize) -> OwnerWords<'a, W> {
         let w = self.row(slot);
-        Owner { pid: &w[0], start: &w[1], namespace: &w[2] }
+        OwnerWords { pid: &w[0], start: &w[1], namespace: &w[2] }
     }
 
     /// Whether a row has an owner, alive or not yet buried.
@@ -179,10 +179,10 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// The words of a member on a device.
     #[inline]
-    pub fn cell(self, slot: usize, device: usize) -> Cell<'a, W> {
+    pub fn cell(self, slot: usize, device: usize) -> CellWords<'a, W> {
         let at = ROW_HEAD + (device % MAX_DEVICES) * CELL;
         let w = &self.row(slot)[at..at + CELL];
-        Cell {
+        CellWords {
             held: &w[0],
             announced: &w[1],
             declared: &w[2],

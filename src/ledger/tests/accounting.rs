@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use weir_ledger::control::{self, Target};
-use weir_ledger::{Category, DeviceId, DeviceTerms, Grant, Ledger, Place, Refusal, Urgency};
+use weir_ledger::{Category, DeviceId, DeviceTerms, Grant, Ledger, LedgerDir, Refusal, Urgency};
 use weir_settings::size::Amount;
 
 const MIB: u64 = 1 << 20;
@@ -19,8 +19,8 @@ impl Dir {
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
-    fn place(&self) -> Place {
-        Place::at(&self.0)
+    fn place(&self) -> LedgerDir {
+        LedgerDir::at(&self.0)
     }
 }
 
@@ -54,7 +54,7 @@ fn reserve_commit_release_and_give_back_add_up() {
     assert_eq!((view.used, view.own.pending, view.own.by_category[0]), (5 * MIB, 0, 5 * MIB));
     let second = reserve(&ledger, device, 3 * MIB).unwrap();
     assert_eq!(reserve(&ledger, device, 1), Err(Refusal::Full { free: 0 }));
-    ledger.give_back(second.reservation);
+    ledger.roll_back(second.reservation);
     assert_eq!(used(&ledger, device), 5 * MIB);
     assert_eq!(ledger.release(device, Category::Pool, 5 * MIB), 5 * MIB);
     assert_eq!(used(&ledger, device), 0);
@@ -79,7 +79,14 @@ fn what_can_never_fit_fails_at_once_even_when_it_may_wait() {
     let device = ledger.open_device(&terms(Some(8 * MIB))).unwrap();
     let begin = Instant::now();
     for bytes in [8 * MIB + 1, u64::MAX] {
-        let answer = ledger.reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, Duration::from_secs(30));
+        let answer = ledger.reserve_waiting(
+            device,
+            bytes,
+            Category::Pool,
+            Urgency::Normal,
+            Duration::from_secs(30),
+            &mut || false,
+        );
         assert_eq!(answer, Err(Refusal::TooLarge { largest: 8 * MIB }));
     }
     assert!(begin.elapsed() < Duration::from_secs(30), "it waited");
@@ -98,7 +105,7 @@ fn tiny_requests_are_answered_at_the_cap_and_do_not_pass_it() {
     assert_eq!(used(&ledger, device), cap, "charged from the beginning");
     assert!(ledger.reserve(device, 4096, Category::Pool, Urgency::Tiny).is_err(), "it is used up");
     // What comes free is set aside again first.
-    ledger.give_back(granule.reservation);
+    ledger.roll_back(granule.reservation);
     assert_eq!(ledger.view(device).unwrap().own.set_aside, 2 * MIB);
     assert_eq!(used(&ledger, device), cap);
 }
@@ -173,7 +180,7 @@ fn members_of_a_group_share_one_cap_and_the_smallest_holds() {
     second.leave();
     let grant = reserve(&third, device, 4 * MIB).expect("its share is free and its smaller cap is gone");
     assert_eq!(used(&first, device), 8 * MIB);
-    third.give_back(grant.reservation);
+    third.roll_back(grant.reservation);
     first.leave();
     third.leave();
     // Nobody is left: an old cap must not outlive its group.
@@ -253,7 +260,8 @@ fn one_who_waits_is_woken_when_memory_comes_free() {
     holder.commit(reserve(&holder, device, 8 * MIB).unwrap().reservation);
     let waiter = Ledger::join_group(&dir.place(), "g").unwrap();
     waiter.open_device(&terms(None)).unwrap();
-    let wait = |patience| waiter.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience);
+    let wait =
+        |patience| waiter.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience, &mut || false);
     assert_eq!(wait(Duration::from_millis(60)), Err(Refusal::TimedOut { free: 0 }));
     let me = thread();
     std::thread::scope(|scope| {
@@ -264,7 +272,7 @@ fn one_who_waits_is_woken_when_memory_comes_free() {
         let patience = Duration::from_secs(120);
         let grant = wait(patience).unwrap();
         assert!(!grant.waited.is_zero() && grant.waited < patience, "{:?}", grant.waited);
-        waiter.give_back(grant.reservation);
+        waiter.roll_back(grant.reservation);
     });
 }
 
@@ -287,10 +295,17 @@ fn those_who_wait_are_served_in_order() {
                 // can be served only after the one before it gave back.
                 let bytes = (8 - n.min(3)) * MIB;
                 let grant = waiter
-                    .reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, Duration::from_secs(120))
+                    .reserve_waiting(
+                        device,
+                        bytes,
+                        Category::Pool,
+                        Urgency::Normal,
+                        Duration::from_secs(120),
+                        &mut || false,
+                    )
                     .unwrap();
                 served.lock().unwrap().push(n);
-                waiter.give_back(grant.reservation);
+                waiter.roll_back(grant.reservation);
             });
             sleeps(told.recv().unwrap());
         }
@@ -315,10 +330,17 @@ fn threads_of_one_process_are_served_in_order_too() {
             scope.spawn(move || {
                 tell.send(thread()).unwrap();
                 let grant = ledger
-                    .reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, Duration::from_secs(120))
+                    .reserve_waiting(
+                        device,
+                        4 * MIB,
+                        Category::Pool,
+                        Urgency::Normal,
+                        Duration::from_secs(120),
+                        &mut || false,
+                    )
                     .unwrap();
                 served.lock().unwrap().push(n);
-                ledger.give_back(grant.reservation);
+                ledger.roll_back(grant.reservation);
             });
             sleeps(told.recv().unwrap());
         }
@@ -374,7 +396,7 @@ proptest! {
                     }
                 }
                 Step::Commit(n) if !open.is_empty() => ledger.commit(open.swap_remove(n % open.len())),
-                Step::GiveBack(n) if !open.is_empty() => ledger.give_back(open.swap_remove(n % open.len())),
+                Step::GiveBack(n) if !open.is_empty() => ledger.roll_back(open.swap_remove(n % open.len())),
                 Step::Commit(_) | Step::GiveBack(_) => {}
                 Step::Release(c, bytes) => { ledger.release(device, Category::ALL[c as usize], bytes); }
                 Step::Charge(c, bytes) => { ledger.charge(device, Category::ALL[c as usize], bytes); }
@@ -403,7 +425,7 @@ fn waits_that_see_nothing_come_free_become_short() {
     let patience = Duration::from_millis(400);
     let wait = || {
         let begin = std::time::Instant::now();
-        let answer = ledger.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience);
+        let answer = ledger.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, patience, &mut || false);
         assert!(matches!(answer, Err(Refusal::TimedOut { .. })), "{answer:?}");
         begin.elapsed()
     };
@@ -416,7 +438,7 @@ fn waits_that_see_nothing_come_free_become_short() {
     };
     // So long that it is not over at once even when it is cut short.
     let long = Duration::from_secs(1 << 36);
-    let answer = ledger.reserve_waiting_unless(device, 4 * MIB, Category::Pool, Urgency::Normal, long, &mut freed);
+    let answer = ledger.reserve_waiting(device, 4 * MIB, Category::Pool, Urgency::Normal, long, &mut freed);
     assert_eq!(answer, Err(Refusal::Withdrawn));
     assert!(wait() >= patience, "something came free meanwhile");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use weir_ledger::table::{GROUP_MEMBERS, words_for};
-use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, LedgerError, Place, Refusal, Urgency};
+use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, LedgerDir, LedgerError, Refusal, Urgency};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,8 +24,8 @@ impl Dir {
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
-    fn place(&self) -> Place {
-        Place::at(&self.0)
+    fn place(&self) -> LedgerDir {
+        LedgerDir::at(&self.0)
     }
     fn file(&self) -> PathBuf {
         self.0.join("group-g.ledger")
@@ -43,7 +43,7 @@ fn terms() -> DeviceTerms {
 }
 
 fn join(dir: &Path) -> (Ledger, DeviceId) {
-    let ledger = Ledger::join_group(&Place::at(dir), "g").expect("joins");
+    let ledger = Ledger::join_group(&LedgerDir::at(dir), "g").expect("joins");
     let device = ledger.open_device(&terms()).expect("opens");
     (ledger, device)
 }
@@ -173,7 +173,7 @@ fn play_a_part() {
         }
         "ending" => ending(&dir),
         "tenant" => {
-            let place = Place::from_variables(Some(&dir), None);
+            let place = LedgerDir::from_variables(Some(&dir), None);
             let taken = Ledger::join_group(&place, "g").map(|ledger| {
                 let device = ledger.open_device(&terms()).unwrap();
                 let taken = take(&ledger, device, 6);
@@ -211,12 +211,13 @@ fn play_a_part() {
             let (ledger, device) = join(&dir);
             say("waiting");
             let patience = Duration::from_secs(60);
-            let grant = ledger.reserve_waiting(device, 6 * MIB, Category::Device, Urgency::Normal, patience);
+            let grant =
+                ledger.reserve_waiting(device, 6 * MIB, Category::Device, Urgency::Normal, patience, &mut || false);
             say(if grant.is_ok() { "served" } else { "refused" });
             pause();
         }
         "limited" => {
-            let error = Ledger::join_group(&Place::at(&dir), "g").err().expect("no room for the file");
+            let error = Ledger::join_group(&LedgerDir::at(&dir), "g").err().expect("no room for the file");
             assert!(error.to_string().contains("disk full"), "{error}");
             say("refused");
         }
@@ -475,9 +476,10 @@ fn one_who_waits_notices_a_death() {
             holder.child.kill().unwrap();
         });
         let patience = Duration::from_secs(30);
-        let grant = ledger.reserve_waiting(device, 7 * MIB, Category::Pool, Urgency::Normal, patience).unwrap();
+        let grant =
+            ledger.reserve_waiting(device, 7 * MIB, Category::Pool, Urgency::Normal, patience, &mut || false).unwrap();
         assert!(grant.waited < patience, "{:?}", grant.waited);
-        ledger.give_back(grant.reservation);
+        ledger.roll_back(grant.reservation);
     });
 }
 

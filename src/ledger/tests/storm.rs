@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use weir_ledger::fault::{self, Fault};
-use weir_ledger::{Category, DeviceTerms, Ledger, Place, Urgency, control};
+use weir_ledger::{Category, DeviceTerms, Ledger, LedgerDir, Urgency, control};
 
 const MIB: u64 = 1 << 20;
 const CAP: u64 = 64 * MIB;
@@ -124,7 +124,7 @@ fn member(dir: &Path, index: usize, seed: u64, fault: Option<Fault>) -> ! {
         fault::arm(1 + dice.roll(800), kill_myself);
     }
     loop {
-        let ledger = match Ledger::join_group(&Place::at(dir), "storm") {
+        let ledger = match Ledger::join_group(&LedgerDir::at(dir), "storm") {
             Ok(ledger) => ledger,
             Err(e) => violation(&format!("cannot join: {e}")),
         };
@@ -137,14 +137,14 @@ fn member(dir: &Path, index: usize, seed: u64, fault: Option<Fault>) -> ! {
             }
             let answer = if dice.roll(4) == 0 {
                 let patience = Duration::from_millis(dice.roll(30));
-                ledger.reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, patience)
+                ledger.reserve_waiting(device, bytes, Category::Pool, Urgency::Normal, patience, &mut || false)
             } else {
                 ledger.reserve(device, bytes, Category::Pool, Urgency::Normal)
             };
             if let Ok(grant) = answer {
                 let bytes = grant.reservation.bytes();
                 if dice.roll(5) == 0 {
-                    ledger.give_back(grant.reservation);
+                    ledger.roll_back(grant.reservation);
                 } else {
                     held.push(bytes);
                     let sum = record.write(index, held.iter().sum());
@@ -185,7 +185,7 @@ impl Storm {
     fn new(name: &str, fault: Option<Fault>) -> Self {
         let dir = std::env::temp_dir().join(format!("weir-storm-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        Place::at(&dir).prepare().expect("a directory");
+        LedgerDir::at(&dir).prepare().expect("a directory");
         Self { dir, fault, dice: Dice(0x5EED_1234_5678_9ABC) }
     }
 
@@ -235,7 +235,7 @@ impl Storm {
 
     /// After the storm: the whole cap at once, nobody alive in the ledger, no lock.
     fn calm(&self) -> Result<(), String> {
-        let place = Place::at(&self.dir);
+        let place = LedgerDir::at(&self.dir);
         if let Some(visit) = control::list(&place).first() {
             return Err(format!("somebody still lives in {}", visit.target));
         }
@@ -254,7 +254,7 @@ impl Storm {
         if view.used != CAP || view.own.charged != CAP {
             return Err(format!("the account does not add up: {view:?}"));
         }
-        ledger.give_back(grant.reservation);
+        ledger.roll_back(grant.reservation);
         ledger.leave();
         let file = File::open(self.dir.join("group-storm.ledger")).map_err(|e| e.to_string())?;
         // SAFETY: flock is plain data; the descriptor is open.
@@ -277,7 +277,7 @@ impl Drop for Storm {
 /// A member that is stopped inside the protocol, at many of its steps, must not block the others.
 fn halted(name: &str) -> Result<(), String> {
     let storm = Storm::new(name, None);
-    let place = Place::at(&storm.dir);
+    let place = LedgerDir::at(&storm.dir);
     let ledger = Ledger::join_group(&place, "storm").map_err(|e| e.to_string())?;
     let device = ledger.open_device(&terms()).map_err(|e| e.to_string())?;
     for step in (1..400).step_by(13) {
@@ -304,13 +304,13 @@ fn halted(name: &str) -> Result<(), String> {
             let grant = ledger
                 .reserve(device, CAP / 2, Category::Pool, Urgency::Normal)
                 .map_err(|e| format!("blocked by a member halted at step {step}: {e}"))?;
-            ledger.give_back(grant.reservation);
+            ledger.roll_back(grant.reservation);
         }
         let patience = Duration::from_secs(60);
         let waited = ledger
-            .reserve_waiting(device, CAP / 2, Category::Pool, Urgency::Normal, patience)
+            .reserve_waiting(device, CAP / 2, Category::Pool, Urgency::Normal, patience, &mut || false)
             .map_err(|e| format!("a halted member at the head of the queue (step {step}): {e}"))?;
-        ledger.give_back(waited.reservation);
+        ledger.roll_back(waited.reservation);
         if begin.elapsed() > Duration::from_secs(60) {
             return Err(format!("{:?} beside a member halted at step {step}", begin.elapsed()));
         }
@@ -323,14 +323,14 @@ fn halted(name: &str) -> Result<(), String> {
     let grant = ledger
         .reserve(device, CAP, Category::Pool, Urgency::Normal)
         .map_err(|e| format!("the whole cap is not there again: {e}"))?;
-    ledger.give_back(grant.reservation);
+    ledger.roll_back(grant.reservation);
     ledger.leave();
     Ok(())
 }
 
 fn halting_member(dir: &Path, step: u64) -> ! {
     fault::arm(step, stop_myself);
-    let Ok(ledger) = Ledger::join_group(&Place::at(dir), "storm") else {
+    let Ok(ledger) = Ledger::join_group(&LedgerDir::at(dir), "storm") else {
         std::process::exit(1);
     };
     if let Ok(device) = ledger.open_device(&terms()) {
@@ -340,7 +340,14 @@ fn halting_member(dir: &Path, step: u64) -> ! {
                 ledger.release(device, Category::Pool, CAP / 4);
             }
         }
-        let _ = ledger.reserve_waiting(device, CAP / 4, Category::Pool, Urgency::Normal, Duration::from_millis(1));
+        let _ = ledger.reserve_waiting(
+            device,
+            CAP / 4,
+            Category::Pool,
+            Urgency::Normal,
+            Duration::from_millis(1),
+            &mut || false,
+        );
     }
     std::process::exit(0);
 }
@@ -375,7 +382,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("a member halted at every 13th step: ok");
-    for fault in [Fault::NoLivenessCheck, Fault::SplitAdmission, Fault::KeepOnGiveBack, Fault::NoHelp] {
+    for fault in [Fault::NoLivenessCheck, Fault::SplitAdmission, Fault::KeepOnRollBack, Fault::NoHelp] {
         let mut storm = Storm::new("fault", Some(fault));
         let Err(found) = storm.rage(400).and_then(|_| storm.calm()) else {
             println!("{fault:?} was not noticed");

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_forensics::{Fate, Run, runs};
-use weir_ledger::{Place, control};
+use weir_ledger::{LedgerDir, control};
 use weir_settings::Reading;
 use weir_settings::size::parse_size;
 
@@ -205,12 +205,12 @@ fn job_group(
     arguments: &Arguments,
     reading: &Reading,
     variables: &mut Variables,
-) -> Result<Option<(Place, String)>, String> {
+) -> Result<Option<(LedgerDir, String)>, String> {
     let settings = &reading.settings;
     if !settings.limits() {
         return Ok(None);
     }
-    let place = Place::from_variables(reading.own_dir.as_deref(), reading.runtime_dir.as_deref());
+    let place = LedgerDir::from_variables(reading.own_dir.as_deref(), reading.runtime_dir.as_deref());
     if arguments.cap_per_process {
         if settings.group.is_some() {
             // An empty value is as good as none.

@@ -8,7 +8,7 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use weir_ledger::{Place, control};
+use weir_ledger::{LedgerDir, control};
 use weir_settings::Reading;
 
 /// Files that are read at most, and bytes of each.
@@ -113,7 +113,7 @@ fn sweep(parent: &Path, start: &str) {
 }
 
 /// Takes away the ledgers of jobs whose `weir run` was killed and in which nobody lives.
-pub(crate) fn sweep_groups(place: &Place) {
+pub(crate) fn sweep_groups(place: &LedgerDir) {
     for entry in fs::read_dir(place.path()).into_iter().flatten().flatten().take(MOST) {
         let name = entry.file_name();
         let name = name.to_string_lossy();

@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_forensics::runs;
 use weir_journal::text;
+use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, Target};
-use weir_ledger::place::Place;
 use weir_settings::Reading;
 
 pub(crate) use holders::{Holder, class_name, holders_of};
@@ -53,7 +53,7 @@ pub(crate) enum Show {
 /// Watches the jobs of one folder.
 pub(crate) struct Watch {
     dir: PathBuf,
-    place: Place,
+    place: LedgerDir,
     known: HashMap<PathBuf, job::Watched>,
     /// Files that cannot be read, with the reason, so that each is told once.
     unreadable: Vec<String>,
@@ -65,7 +65,7 @@ impl Watch {
         let given = dir.map(std::path::absolute).transpose().map_err(|error| format!("--dir: {error}"))?;
         let settings = Reading::of(std::env::vars_os(), &[]);
         let own = given.as_ref().or(settings.own_dir.as_ref());
-        let place = Place::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
+        let place = LedgerDir::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
         let dir = given.map_or_else(runs::directory, Ok).map_err(|error| error.to_string())?;
         Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
     }

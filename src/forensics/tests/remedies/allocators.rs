@@ -37,7 +37,10 @@ fn growth_that_stops_leaves_room() {
 fn growth_without_steps_stops_at_what_was_built_up() {
     let kept = [("model/head/Softmax", 131, 22 * MIB)];
     let text = helps(&told("seconds", |job| leaking(job, &kept, 2 * GIB, 2 * GIB, false)), "look at train.py:131");
-    assert!(text.contains("each second") && text.contains("With this held at 1.") && text.contains("are live"), "{text}");
+    assert!(
+        text.contains("each second") && text.contains("With this held at 1.") && text.contains("are live"),
+        "{text}"
+    );
 }
 
 #[test]

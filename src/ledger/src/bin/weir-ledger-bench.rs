@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, Place, Urgency};
+use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, LedgerDir, Urgency};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,7 +45,7 @@ fn line(name: &str, threads: usize, ns: f64) {
 }
 
 fn requests(dir: &Path) {
-    let place = Place::at(dir);
+    let place = LedgerDir::at(dir);
     let private = Ledger::private().expect("a ledger");
     let process = Ledger::for_process(&place).expect("a ledger");
     let group = Ledger::join_group(&place, "bench").expect("a group");
@@ -107,7 +107,7 @@ fn starter(dir: Option<&Path>) {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         return println!("0");
     };
-    let ledger = Ledger::join_group(&Place::at(dir), "start").expect("joins");
+    let ledger = Ledger::join_group(&LedgerDir::at(dir), "start").expect("joins");
     let device = ledger.open_device(&terms()).expect("opens");
     let joined = begin.elapsed();
     request(&ledger, device);
@@ -199,7 +199,7 @@ fn main() {
         return starter(args.get(2).map(Path::new));
     }
     let dir: PathBuf = std::env::temp_dir().join(format!("weir-bench-ledger-{}", std::process::id()));
-    Place::at(&dir).prepare().expect("a directory");
+    LedgerDir::at(&dir).prepare().expect("a directory");
     requests(&dir);
     for at_once in [false, true] {
         start(None, at_once);

@@ -21,14 +21,14 @@ use crate::map;
 
 /// Why the directory cannot be used.
 #[derive(Debug)]
-pub struct BadPlace {
+pub struct BadDirectory {
     /// The directory.
     pub path: PathBuf,
     /// What is wrong with it.
     pub problem: String,
 }
 
-impl std::fmt::Display for BadPlace {
+impl std::fmt::Display for BadDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -39,11 +39,11 @@ impl std::fmt::Display for BadPlace {
     }
 }
 
-impl std::error::Error for BadPlace {}
+impl std::error::Error for BadDirectory {}
 
 /// A directory for ledger files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LedgerDir {
     path: PathBuf,
     parent: Parent,
 }
@@ -75,7 +75,7 @@ fn is_trusted(user: u32) -> bool {
     [map::user(), 0].contains(&user) || fs::metadata("/").is_ok_and(|root| root.uid() == user)
 }
 
-impl Place {
+impl LedgerDir {
     /// The directory that the variables name, without making it; relative paths are not taken.
     pub fn from_variables(weir_dir: Option<&Path>, xdg_runtime_dir: Option<&Path>) -> Self {
         let user = map::user();
@@ -112,7 +112,7 @@ impl Place {
     }
 
     /// Makes the directory if it is missing, and makes sure that nobody else can write to it or replace it.
-    pub fn prepare(&self) -> Result<(), BadPlace> {
+    pub fn prepare(&self) -> Result<(), BadDirectory> {
         // The usual case first: 200 processes of a group start one after another.
         let meta = match look(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -137,7 +137,7 @@ impl Place {
 
     /// Up to the first parent that is not ours alone, nobody else may be able to replace what is ours. A parent may be
     /// reached by a link, if it is not a stranger's.
-    fn check_parents(&self) -> Result<(), BadPlace> {
+    fn check_parents(&self) -> Result<(), BadDirectory> {
         for (up, parent) in self.path.ancestors().enumerate().skip(1) {
             let (Ok(name), Ok(meta)) = (fs::symlink_metadata(parent), fs::metadata(parent)) else {
                 continue; // cannot be reached, for a reason that lies further up
@@ -165,8 +165,8 @@ impl Place {
 
 const LINK: &str = "it is not a directory (links are not followed)";
 
-fn bad(path: &Path, problem: String) -> BadPlace {
-    BadPlace { path: path.to_owned(), problem }
+fn bad(path: &Path, problem: String) -> BadDirectory {
+    BadDirectory { path: path.to_owned(), problem }
 }
 
 fn stranger(user: u32) -> String {
@@ -197,7 +197,8 @@ mod tests {
     fn the_variables_are_taken_in_order() {
         let base = scratch("order");
         let runtime = base.to_str();
-        let path = |w: Option<&str>, x: Option<&str>| Place::from_variables(w.map(Path::new), x.map(Path::new)).path;
+        let path =
+            |w: Option<&str>, x: Option<&str>| LedgerDir::from_variables(w.map(Path::new), x.map(Path::new)).path;
         assert_eq!(path(Some("/a"), runtime), Path::new("/a/ledger"));
         assert_eq!(path(None, runtime), base.join("weir"));
         assert_eq!(path(Some("relative"), runtime), base.join("weir"));
@@ -212,10 +213,10 @@ mod tests {
     fn a_shared_directory_has_a_folder_for_each_user() {
         let base = scratch("shared");
         let given = Some(base.as_path());
-        assert_eq!(Place::from_variables(given, None).path, base.join("ledger"));
-        let chosen_before = Place::from_variables(given, None);
+        assert_eq!(LedgerDir::from_variables(given, None).path, base.join("ledger"));
+        let chosen_before = LedgerDir::from_variables(given, None);
         chmod(&base, 0o1777);
-        let place = Place::from_variables(given, None);
+        let place = LedgerDir::from_variables(given, None);
         assert_eq!(place.path, base.join(format!("weir-{}/ledger", map::user())));
         place.prepare().unwrap();
         assert!(chosen_before.prepare().is_err(), "its name in a shared directory is anybody's");
@@ -228,18 +229,18 @@ mod tests {
     fn a_directory_that_others_control_is_refused() {
         let base = scratch("control");
         let good = base.join("good");
-        Place::at(&good).prepare().unwrap();
+        LedgerDir::at(&good).prepare().unwrap();
         assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
         let link = base.join("link");
         symlink(&good, &link).unwrap();
-        assert!(Place::at(&link).prepare().unwrap_err().to_string().contains("links are not followed"));
+        assert!(LedgerDir::at(&link).prepare().unwrap_err().to_string().contains("links are not followed"));
         chmod(&good, 0o777);
-        assert!(Place::at(&good).prepare().unwrap_err().to_string().contains("others can write"));
+        assert!(LedgerDir::at(&good).prepare().unwrap_err().to_string().contains("others can write"));
         let file = base.join("file");
         fs::write(&file, "").unwrap();
-        assert!(Place::at(file.join("x")).prepare().is_err());
+        assert!(LedgerDir::at(file.join("x")).prepare().is_err());
         if map::user() != 0 {
-            assert!(Place::at("/proc").prepare().unwrap_err().to_string().contains("belongs to"));
+            assert!(LedgerDir::at("/proc").prepare().unwrap_err().to_string().contains("belongs to"));
         }
         fs::remove_dir_all(&base).unwrap();
     }
