@@ -1,6 +1,9 @@
 //! The folders of shim/src and who may import whom. Reads the sources: `use` trees, and paths that begin with `crate`,
 //! `$crate`, `self` or `super` anywhere in a file.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![allow(clippy::case_sensitive_file_extension_comparisons, reason = "ours are lower case")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};

@@ -149,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// The smallest portion of physical memory.
+    /// The smallest chunk of physical memory.
     pub(crate) fn granularity(&self) -> Option<u64> {
         let mut bytes = 0;
         let minimum = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;

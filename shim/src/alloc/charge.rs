@@ -1,7 +1,7 @@
 //! A request to the device pool of a device with an account. What finds no room waits for it here, outside the pool, where
 //! the job's own frees count too.
 
-use super::{Served, spill};
+use super::{DevicePool, spill};
 use crate::cap::admit::urgency;
 use crate::cap::watch::Change;
 use crate::cap::{Account, measured};
@@ -19,15 +19,15 @@ pub(super) fn full(answer: &Result<Allocation, AllocError>) -> bool {
 
 /// A request to the pool of a device with an account.
 pub(super) fn serve(
-    served: &Served,
+    device_pool: &DevicePool,
     request: &Request,
     (caps, (device, account)): Account,
 ) -> Result<Allocation, AllocError> {
     let tiny = urgency(request.bytes) == Urgency::Tiny;
     let budget = Budget { tiny, ..Budget::default() };
     let ask = || match caps.on_cap() {
-        OnCap::Spill => spill::serve(served, request, &budget),
-        _ => served.pool.allocate(&served.driver, request, &budget),
+        OnCap::Spill => spill::serve(device_pool, request, &budget),
+        _ => device_pool.pool.allocate(&device_pool.driver, request, &budget),
     };
     let mut answer = ask();
     if answer == Err(AllocError::OverCap) && measured::trim(caps, device) > 0 {
@@ -41,7 +41,7 @@ pub(super) fn serve(
     if let (Err(AllocError::OverCap), OnCap::Wait(patience)) = (&answer, caps.on_cap())
         && !capture::under_way()
     {
-        let wait_for_room = || wait(served, request, (caps, (device, account)), Instant::now() + patience);
+        let wait_for_room = || wait(device_pool, request, (caps, (device, account)), Instant::now() + patience);
         answer = record::waiting(device.ordinal, request.bytes, wait_for_room, Result::is_ok);
     }
     answer
@@ -49,16 +49,16 @@ pub(super) fn serve(
 
 /// Waits until the ledger grants what the request lacks, or the pool can serve it from what the job has freed.
 fn wait(
-    served: &Served,
+    device_pool: &DevicePool,
     request: &Request,
     (caps, (device, account)): Account,
     until: Instant,
 ) -> Result<Allocation, AllocError> {
     let tiny = urgency(request.bytes) == Urgency::Tiny;
-    let want = request.bytes.next_multiple_of(served.portion(request.bytes));
+    let want = request.bytes.next_multiple_of(device_pool.chunk(request.bytes));
     // The pool has just tried everything: it is worth another try only when something was freed.
     // Frees are counted: another thread may have taken the memory and freed it again since the last try.
-    let frees = || served.pool.stats().frees();
+    let frees = || device_pool.pool.stats().frees();
     let mut tried = frees();
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -70,7 +70,7 @@ fn wait(
                     return false;
                 }
                 let budget = Budget { effort: Effort::WithoutMesh, tiny, closed: true, ..Budget::default() };
-                found = served.pool.allocate(&served.driver, request, &budget);
+                found = device_pool.pool.allocate(&device_pool.driver, request, &budget);
                 found != Err(AllocError::OverCap)
             });
         match caps.granted(device, granted) {
@@ -80,7 +80,7 @@ fn wait(
                 let bytes = reservation.bytes();
                 caps.ledger.commit(reservation);
                 let budget = Budget { tiny, credit: bytes.into(), ..Budget::default() };
-                let answer = served.pool.allocate(&served.driver, request, &budget);
+                let answer = device_pool.pool.allocate(&device_pool.driver, request, &budget);
                 caps.release(device.ordinal, Category::Pool, budget.credit.take());
                 if answer != Err(AllocError::OverCap) || left.is_zero() {
                     return answer;

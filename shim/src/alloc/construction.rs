@@ -2,7 +2,7 @@
 
 use super::backing::Driver;
 use super::registry::{LIST, pools};
-use super::{Served, fork, mempools};
+use super::{DevicePool, fork, mempools};
 use crate::cap;
 use crate::driver::contexts::{self, Living, Slot};
 use crate::driver::guards::RelaxedCapture;
@@ -37,31 +37,33 @@ pub(super) fn making() -> Option<Making> {
 }
 
 #[cold]
-pub(super) fn make(slot: &'static Slot) -> Option<&'static Served> {
+pub(super) fn make(slot: &'static Slot) -> Option<&'static DevicePool> {
     if slot.refused() {
         return None;
     }
     let _making = making()?;
-    if let Some(served) = Served::of(slot) {
-        return Some(served);
+    if let Some(device_pool) = DevicePool::of(slot) {
+        return Some(device_pool);
     }
     let Living { ordinal, ctx } = slot.living()?;
-    let known = |served: &&Served| served.ordinal == ordinal && (served.mapped() || served.driver.owner == ctx);
-    if let Some(served) = pools().filter(|served| !served.host).find(known) {
-        slot.attach(ctx, Some(core::ptr::from_ref(served).cast()));
-        return Some(served);
+    let known = |device_pool: &&DevicePool| {
+        device_pool.ordinal == ordinal && (device_pool.mapped() || device_pool.driver.owner == ctx)
+    };
+    if let Some(device_pool) = pools().filter(|device_pool| !device_pool.host).find(known) {
+        slot.attach(ctx, Some(core::ptr::from_ref(device_pool).cast()));
+        return Some(device_pool);
     }
-    let Some(served) = build(ordinal, ctx) else {
+    let Some(device_pool) = build(ordinal, ctx) else {
         slot.attach(ctx, None);
         job::remember("a device has no pool: its memory calls pass through");
         return None;
     };
-    slot.attach(ctx, Some(core::ptr::from_ref(served).cast()));
-    mempools::adopt_default(served);
-    Some(served)
+    slot.attach(ctx, Some(core::ptr::from_ref(device_pool).cast()));
+    mempools::adopt_default(device_pool);
+    Some(device_pool)
 }
 
-fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
+fn build(ordinal: i32, ctx: u64) -> Option<&'static DevicePool> {
     type A = CUdevice_attribute;
     let _relaxed = RelaxedCapture::enter();
     #[cfg(feature = "fault-injection")]
@@ -85,7 +87,7 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static Served> {
 }
 
 /// Makes a pool and lets everybody find it.
-pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&'static Served> {
+pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&'static DevicePool> {
     let handles = [config.small_handle, config.large_handle];
     let pool = Pool::new(config, &driver).ok()?;
     let plain = pool.mempool_created()?;
@@ -93,7 +95,7 @@ pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) 
     for (at, range) in arenas.iter_mut().zip(pool.address_ranges()) {
         *at = (range.start, range.end);
     }
-    let served: &'static Served = Box::leak(Box::new(Served {
+    let device_pool: &'static DevicePool = Box::leak(Box::new(DevicePool {
         ordinal,
         pool,
         driver,
@@ -107,30 +109,32 @@ pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) 
         fork::watch();
     }
     let mut granted = 0;
-    while let Err(devices) = appear(served, granted) {
+    while let Err(devices) = appear(device_pool, granted) {
         for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {
-            served.pool.grant(&served.driver, Grant { device, write: true }, Duration::ZERO).ok()?;
+            device_pool.pool.grant(&device_pool.driver, Grant { device, write: true }, Duration::ZERO).ok()?;
         }
         granted |= devices;
     }
-    pools().find(|known| core::ptr::eq(*known, served))
+    pools().find(|known| core::ptr::eq(*known, device_pool))
 }
 
 /// Tells a new pool of everything that runs, and then lets everybody find it. An error: these devices got access
 /// meanwhile, and it has not granted it yet.
-fn appear(served: &'static Served, granted: u64) -> Result<(), u64> {
+fn appear(device_pool: &'static DevicePool, granted: u64) -> Result<(), u64> {
     contexts::announce(|known| {
-        let lacking = reach::of(served.ordinal) & !granted & !bit(served.ordinal);
+        let lacking = reach::of(device_pool.ordinal) & !granted & !bit(device_pool.ordinal);
         if lacking != 0 {
             return Err(lacking);
         }
-        for context in known.iter().filter(|context| reaches(context.ordinal, served.ordinal)) {
-            served.pool.context_created(context.ctx);
+        for context in known.iter().filter(|context| reaches(context.ordinal, device_pool.ordinal)) {
+            device_pool.pool.context_created(context.ctx);
         }
-        for lane in capture::list().into_iter().filter(|lane| reaches(lane.ordinal, served.ordinal)) {
-            served.pool.set_capturing(lane.id, lane.ctx, true);
+        for stream_ref in
+            capture::list().into_iter().filter(|stream_ref| reaches(stream_ref.ordinal, device_pool.ordinal))
+        {
+            device_pool.pool.set_capturing(stream_ref.id, stream_ref.ctx, true);
         }
-        LIST.add(core::ptr::from_ref(served).cast_mut());
+        LIST.add(core::ptr::from_ref(device_pool).cast_mut());
         Ok(())
     })
 }

@@ -15,8 +15,8 @@ pub(crate) struct Going {
 pub(crate) fn context_leaves(ctx: u64) -> Option<Going> {
     let context = contexts::leave(ctx)?;
     let streams = stream::forget_all_of(ctx);
-    for served in pools() {
-        served.driver.give_up_fences_of(ctx);
+    for device_pool in pools() {
+        device_pool.driver.give_up_fences_of(ctx);
     }
     Some(Going { context, streams })
 }
@@ -32,16 +32,16 @@ impl Going {
     pub(crate) fn left(&self) {
         self.context.ended();
         let Living { ctx, ordinal } = self.context.of;
-        capture::gone(|lane| lane.ctx == ctx);
+        capture::gone(|stream_ref| stream_ref.ctx == ctx);
         peers::context_left(ctx);
-        for own in pools().filter(|served| !served.mapped() && served.driver.owner == ctx) {
+        for own in pools().filter(|device_pool| !device_pool.mapped() && device_pool.driver.owner == ctx) {
             // The context's memory went with it, so the pool does too, and whatever was live in it.
             own.blocks_go_with(ctx);
             own.driver.forget_segments();
             LIST.remove(core::ptr::from_ref(own).cast_mut());
         }
-        for served in pools_reached_by(ordinal) {
-            served.blocks_go_with(ctx);
+        for device_pool in pools_reached_by(ordinal) {
+            device_pool.blocks_go_with(ctx);
         }
         spill::context_left();
     }

@@ -17,7 +17,7 @@ use weir_pool::{AllocError, BlockInfo, Budget, Mempool, Pool, Proof, Request};
 const SMALL_BLOCK: u64 = 1 << 20;
 
 /// One pool and the driver behind it.
-pub(crate) struct Served {
+pub(crate) struct DevicePool {
     /// The device.
     pub(crate) ordinal: i32,
     /// Where requests go.
@@ -35,7 +35,7 @@ pub(crate) struct Served {
     pub(super) handles: [u64; 2],
 }
 
-impl Served {
+impl DevicePool {
     /// The device pool that serves a context, if it has one already.
     #[inline(always)]
     pub(super) fn of(slot: &Slot) -> Option<&'static Self> {
@@ -59,7 +59,7 @@ impl Served {
     }
 
     /// What physical memory for a request of so many bytes comes in.
-    pub(crate) fn portion(&self, bytes: u64) -> u64 {
+    pub(crate) fn chunk(&self, bytes: u64) -> u64 {
         let [small, large] = self.handles;
         if bytes <= SMALL_BLOCK { small } else { large }
     }
@@ -98,12 +98,12 @@ impl Served {
         let (code, capped) = match answer {
             Ok(allocation) => {
                 // What was spilled is another pool's.
-                growth.served(&registry::owner(allocation.addr).unwrap_or(self).numbering, &allocation);
+                growth.granted(&registry::owner(allocation.addr).unwrap_or(self).numbering, &allocation);
                 return Some(Ok(allocation.addr));
             }
             Err(AllocError::Invalid) => (CUresult::CUDA_ERROR_INVALID_VALUE, false),
             // The rest under the cap may be less than a handle, or held in spare ones: the driver serves it in smaller
-            // portions, after the pool has given back what it does not use.
+            // chunks, after the pool has given back what it does not use.
             Err(AllocError::OverCap)
                 if request.stream.is_none() && cap::admit::fits(self.ordinal, self.reusable(), request.bytes) =>
             {

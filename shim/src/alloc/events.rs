@@ -20,8 +20,8 @@ static LIST: Counted<Guarded<Events>, AtomicUsize, 1> =
 /// From now on nothing is concluded from this event.
 pub(crate) fn distrust(event: u64) {
     LIST.with(|list: &mut Events| list.0.get_or_insert_default().insert(event));
-    for served in crate::alloc::pools() {
-        served.pool.event_destroyed(event);
+    for device_pool in crate::alloc::pools() {
+        device_pool.pool.event_destroyed(event);
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn destroyed(event: u64) {
     if LIST.any() {
         LIST.with(|list: &mut Events| list.0.as_mut().is_some_and(|list| list.remove(&event)));
     }
-    for served in crate::alloc::pools() {
-        served.pool.event_destroyed(event);
+    for device_pool in crate::alloc::pools() {
+        device_pool.pool.event_destroyed(event);
     }
 }

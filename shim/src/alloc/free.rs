@@ -1,6 +1,6 @@
 //! Frees: of a device pool's block into the pool, of anything else by the driver.
 
-use super::{Served, may_reach, owner, passed, pins};
+use super::{DevicePool, may_reach, owner, passed, pins};
 use crate::cap::{self, linear, wake};
 use crate::driver::{capture, stream};
 use crate::process::stack::roomy;
@@ -17,20 +17,20 @@ const LINEAR: [Class; 2] = [Class::Device, Class::Managed];
 /// weir has turned itself off, its own pointers come back to it.
 #[inline]
 pub(crate) fn now(dptr: CUdeviceptr, judge: impl FnOnce() -> CUresult, forward: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(served) = owner(dptr) else {
+    let Some(device_pool) = owner(dptr) else {
         return roomy(|| passed::free(dptr, &LINEAR, STREAM_UNKNOWN, || linear::free(dptr, forward)));
     };
     // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
     // allocation that starts there, so that it frees nothing.
-    if capture::forbids() && served.mapped() {
+    if capture::forbids() && device_pool.mapped() {
         let judged = judge();
         if judged == CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED {
             return judged;
         }
     }
     let record = Freeing::begin(None);
-    let freed = served.pool.free(&served.driver, dptr, Recording { record: &record, served, dptr });
-    given_back(served, dptr, &record, freed.is_ok())
+    let freed = device_pool.pool.free(&device_pool.driver, dptr, Recording { record: &record, device_pool, dptr });
+    given_back(device_pool, dptr, &record, freed.is_ok())
 }
 
 /// `cuMemFreeAsync`: in the order of its stream. `per_thread`: stream 0 is the calling thread's own.
@@ -41,7 +41,7 @@ pub(crate) fn in_order(
     per_thread: bool,
     forward: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let Some(served) = owner(dptr) else {
+    let Some(device_pool) = owner(dptr) else {
         if (cap::on().is_some() || record::open().is_some()) && capture::captured(stream, per_thread) {
             // A node of a graph: nothing is freed now.
             return forward();
@@ -52,39 +52,44 @@ pub(crate) fn in_order(
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
     // driver, which knows no such allocation, says which.
-    let lane = if capture::holds(stream, per_thread) { None } else { stream::lane(stream, per_thread) };
-    let Some((lane, _)) = lane else { return forward() };
-    may_reach(lane.ordinal, served.ordinal);
-    let record = Freeing::begin(Some(lane.id));
-    let freed = served.pool.free_async(dptr, lane.id, lane.ctx, Recording { record: &record, served, dptr });
-    given_back(served, dptr, &record, freed.is_ok())
+    let stream_ref = if capture::holds(stream, per_thread) { None } else { stream::find(stream, per_thread) };
+    let Some((stream_ref, _)) = stream_ref else { return forward() };
+    may_reach(stream_ref.ordinal, device_pool.ordinal);
+    let record = Freeing::begin(Some(stream_ref.id));
+    let freed = device_pool.pool.free_async(
+        dptr,
+        stream_ref.id,
+        stream_ref.ctx,
+        Recording { record: &record, device_pool, dptr },
+    );
+    given_back(device_pool, dptr, &record, freed.is_ok())
 }
 
 /// Records a free while the pool holds its lock.
 struct Recording<'a> {
     record: &'a Freeing,
-    served: &'static Served,
+    device_pool: &'static DevicePool,
     dptr: CUdeviceptr,
 }
 
 impl Observer for Recording<'_> {
     #[inline(always)]
     fn found(&self, number: usize) {
-        self.record.going(&self.served.numbering, number);
+        self.record.going(&self.device_pool.numbering, number);
     }
 
     #[inline(always)]
     fn freed(&self, freed: &Freed) {
-        self.record.freed(&self.served.numbering, self.dptr, freed.number);
+        self.record.freed(&self.device_pool.numbering, self.dptr, freed.number);
     }
 }
 
 /// The pool has judged a free.
 #[inline]
-fn given_back(served: &'static Served, dptr: CUdeviceptr, record: &Freeing, known: bool) -> CUresult {
+fn given_back(device_pool: &'static DevicePool, dptr: CUdeviceptr, record: &Freeing, known: bool) -> CUresult {
     if known {
-        pins::freed(served, dptr);
-        wake::freed(served.ordinal);
+        pins::freed(device_pool, dptr);
+        wake::freed(device_pool.ordinal);
         CUresult::CUDA_SUCCESS
     } else {
         record.refused(dptr);

@@ -5,7 +5,7 @@
 //! where it is until it is freed.
 
 use super::transport::{self, Part};
-use super::{Served, pins};
+use super::{DevicePool, pins};
 use crate::driver::contexts;
 use crate::driver::guards::{RelaxedCapture, current};
 use crate::driver::real::{self, done};
@@ -34,7 +34,7 @@ struct Ticket {
 
 /// A block that was exported.
 struct Exported {
-    served: &'static Served,
+    device_pool: &'static DevicePool,
     addr: u64,
     bytes: u64,
     buffer: u64,
@@ -93,7 +93,7 @@ pub(crate) fn is_own(handle: &CUipcMemHandle) -> bool {
 }
 
 /// The opaque handle of a block: the same as often as it is asked for.
-pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
+pub(crate) fn export(device_pool: &'static DevicePool, block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
     const FAILED: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     let known = |exported: &[Exported]| {
         let known = exported.iter().find(|known| known.addr == block.addr && known.buffer == block.buffer);
@@ -105,11 +105,11 @@ pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipc
     let socket = serve().ok_or(FAILED)?;
     let secret = transport::secret().ok_or(FAILED)?;
     // A growth may be under way: nothing is held while it is waited for.
-    if !pins::pin(served, block.addr) {
+    if !pins::pin(device_pool, block.addr) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let Some(extents) = extents(block.addr, block.addr + block.bytes) else {
-        pins::unpin(served, block.addr);
+        pins::unpin(device_pool, block.addr);
         return Err(FAILED);
     };
     let ticket = Ticket { pid: std::process::id(), socket, secret };
@@ -117,12 +117,20 @@ pub(crate) fn export(served: &'static Served, block: &BlockInfo) -> Result<CUipc
     if let Some(handle) = known(&exported) {
         // Another thread has exported it meanwhile.
         drop(exported);
-        pins::unpin(served, block.addr);
+        pins::unpin(device_pool, block.addr);
         return Ok(handle);
     }
     // What was exported and freed since is forgotten here, where it is cheap to look.
-    exported.retain(|known| known.served.pool.lookup(known.addr).is_some_and(|block| block.buffer == known.buffer));
-    exported.push(Exported { served, addr: block.addr, bytes: block.bytes, buffer: block.buffer, extents, ticket });
+    exported
+        .retain(|known| known.device_pool.pool.lookup(known.addr).is_some_and(|block| block.buffer == known.buffer));
+    exported.push(Exported {
+        device_pool,
+        addr: block.addr,
+        bytes: block.bytes,
+        buffer: block.buffer,
+        extents,
+        ticket,
+    });
     Ok(ticket.write())
 }
 
@@ -140,7 +148,7 @@ fn serve() -> Option<u64> {
 
 /// A block that an importer has asked for by its secret, as it was exported.
 struct Offered {
-    served: &'static Served,
+    device_pool: &'static DevicePool,
     addr: u64,
     bytes: u64,
     buffer: u64,
@@ -151,8 +159,8 @@ struct Offered {
 fn offer(secret: &[u8; 16]) -> Option<Offered> {
     let exported = EXPORTED.lock();
     let known = exported.iter().find(|known| known.ticket.secret == *secret)?;
-    let Exported { served, addr, bytes, buffer, .. } = *known;
-    Some(Offered { served, addr, bytes, buffer, extents: known.extents.clone() })
+    let Exported { device_pool, addr, bytes, buffer, .. } = *known;
+    Some(Offered { device_pool, addr, bytes, buffer, extents: known.extents.clone() })
 }
 
 impl transport::Offer for Offered {
@@ -163,7 +171,7 @@ impl transport::Offer for Offered {
 
     fn part(&self, number: u64) -> Option<Part> {
         // It may be freed before the importer has it all.
-        self.served.pool.lookup(self.addr).filter(|block| block.buffer == self.buffer)?;
+        self.device_pool.pool.lookup(self.addr).filter(|block| block.buffer == self.buffer)?;
         let (base, size) = *self.extents.get(usize::try_from(number).ok()?)?;
         Some(Part { size, fd: descriptor(base)? })
     }

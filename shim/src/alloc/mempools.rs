@@ -2,7 +2,7 @@
 //! its settings exist; what is allocated from it comes from weir's pool in its name. Pools that can be
 //! shared with other processes, and pools from other processes, are the driver's alone.
 
-use super::{Served, pools};
+use super::{DevicePool, pools};
 use crate::driver::DEVICES;
 use crate::driver::real::{self, done};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -78,28 +78,30 @@ pub(crate) fn remove(handle: u64) {
     let Some(pooled) = find(handle) else { return };
     LIST.remove(core::ptr::from_ref(pooled).cast_mut());
     if let Some(mempool) = pooled.mempool.get() {
-        for served in pools().filter(|served| served.ordinal == pooled.ordinal && (served.mapped() || served.host)) {
-            served.pool.mempool_destroyed(*mempool);
+        for device_pool in pools()
+            .filter(|device_pool| device_pool.ordinal == pooled.ordinal && (device_pool.mapped() || device_pool.host))
+        {
+            device_pool.pool.mempool_destroyed(*mempool);
         }
     }
 }
 
 /// The default mempool of a device whose pool was just made.
-pub(crate) fn adopt_default(served: &'static Served) {
-    if !served.mapped() {
+pub(crate) fn adopt_default(device_pool: &'static DevicePool) {
+    if !device_pool.mapped() {
         return;
     }
     let mut handle: CUmemoryPool = core::ptr::null_mut();
     // SAFETY: the place is a live local.
-    if done(unsafe { real::cuDeviceGetDefaultMemPool(&raw mut handle, served.ordinal) }).is_err() {
+    if done(unsafe { real::cuDeviceGetDefaultMemPool(&raw mut handle, device_pool.ordinal) }).is_err() {
         return;
     }
-    let (handle, ordinal) = (handle as u64, served.ordinal);
+    let (handle, ordinal) = (handle as u64, device_pool.ordinal);
     in_turn(|| {
         if find(handle).is_none() {
             // Seen only when all of it is there: nobody gives it another name.
             let pooled = Pooled { handle, ordinal, mempool: OnceLock::from(Mempool::default()) };
-            pooled.copy_settings(served, Mempool::default());
+            pooled.copy_settings(device_pool, Mempool::default());
             LIST.add(Box::into_raw(Box::new(pooled)));
         }
         if let Some(default) = DEFAULT.get(ordinal as usize) {
@@ -109,16 +111,16 @@ pub(crate) fn adopt_default(served: &'static Served) {
 }
 
 /// The handle of the mempool that a block came from.
-pub(crate) fn handle_of(served: &Served, mempool: Mempool) -> Option<u64> {
+pub(crate) fn handle_of(device_pool: &DevicePool, mempool: Mempool) -> Option<u64> {
     all()
-        .find(|pooled| pooled.ordinal == served.ordinal && pooled.mempool.get() == Some(&mempool))
+        .find(|pooled| pooled.ordinal == device_pool.ordinal && pooled.mempool.get() == Some(&mempool))
         .map(|pooled| pooled.handle)
 }
 
 impl Pooled {
     /// The pool that serves it, if there is one already.
-    pub(crate) fn served(&self) -> Option<&'static Served> {
-        pools().find(|served| !served.host && served.ordinal == self.ordinal && served.mapped())
+    pub(crate) fn device_pool(&self) -> Option<&'static DevicePool> {
+        pools().find(|device_pool| !device_pool.host && device_pool.ordinal == self.ordinal && device_pool.mapped())
     }
 
     /// The device.
@@ -127,23 +129,23 @@ impl Pooled {
     }
 
     /// Its counters, if anything was allocated from it.
-    pub(crate) fn known(&self) -> Option<(&'static Served, Mempool)> {
-        Some((self.served()?, *self.mempool.get()?))
+    pub(crate) fn known(&self) -> Option<(&'static DevicePool, Mempool)> {
+        Some((self.device_pool()?, *self.mempool.get()?))
     }
 
     /// Its name in the pool, made at its first allocation.
     #[inline]
-    pub(crate) fn mempool(&self, served: &Served) -> Option<Mempool> {
+    pub(crate) fn mempool(&self, device_pool: &DevicePool) -> Option<Mempool> {
         let make = || {
-            let fresh = served.pool.mempool_created()?;
-            self.copy_settings(served, fresh);
+            let fresh = device_pool.pool.mempool_created()?;
+            self.copy_settings(device_pool, fresh);
             Some(fresh)
         };
         shared::named(&TURN, || self.mempool.get().copied(), make, |fresh| _ = self.mempool.set(fresh))
     }
 
     /// Takes over what the job has set on the real mempool. Only [`in_turn`].
-    pub(crate) fn copy_settings(&self, served: &Served, mempool: Mempool) {
+    pub(crate) fn copy_settings(&self, device_pool: &DevicePool, mempool: Mempool) {
         type A = CUmemPool_attribute;
         let on = |attribute| self.ask::<i32>(attribute).is_none_or(|value| value != 0);
         let reuse = Reuse {
@@ -152,7 +154,7 @@ impl Pooled {
             internal_waits: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
         };
         let threshold = self.ask::<u64>(A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap_or(0);
-        served.pool.set_mempool(mempool, reuse, threshold);
+        device_pool.pool.set_mempool(mempool, reuse, threshold);
     }
 
     fn ask<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {

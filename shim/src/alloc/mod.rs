@@ -48,7 +48,7 @@ mod transport;
 mod watcher;
 
 pub(crate) use context_end::context_leaves;
-pub(crate) use device_pool::Served;
+pub(crate) use device_pool::DevicePool;
 pub(crate) use reach::{grant, may_reach, pools_reached_by};
 pub(crate) use registry::{any, block, on, owner, pools, watching};
 pub(crate) use request::{Request, here, unaccounted};

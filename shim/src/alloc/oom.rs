@@ -25,11 +25,11 @@ pub(crate) fn situation(ordinal: i32) -> Situation {
         now.charged = view.used;
         now.charged_by_others = view.used.saturating_sub(view.own.charged);
     }
-    for served in pools().filter(|served| served.ordinal == ordinal) {
-        let stats = served.pool.stats();
+    for device_pool in pools().filter(|device_pool| device_pool.ordinal == ordinal) {
+        let stats = device_pool.pool.stats();
         now.pool_free += stats.free_bytes + stats.stream_free_bytes + stats.spare_bytes;
         now.pool_largest = now.pool_largest.max(stats.largest_hole);
-        now.pool_holes += served.pool.holes(HOLES).len() as u64;
+        now.pool_holes += device_pool.pool.holes(HOLES).len() as u64;
         now.pool_deferred += stats.deferred_bytes;
     }
     now

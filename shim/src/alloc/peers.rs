@@ -50,10 +50,10 @@ pub(crate) fn disabled(mine: &Slot, theirs: &Slot) {
     if from == memory || has_access(from, memory) {
         return;
     }
-    for served in pools().filter(|served| served.ordinal == memory && served.mapped()) {
+    for device_pool in pools().filter(|device_pool| device_pool.ordinal == memory && device_pool.mapped()) {
         // Work that is queued may have been meant to have access still: then what is mapped keeps it. Streams
         // that are captured must not be asked.
-        let _ = served.pool.revoke(&served.driver, from, work::idle(memory));
+        let _ = device_pool.pool.revoke(&device_pool.driver, from, work::idle(memory));
     }
     // Nothing was held meanwhile: who has enabled it again may have granted it before it was taken.
     if has_access(from, memory) {

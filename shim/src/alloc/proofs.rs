@@ -2,10 +2,10 @@
 //!
 //! Jobs poll events all the time, and most have one device: the first proof is kept in place, without an allocation.
 
-use super::Served;
+use super::DevicePool;
 use weir_pool::Proof;
 
-type One = (&'static Served, Proof);
+type One = (&'static DevicePool, Proof);
 
 /// One proof for each pool.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use super::mempools::{self};
 use super::passed::{self, Wanted};
-use super::{Served, construction, may_reach, with_room, with_room_for};
+use super::{DevicePool, construction, may_reach, with_room, with_room_for};
 use crate::cap::{self, linear, measured};
 use crate::driver::contexts::{self, Slot};
 use crate::driver::stream::per_thread;
@@ -86,25 +86,35 @@ impl Request {
             if capture::forbids() {
                 return None;
             }
-            let (served, context) = here()?;
-            return served.allocate(&weir_pool::Request { bytes, stream: None, context, mempool: served.plain });
+            let (device_pool, context) = here()?;
+            return device_pool.allocate(&weir_pool::Request {
+                bytes,
+                stream: None,
+                context,
+                mempool: device_pool.plain,
+            });
         };
         if capture::holds(stream, per_thread) {
             return None;
         }
-        let (lane, slot) = stream::lane(stream, per_thread)?;
+        let (stream_ref, slot) = stream::find(stream, per_thread)?;
         // Makes the pool of the stream's device, which also tells its default mempool.
-        let mut served = serving(slot)?;
-        if !served.mapped() {
+        let mut device_pool = serving(slot)?;
+        if !device_pool.mapped() {
             return None;
         }
-        let pooled = mempool.map_or_else(|| mempools::current(lane.ordinal), mempools::find)?;
-        if pooled.ordinal() != lane.ordinal {
-            served = pooled.served()?;
-            may_reach(lane.ordinal, served.ordinal);
+        let pooled = mempool.map_or_else(|| mempools::current(stream_ref.ordinal), mempools::find)?;
+        if pooled.ordinal() != stream_ref.ordinal {
+            device_pool = pooled.device_pool()?;
+            may_reach(stream_ref.ordinal, device_pool.ordinal);
         }
-        let mempool = pooled.mempool(served)?;
-        served.allocate(&weir_pool::Request { bytes, stream: Some(lane.id), context: lane.ctx, mempool })
+        let mempool = pooled.mempool(device_pool)?;
+        device_pool.allocate(&weir_pool::Request {
+            bytes,
+            stream: Some(stream_ref.id),
+            context: stream_ref.ctx,
+            mempool,
+        })
     }
 
     /// The driver serves it: charged and recorded.
@@ -131,7 +141,8 @@ impl Request {
         if (cap::on().is_none() && recorder.is_none()) || capture::captured(stream, per_thread) {
             return with_room(forward);
         }
-        let ordinal = stream::lane(stream, per_thread).map(|(lane, _)| lane.ordinal).or_else(guards::current_device);
+        let ordinal =
+            stream::find(stream, per_thread).map(|(stream_ref, _)| stream_ref.ordinal).or_else(guards::current_device);
         let run = || {
             // SAFETY: the caller's own place.
             with_room_for(|asked| unsafe { measured::allocate(bytes, mempool, ordinal, place, || asked.ask(&forward)) })
@@ -150,7 +161,7 @@ pub(crate) fn unaccounted<F: Copy>(call: &Call<F, CUresult>, forward: impl FnOnc
 
 /// The device pool that serves the calling thread's current context.
 #[inline]
-pub(crate) fn here() -> Option<(&'static Served, u64)> {
+pub(crate) fn here() -> Option<(&'static DevicePool, u64)> {
     if !job::pools() {
         return None;
     }
@@ -160,6 +171,6 @@ pub(crate) fn here() -> Option<(&'static Served, u64)> {
 
 /// The device pool that serves a context.
 #[inline]
-fn serving(slot: &'static Slot) -> Option<&'static Served> {
-    Served::of(slot).or_else(|| roomy(|| construction::make(slot)))
+fn serving(slot: &'static Slot) -> Option<&'static DevicePool> {
+    DevicePool::of(slot).or_else(|| roomy(|| construction::make(slot)))
 }

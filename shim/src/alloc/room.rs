@@ -1,7 +1,7 @@
 //! What makes room on a device: the pools give back what nobody uses, and the device is waited for. For the cap, and for
 //! calls of the driver's that take memory outside the pools.
 
-use super::{Served, any, pools, pools_reached_by};
+use super::{DevicePool, any, pools, pools_reached_by};
 use crate::cap::{Around, Fact};
 use crate::driver::guards::current;
 use crate::driver::wait::{self, Whose};
@@ -17,13 +17,13 @@ pub(crate) static ROOM: Room = Room;
 /// The pools and the journal, as the account sees them.
 pub(crate) struct Room;
 
-fn pools_of(ordinal: i32) -> impl Iterator<Item = &'static Served> {
-    pools().filter(move |served| served.ordinal == ordinal)
+fn pools_of(ordinal: i32) -> impl Iterator<Item = &'static DevicePool> {
+    pools().filter(move |device_pool| device_pool.ordinal == ordinal)
 }
 
 impl Around for Room {
     fn give_back(&self, ordinal: i32) -> u64 {
-        pools_of(ordinal).map(Served::give_back).sum()
+        pools_of(ordinal).map(DevicePool::give_back).sum()
     }
 
     fn wait_for(&self, ordinal: i32) -> bool {
@@ -31,7 +31,7 @@ impl Around for Room {
     }
 
     fn reusable(&self, ordinal: i32) -> u64 {
-        pools_of(ordinal).map(Served::reusable).sum()
+        pools_of(ordinal).map(DevicePool::reusable).sum()
     }
 
     fn waiting(&self, ordinal: i32, bytes: u64, wait: &mut dyn FnMut() -> bool) {
@@ -54,13 +54,14 @@ fn wait_for(ordinal: i32) -> bool {
     let proofs: Vec<_> = {
         let Some(_alive) = contexts::alive() else { return false };
         let known = contexts::all().filter(|context| context.ordinal == ordinal);
-        let reached: Vec<&Served> = pools_reached_by(ordinal).collect();
-        let began = |ctx| reached.iter().map(move |served| (*served, served.pool.began(Call::ContextSync(ctx))));
+        let reached: Vec<&DevicePool> = pools_reached_by(ordinal).collect();
+        let began =
+            |ctx| reached.iter().map(move |device_pool| (*device_pool, device_pool.pool.began(Call::ContextSync(ctx))));
         known.flat_map(|context| began(context.ctx).collect::<Vec<_>>()).collect()
     };
     let waited = wait::for_work(Whose::Of(ordinal), wait::PATIENCE).is_ok();
-    for (served, proof) in proofs {
-        served.pool.ended(proof, waited);
+    for (device_pool, proof) in proofs {
+        device_pool.pool.ended(proof, waited);
     }
     waited
 }
@@ -92,12 +93,12 @@ pub(crate) fn with_room_for(call: impl Fn(&Asked) -> CUresult) -> CUresult {
     if !asked.0.take() || !any() {
         return result;
     }
-    let given: u64 = pools().map(Served::give_back).sum();
+    let given: u64 = pools().map(DevicePool::give_back).sum();
     let result = if given > 0 { call(&asked) } else { result };
     if (given > 0 && !asked.0.take()) || capture::under_way() {
         return result;
     }
     // What was freed and is not yet proven idle: the last thing that can be done.
-    let given: u64 = pools().filter(|served| served.settle()).map(Served::give_back).sum();
+    let given: u64 = pools().filter(|device_pool| device_pool.settle()).map(DevicePool::give_back).sum();
     if given > 0 { call(&asked) } else { result }
 }

@@ -12,7 +12,7 @@ use super::backing::Driver;
 use super::charge::full;
 use super::construction::{install, making};
 use super::returns::{MARGIN, Outcome, Returns, WORTH};
-use super::{Served, pools};
+use super::{DevicePool, pools};
 use crate::cap::{spill, wake};
 use crate::driver::guards::RelaxedCapture;
 use crate::driver::real::device_attribute;
@@ -54,59 +54,59 @@ fn returns(ordinal: i32) -> Option<Locked<'static, Returns>> {
 }
 
 /// The spill beside the pool of a device, if there is one.
-fn beside(served: &Served, ctx: u64) -> Option<&'static Served> {
-    let own = |spill: &&Served| spill.host && spill.ordinal == served.ordinal;
+fn beside(device_pool: &DevicePool, ctx: u64) -> Option<&'static DevicePool> {
+    let own = |spill: &&DevicePool| spill.host && spill.ordinal == device_pool.ordinal;
     pools().filter(own).find(|spill| spill.mapped() || spill.driver.owner == ctx)
 }
 
 /// Serves a request of a job that spills: from the device, from host memory that is there unused, or, while waiting for the
 /// device was of no use to the last ones, from new host memory. Refused: there is no memory at hand, although the
 /// device was waited for.
-pub(crate) fn serve(served: &Served, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
-    let mut answer = at_hand(served, request, budget);
+pub(crate) fn serve(device_pool: &DevicePool, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
+    let mut answer = at_hand(device_pool, request, budget);
     if !full(&answer) {
         return answer;
     }
-    let unproven = both(served, request.context).map(|of| unproven(&of.pool.stats())).sum::<u64>();
-    let worth = unproven >= request.bytes.max(spill::room(served.ordinal).0 / WORTH);
-    let waits = returns(served.ordinal).is_none_or(|mut returns| returns.waits_first(worth));
-    if let Some(block) = if waits { None } else { anew(served, request) } {
+    let unproven = both(device_pool, request.context).map(|of| unproven(&of.pool.stats())).sum::<u64>();
+    let worth = unproven >= request.bytes.max(spill::room(device_pool.ordinal).0 / WORTH);
+    let waits = returns(device_pool.ordinal).is_none_or(|mut returns| returns.waits_first(worth));
+    if let Some(block) = if waits { None } else { anew(device_pool, request) } {
         return Ok(block);
     }
-    if settle(served, request.context) {
-        answer = at_hand(served, request, budget);
+    if settle(device_pool, request.context) {
+        answer = at_hand(device_pool, request, budget);
     }
     if full(&answer) {
-        answer = served.pool.allocate(&served.driver, request, budget);
+        answer = device_pool.pool.allocate(&device_pool.driver, request, budget);
     }
-    if let Some(mut returns) = returns(served.ordinal) {
+    if let Some(mut returns) = returns(device_pool.ordinal) {
         returns.waited(!full(&answer));
     }
     answer
 }
 
 /// Serves a request without waiting for the device or taking host memory.
-fn at_hand(served: &Served, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
+fn at_hand(device_pool: &DevicePool, request: &Request, budget: &Budget) -> Result<Allocation, AllocError> {
     let budget = Budget { effort: Effort::WithoutWait, tiny: budget.tiny, ..Budget::default() };
-    let at_once = || served.pool.allocate(&served.driver, request, &budget);
+    let at_once = || device_pool.pool.allocate(&device_pool.driver, request, &budget);
     let mut answer = at_once();
-    if full(&answer) && beside(served, request.context).is_some_and(|spill| give_way(spill) > 0) {
+    if full(&answer) && beside(device_pool, request.context).is_some_and(|spill| give_way(spill) > 0) {
         answer = at_once();
     }
-    if full(&answer) { again(served, request).map_or(answer, Ok) } else { answer }
+    if full(&answer) { again(device_pool, request).map_or(answer, Ok) } else { answer }
 }
 
 /// Serves a request from host memory that the spill holds unused.
-fn again(served: &Served, request: &Request) -> Option<Allocation> {
-    let spill = beside(served, request.context)?;
+fn again(device_pool: &DevicePool, request: &Request) -> Option<Allocation> {
+    let spill = beside(device_pool, request.context)?;
     let block = spill.pool.allocate_without_driver(request).ok()??;
-    spilled(served, &block);
+    spilled(device_pool, &block);
     Some(block)
 }
 
 /// The pool of a device and the spill beside it.
-fn both(served: &Served, ctx: u64) -> impl Iterator<Item = &Served> {
-    [Some(served), beside(served, ctx)].into_iter().flatten()
+fn both(device_pool: &DevicePool, ctx: u64) -> impl Iterator<Item = &DevicePool> {
+    [Some(device_pool), beside(device_pool, ctx)].into_iter().flatten()
 }
 
 /// Free bytes of a pool that may become reusable by waiting for the device.
@@ -115,10 +115,10 @@ fn unproven(stats: &Stats) -> u64 {
 }
 
 /// Waits for the device if that could show that freed memory is free, here or in the spill. False: it could not.
-fn settle(served: &Served, ctx: u64) -> bool {
-    let waiting = both(served, ctx).filter(|of| unproven(&of.pool.stats()) > 0);
+fn settle(device_pool: &DevicePool, ctx: u64) -> bool {
+    let waiting = both(device_pool, ctx).filter(|of| unproven(&of.pool.stats()) > 0);
     let proofs: Vec<_> = waiting.map(|of| (of, of.proofs())).collect();
-    let waited = !proofs.is_empty() && served.driver.wait_for_all().is_ok();
+    let waited = !proofs.is_empty() && device_pool.driver.wait_for_all().is_ok();
     for (of, proofs) in proofs {
         for proof in proofs {
             of.pool.ended(proof, waited);
@@ -128,52 +128,52 @@ fn settle(served: &Served, ctx: u64) -> bool {
 }
 
 /// Serves a request from host memory, the last thing that can be done for it.
-pub(crate) fn anew(served: &Served, request: &Request) -> Option<Allocation> {
-    if !spill::wanted(served.ordinal, request.bytes) || spill::limit() == 0 {
+pub(crate) fn anew(device_pool: &DevicePool, request: &Request) -> Option<Allocation> {
+    if !spill::wanted(device_pool.ordinal, request.bytes) || spill::limit() == 0 {
         return None;
     }
-    let spill = beside(served, request.context).or_else(|| make(served, request.context))?;
-    spill.pool.mempool_mirrored(request.mempool, served.pool.mempool_reuse(request.mempool));
+    let spill = beside(device_pool, request.context).or_else(|| make(device_pool, request.context))?;
+    spill.pool.mempool_mirrored(request.mempool, device_pool.pool.mempool_reuse(request.mempool));
     let block = spill.pool.allocate(&spill.driver, request, &Budget::default()).ok()?;
-    spilled(served, &block);
+    spilled(device_pool, &block);
     Some(block)
 }
 
-fn spilled(served: &Served, block: &Allocation) {
+fn spilled(device_pool: &DevicePool, block: &Allocation) {
     *LAST.lock() = Some(Instant::now());
-    physical::spilled(served.ordinal, block.addr, block.bytes, block.allocated);
+    physical::spilled(device_pool.ordinal, block.addr, block.bytes, block.allocated);
     // The device is full now; from here on it is watched how much of it the job needs.
-    served.pool.take_recent_peak();
-    if let Some(mut returns) = returns(served.ordinal) {
+    device_pool.pool.take_recent_peak();
+    if let Some(mut returns) = returns(device_pool.ordinal) {
         returns.spilled(WAITS.load(Ordering::Relaxed));
         DUE.fetch_min(returns.due(), Ordering::Relaxed);
     }
 }
 
 #[cold]
-fn make(served: &Served, ctx: u64) -> Option<&'static Served> {
+fn make(device_pool: &DevicePool, ctx: u64) -> Option<&'static DevicePool> {
     type A = CUdevice_attribute;
     let _making = making()?;
-    if let Some(known) = beside(served, ctx) {
+    if let Some(known) = beside(device_pool, ctx) {
         return Some(known);
     }
     let _relaxed = RelaxedCapture::enter();
-    let has = |attribute| device_attribute(served.ordinal, attribute) == Some(1);
+    let has = |attribute| device_attribute(device_pool.ordinal, attribute) == Some(1);
     let mut config = Config::switched(&job::active()?.config.pool, spill::limit(), spill::limit());
     // Memory is exchanged handle by handle.
-    [config.small_handle, config.large_handle] = served.handles;
+    [config.small_handle, config.large_handle] = device_pool.handles;
     // Nothing is gained by stopping the device for host memory.
     config.mesh = false;
-    let maps = served.mapped() && has(A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    let maps = device_pool.mapped() && has(A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
     let spill = if maps {
-        let driver = Driver::spilling(served.ordinal, 0);
-        let least = driver.granularity()?.max(served.driver.granularity()?);
+        let driver = Driver::spilling(device_pool.ordinal, 0);
+        let least = driver.granularity()?.max(device_pool.driver.granularity()?);
         config.small_handle = config.small_handle.max(least);
         config.large_handle = config.large_handle.max(config.small_handle);
-        install(served.ordinal, driver, config, true)
+        install(device_pool.ordinal, driver, config, true)
     } else if has(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) {
         config.vmm = false;
-        install(served.ordinal, Driver::spilling(served.ordinal, ctx), config, true)
+        install(device_pool.ordinal, Driver::spilling(device_pool.ordinal, ctx), config, true)
     } else {
         // Such managed memory would move to the device in whole whenever the device works.
         None
@@ -203,7 +203,7 @@ fn look(whole: bool, now: u64) {
         return;
     }
     let mut due = u64::MAX;
-    for spill in pools().filter(|served| served.host && served.mapped()) {
+    for spill in pools().filter(|device_pool| device_pool.host && device_pool.mapped()) {
         give_way(spill);
         if spill.pool.stats().allocated_bytes == 0 {
             let last = *LAST.lock();
@@ -225,17 +225,18 @@ fn look(whole: bool, now: u64) {
 }
 
 /// Device memory that had come to a spill and is free there goes back, for everybody to have. Returns the bytes.
-fn give_way(spill: &Served) -> u64 {
+fn give_way(spill: &DevicePool) -> u64 {
     let near = spill.driver.near();
     if near.is_empty() { 0 } else { spill.pool.trim_handles(&spill.driver, |handle| near.contains(&handle)) }
 }
 
 /// Lets up to `most` bytes come back into room that the job has not needed since the last look.
-fn fetch(spill: &Served, most: u64) -> Outcome {
+fn fetch(spill: &DevicePool, most: u64) -> Outcome {
     let [least, _] = spill.handles;
     let near = spill.driver.near();
     let away = spill.pool.migratable(|handle| !near.contains(&handle));
-    let serving = pools().find(|served| !served.host && served.ordinal == spill.ordinal && served.mapped());
+    let serving =
+        pools().find(|device_pool| !device_pool.host && device_pool.ordinal == spill.ordinal && device_pool.mapped());
     // What the job held in the meantime and will hold again.
     let needed = serving.map_or(0, |serving| {
         let peak = serving.pool.take_recent_peak();
@@ -245,7 +246,7 @@ fn fetch(spill: &Served, most: u64) -> Outcome {
         return Outcome::Later;
     }
     let (cap, room) = spill::room(spill.ordinal);
-    let free = room.saturating_add(serving.map_or(0, Served::reusable));
+    let free = room.saturating_add(serving.map_or(0, DevicePool::reusable));
     let spare = free.saturating_sub(cap / MARGIN);
     if spare < least {
         return Outcome::InVain;
@@ -279,7 +280,7 @@ fn fetch(spill: &Served, most: u64) -> Outcome {
 }
 
 /// A pool gives back what it does not use, until so much is free under the cap.
-fn give(serving: &Served, wanted: u64) {
+fn give(serving: &DevicePool, wanted: u64) {
     let (_, room) = spill::room(serving.ordinal);
     let [_, most] = serving.handles;
     let lacking = wanted.saturating_sub(room).next_multiple_of(most);
@@ -291,7 +292,7 @@ fn give(serving: &Served, wanted: u64) {
 
 /// A context is gone: what nobody uses any more goes back to the host.
 pub(crate) fn context_left() {
-    for spill in pools().filter(|served| served.host && served.mapped()) {
+    for spill in pools().filter(|device_pool| device_pool.host && device_pool.mapped()) {
         spill.pool.trim_to(&spill.driver, 0);
     }
 }

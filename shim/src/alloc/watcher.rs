@@ -12,13 +12,15 @@ static WATCHER: Observer = Observer {
         if crate::process::fault::is_set("inversion") {
             super::peers::context_left(0);
         }
-        pools_reached_by(ordinal).for_each(|served| served.pool.context_created(ctx));
+        pools_reached_by(ordinal).for_each(|device_pool| device_pool.pool.context_created(ctx));
     },
-    capture_began: |lane| {
-        pools_reached_by(lane.ordinal).for_each(|served| served.pool.set_capturing(lane.id, lane.ctx, true));
+    capture_began: |stream_ref| {
+        pools_reached_by(stream_ref.ordinal)
+            .for_each(|device_pool| device_pool.pool.set_capturing(stream_ref.id, stream_ref.ctx, true));
     },
-    capture_ended: |lane| {
-        pools_reached_by(lane.ordinal).for_each(|served| served.pool.set_capturing(lane.id, lane.ctx, false));
+    capture_ended: |stream_ref| {
+        pools_reached_by(stream_ref.ordinal)
+            .for_each(|device_pool| device_pool.pool.set_capturing(stream_ref.id, stream_ref.ctx, false));
     },
     waited: record::waited,
 };

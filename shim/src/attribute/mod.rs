@@ -1,7 +1,7 @@
 //! Who asks for memory: TensorFlow's operation, the Python lines, and the native stack of the calling thread.
 //!
 //! Operation and lines on every event: a few dozen nanoseconds once they have been seen. The stack by the rule of
-//! `WEIR_STACKS`: always for calls into the driver and for shortages, which are rare and dear; for requests that the pool
+//! `WEIR_STACKS`: always for calls into the driver and for failed requests, which are rare and dear; for requests that the pool
 //! answers by itself once in so many bytes, of which those that an operation or a line names already count less.
 
 use crate::frameworks::{self, python, tensorflow};
@@ -20,7 +20,7 @@ pub(crate) enum What {
     /// A call into the driver.
     DriverCall,
     /// A request that found no memory.
-    Shortage,
+    OutOfMemory,
 }
 
 /// Bytes handed out by the pool between two stacks of a thread.
@@ -117,7 +117,7 @@ mod tests {
         // One for every 4 MiB and the block that begins anew, of 4 GiB; and the first of the thread.
         assert!((4096 / 5..=4096 / 5 + 1).contains(&taken(false)), "{}", taken(false));
         assert!((4096 / 65..=4096 / 65 + 1).contains(&taken(true)), "{}", taken(true));
-        assert!(due(What::DriverCall, true) && due(What::Shortage, true) && !due(What::OnHost, false));
+        assert!(due(What::DriverCall, true) && due(What::OutOfMemory, true) && !due(What::OnHost, false));
         STACKS.store(Stacks::Off as u8, Ordering::Relaxed);
     }
 }

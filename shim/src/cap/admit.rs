@@ -13,7 +13,7 @@ pub(crate) fn urgency(bytes: u64) -> Urgency {
     if bytes <= TINY { Urgency::Tiny } else { Urgency::Normal }
 }
 
-/// Whether so many bytes in whole portions may be free under the cap once the pool gives back what it does not use.
+/// Whether so many bytes in whole chunks may be free under the cap once the pool gives back what it does not use.
 pub(crate) fn fits(ordinal: i32, reusable: u64, bytes: u64) -> bool {
     let view = super::at(ordinal).and_then(|(caps, (_, account))| caps.ledger.view(account));
     view.is_some_and(|view| {

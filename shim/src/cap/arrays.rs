@@ -1,9 +1,9 @@
 //! Arrays and mipmaps. Their size is known for sure only once they exist: an upper bound is reserved, then corrected.
 //!
-//! Small ones share portions with other small things at addresses that nobody is told. Two portions are reserved for
-//! each. What they take is then measured by the driver's figure for this process, between none and two portions each,
+//! Small ones share chunks with other small things at addresses that nobody is told. Two chunks are reserved for
+//! each. What they take is then measured by the driver's figure for this process, between none and two chunks each,
 //! and never told as less than their bytes. Where that is not sure, because something else takes or gives memory at the
-//! same time or small blocks may share the portions, an array keeps its two portions until it is destroyed.
+//! same time or small blocks may share the chunks, an array keeps its two chunks until it is destroyed.
 
 use super::watch::{Change, Watch};
 use super::{Caps, PAGE, lock, on};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use weir_cuda::*;
 use weir_ledger::{Category, Urgency};
 
-/// Arrays up to this size share portions.
+/// Arrays up to this size share chunks.
 const SMALL: u64 = 1 << 20;
 /// A bound is at most so many times what an array really takes: where texels are taken for larger than they are.
 const LOOSE: u64 = 32;
@@ -37,7 +37,7 @@ struct Together {
     count: u64,
     bytes: u64,
     charged: u64,
-    /// Further small ones, with two portions each.
+    /// Further small ones, with two chunks each.
     apart: u64,
 }
 
@@ -156,7 +156,7 @@ impl Together {
     fn leave(&mut self, bytes: u64, came_free: u64) -> u64 {
         (self.count, self.bytes) = (self.count.saturating_sub(1), self.bytes.saturating_sub(bytes));
         let left = self.charged.saturating_sub((came_free / PAGE * PAGE).min(SMALL_COST));
-        // None of them lies in more than two portions, and all of them lie somewhere.
+        // None of them lies in more than two chunks, and all of them lie somewhere.
         let left = left.max(self.bytes.next_multiple_of(PAGE)).min(SMALL_COST * self.count).min(self.charged);
         std::mem::replace(&mut self.charged, left) - left
     }

@@ -145,7 +145,7 @@ impl Loading {
             contexts.unloaded(first);
         } else if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
             // Chunks of blocks and arrays are charged once more: the code may be the last in them.
-            let small = caps.linear.small_portions() + lock(&caps.arrays).small(self.ordinal);
+            let small = caps.linear.small_chunks() + lock(&caps.arrays).small(self.ordinal);
             more = more.saturating_add(small.min(SHARED));
             let reach = fresh.saturating_add(small.saturating_add(charged).min(SHARED));
             contexts.loaded(self.ctx, self.ordinal, reach);
@@ -198,7 +198,7 @@ pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
         let known = || accounted(caps, at.1).filter(|(_, pending)| *pending == 0);
         let before = known()?;
         // What may lie in the same chunks as code, and managed memory, which may be on the host.
-        let shared = caps.linear.small_portions() + lock(&caps.arrays).small(ordinal) + managed(caps, at.1);
+        let shared = caps.linear.small_chunks() + lock(&caps.arrays).small(ordinal) + managed(caps, at.1);
         let held = measured::while_exact(caps, at.0, || machine::own_bytes(at.0.uuid))??;
         let others = before.0.saturating_sub(charged).saturating_sub(shared);
         (known()? == before && still.lasts()).then(|| (held.saturating_sub(others), shared))

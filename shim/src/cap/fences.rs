@@ -61,7 +61,7 @@ fn record(stream: CUstream, ctx: u64) -> u64 {
 impl Fences {
     /// A fence behind all that a stream has been given so far. `own`: 0 means the calling thread's default stream.
     pub(super) fn behind(&self, stream: CUstream, own: bool) -> Fence {
-        let ctx = stream::lane(stream, own).map_or_else(current, |(lane, _)| lane.ctx);
+        let ctx = stream::find(stream, own).map_or_else(current, |(stream_ref, _)| stream_ref.ctx);
         let event = record(if own { PER_THREAD } else { stream }, ctx);
         let mut known = lock(&self.0);
         known.last += 1;

@@ -1,8 +1,8 @@
 //! Passed-through allocations by address: plain, pitched, managed, and those of the driver's mempools.
 //!
-//! The driver puts small blocks together into portions of 2 MiB ([`PAGE`]), and a portion is taken while one block
-//! lives in it. So small blocks are charged by the portions that they touch, each once, and larger ones by whole
-//! portions: never less than what is physically taken. No cost grows with the number of live blocks.
+//! The driver puts small blocks together into chunks of 2 MiB ([`PAGE`]), and a chunk is taken while one block
+//! lives in it. So small blocks are charged by the chunks that they touch, each once, and larger ones by whole
+//! chunks: never less than what is physically taken. No cost grows with the number of live blocks.
 //!
 //! A block that is freed in the order of a stream is the driver's until the stream has come there. It stays charged
 //! until a fence behind the free is passed, which is looked at when room is needed.
@@ -19,7 +19,7 @@ use weir_cuda::{CUdeviceptr, CUresult, CUstream};
 use weir_ledger::{Category, DeviceId, Urgency};
 use weir_pool::ranks::{Mutex, Rank};
 
-/// Blocks up to this size share portions.
+/// Blocks up to this size share chunks.
 const SMALL: u64 = 1 << 20;
 const SHARDS: usize = 64;
 /// So many of the oldest queued frees are looked at whenever one more is queued.
@@ -60,7 +60,7 @@ pub(crate) struct Block {
     pub(crate) mempool: u64,
 }
 
-/// All live blocks, and how many small ones touch each portion.
+/// All live blocks, and how many small ones touch each chunk.
 pub(crate) struct Books {
     blocks: [Mutex<Map<Block>>; SHARDS],
     pages: [Mutex<Map<u32>>; SHARDS],
@@ -112,13 +112,13 @@ impl Books {
         fresh * PAGE
     }
 
-    /// Whether small blocks live in portions that other small things may share.
+    /// Whether small blocks live in chunks that other small things may share.
     pub(crate) fn shares(&self) -> bool {
         self.pages.iter().any(|shard| !lock(shard).is_empty())
     }
 
-    /// Bytes of the portions that small blocks live in.
-    pub(super) fn small_portions(&self) -> u64 {
+    /// Bytes of the chunks that small blocks live in.
+    pub(super) fn small_chunks(&self) -> u64 {
         self.pages.iter().map(|shard| lock(shard).len() as u64 * PAGE).sum()
     }
 
@@ -232,7 +232,7 @@ fn whole(addr: u64, bytes: u64) -> u64 {
 /// The most that a block of so many bytes can cost, wherever it comes to lie.
 fn most(bytes: u64) -> u64 {
     match bytes {
-        // One that lies across a boundary of two fresh portions is not worth a second one held back.
+        // One that lies across a boundary of two fresh chunks is not worth a second one held back.
         _ if urgency(bytes) == Urgency::Tiny => PAGE,
         _ if bytes <= SMALL => 2 * PAGE,
         _ => bytes.next_multiple_of(PAGE),
@@ -277,14 +277,14 @@ pub(crate) unsafe fn allocate(
     result
 }
 
-/// What is set aside for tiny requests: one portion for the pool's handle. Where the driver serves them, one for the
+/// What is set aside for tiny requests: one chunk for the pool's handle. Where the driver serves them, one for the
 /// driver to take, and one more to ask it with (see [`tiny`]).
 pub(super) fn aside() -> u64 {
     if crate::process::job::pools() { PAGE } else { 2 * PAGE }
 }
 
-/// A tiny request. It may find a place in a portion that is taken already, but only the driver knows, and asking it may
-/// take a fresh one. So a portion is reserved to ask with; at the cap it is the last one that was set aside, and what
+/// A tiny request. It may find a place in a chunk that is taken already, but only the driver knows, and asking it may
+/// take a fresh one. So a chunk is reserved to ask with; at the cap it is the last one that was set aside, and what
 /// would keep that one goes back at once.
 fn tiny(
     caps: &Caps,

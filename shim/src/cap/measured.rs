@@ -91,7 +91,7 @@ impl Graphs {
 pub(crate) struct Appetite {
     /// The device.
     pub(crate) ordinal: i32,
-    /// Bytes of its allocation nodes together, whole portions each.
+    /// Bytes of its allocation nodes together, whole chunks each.
     pub(crate) bytes: u64,
     /// Bytes that it frees and others have allocated.
     frees: u64,
@@ -545,7 +545,7 @@ fn landed(caps: &Caps, at: (&Device, DeviceId), call: u64, fence: Option<Fence>)
 /// A name for a stream that no other stream has.
 fn name_of(stream: CUstream, own: bool) -> u64 {
     static STRANGERS: AtomicUsize = AtomicUsize::new(0);
-    let known = crate::driver::stream::lane(stream, own).map(|(lane, _)| lane.id);
+    let known = crate::driver::stream::find(stream, own).map(|(stream_ref, _)| stream_ref.id);
     known.unwrap_or_else(|| !(STRANGERS.fetch_add(1, Ordering::Relaxed) as u64))
 }
 

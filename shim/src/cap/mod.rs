@@ -47,7 +47,7 @@ use weir_settings::limit::{DeviceFacts, OnCap, uuid_text};
 use weir_settings::read::{FAILS, WITHOUT};
 use weir_settings::size::Human;
 
-/// Physical memory comes in portions of this size; plain allocations share them.
+/// Physical memory comes in chunks of this size; plain allocations share them.
 pub(crate) const PAGE: u64 = 2 << 20;
 /// Each device's account sets a little aside for tiny requests, unless the cap is smaller than this.
 const ASIDE_FROM: u64 = 16 * PAGE;

@@ -16,7 +16,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// The most that it may take.
 static LIMIT: OnceLock<u64> = OnceLock::new();
 
-/// Whether a request that does not fit shall get host memory. Below one portion nothing at all fits under a cap: tiny
+/// Whether a request that does not fit shall get host memory. Below one chunk nothing at all fits under a cap: tiny
 /// requests get host memory then whatever is set, because TensorFlow repeats them for ever.
 #[inline]
 pub(crate) fn wanted(ordinal: i32, bytes: u64) -> bool {

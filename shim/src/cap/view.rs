@@ -18,7 +18,7 @@ pub(crate) struct Told {
 /// What a view tells, given what the driver has free and the pool could hand out.
 fn tell(view: &View, driver_free: u64, cached: u64) -> Told {
     let total = view.total();
-    // New memory comes in whole portions: less than one cannot be got.
+    // New memory comes in whole chunks: less than one cannot be got.
     let fresh = driver_free.min(total.saturating_sub(view.used)) / PAGE * PAGE;
     Told { total, free: fresh.saturating_add(cached).min(total) }
 }
@@ -116,6 +116,6 @@ mod tests {
         assert_eq!(told(&view(Some(10 * PAGE), 4 * PAGE), 3 * PAGE, PAGE), (10, 4), "the device has no more");
         assert_eq!(told(&view(Some(10 * PAGE), 12 * PAGE), 90 * PAGE, 0), (10, 0), "a lowered cap");
         let odd = tell(&view(Some(10 * PAGE), 9 * PAGE + 512), 90 * PAGE, 0);
-        assert_eq!(odd.free, 0, "a part of a portion cannot be got");
+        assert_eq!(odd.free, 0, "a part of a chunk cannot be allocated");
     }
 }

@@ -1,6 +1,6 @@
 //! The captures that are under way, and the streams that are part of one.
 
-use super::stream::Lane;
+use super::stream::StreamRef;
 use super::{contexts, observer, real, wait};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
@@ -13,7 +13,7 @@ static LIST: Counted<Guarded<Captures>, AtomicUsize, 2> =
     Counted::new(Guarded::new(Rank::Captures, Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
 
 /// Captured streams, each with whether the driver refuses calls that allocate meanwhile.
-struct Captures(Vec<(Lane, bool)>);
+struct Captures(Vec<(StreamRef, bool)>);
 
 const STRICT: usize = 1;
 
@@ -95,40 +95,40 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
 }
 
 /// A capture began; `strict`: in another than the relaxed mode.
-pub(crate) fn began(lane: Lane, strict: bool) {
+pub(crate) fn began(stream_ref: StreamRef, strict: bool) {
     contexts::announce(|_| {
-        observer::tell(|observer| (observer.capture_began)(lane));
-        LIST.with(|list: &mut Captures| list.0.push((lane, strict)));
+        observer::tell(|observer| (observer.capture_began)(stream_ref));
+        LIST.with(|list: &mut Captures| list.0.push((stream_ref, strict)));
     });
 }
 
 /// A capture may have ended: it has if the stream is no part of one any more.
-pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, lane: Lane) {
+pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, stream_ref: StreamRef) {
     if asks(stream, per_thread) == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-        gone(|known| known.id == lane.id);
+        gone(|known| known.id == stream_ref.id);
     }
 }
 
 /// Captures whose stream or context no longer exists.
-pub(crate) fn gone(which: impl Fn(&Lane) -> bool) {
+pub(crate) fn gone(which: impl Fn(&StreamRef) -> bool) {
     if !under_way() {
         return;
     }
     contexts::announce(|_| {
-        let ended: Vec<Lane> = list().into_iter().filter(|lane| which(lane)).collect();
-        for lane in ended {
-            observer::tell(|observer| (observer.capture_ended)(lane));
+        let ended: Vec<StreamRef> = list().into_iter().filter(|stream_ref| which(stream_ref)).collect();
+        for stream_ref in ended {
+            observer::tell(|observer| (observer.capture_ended)(stream_ref));
         }
-        LIST.with(|list: &mut Captures| list.0.retain(|(lane, _)| !which(lane)));
+        LIST.with(|list: &mut Captures| list.0.retain(|(stream_ref, _)| !which(stream_ref)));
     });
 }
 
 /// Whether a capture began on this stream and is not known to have ended.
 pub(crate) fn is_of(stream: u64) -> bool {
-    under_way() && list().iter().any(|lane| lane.id == stream)
+    under_way() && list().iter().any(|stream_ref| stream_ref.id == stream)
 }
 
 /// The captures under way, for a pool that is made now.
-pub(crate) fn list() -> Vec<Lane> {
-    LIST.with(|list: &mut Captures| list.0.iter().map(|(lane, _)| *lane).collect())
+pub(crate) fn list() -> Vec<StreamRef> {
+    LIST.with(|list: &mut Captures| list.0.iter().map(|(stream_ref, _)| *stream_ref).collect())
 }

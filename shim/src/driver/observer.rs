@@ -1,6 +1,6 @@
 //! Who is told of what comes and goes in the driver: handed in once, before the job's first call goes on.
 
-use super::stream::Lane;
+use super::stream::StreamRef;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use core::time::Duration;
 
@@ -9,9 +9,9 @@ pub(crate) struct Observer {
     /// A context of a device is seen for the first time, and nobody finds it yet.
     pub(crate) context_seen: fn(u64, i32),
     /// A capture began on a stream, and nobody finds it yet.
-    pub(crate) capture_began: fn(Lane),
+    pub(crate) capture_began: fn(StreamRef),
     /// A capture has ended.
-    pub(crate) capture_ended: fn(Lane),
+    pub(crate) capture_ended: fn(StreamRef),
     /// Weir has waited for work that reaches a device's memory, for so long.
     pub(crate) waited: fn(i32, Duration),
 }

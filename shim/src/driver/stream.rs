@@ -25,7 +25,7 @@ const THREAD_BIT: u64 = 1 << 63;
 
 /// A stream, its context and its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lane {
+pub(crate) struct StreamRef {
     /// The identity.
     pub(crate) id: u64,
     /// The context.
@@ -44,7 +44,7 @@ static THREADS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The created stream this thread used last, as of a generation, and its context's place.
-    static LAST: Cell<Option<(u64, Lane, &'static Slot)>> = const { Cell::new(None) };
+    static LAST: Cell<Option<(u64, StreamRef, &'static Slot)>> = const { Cell::new(None) };
     /// This thread's number, 0 before it is needed.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -76,33 +76,33 @@ pub(crate) fn per_thread(variant: Variant, stream: CUstream) -> bool {
 /// The stream that `stream` means, and its context; `None` if the driver does not know it.
 /// `per_thread` says that 0 means the calling thread's own stream.
 #[inline(always)]
-pub(crate) fn lane(stream: CUstream, per_thread: bool) -> Option<(Lane, &'static Slot)> {
+pub(crate) fn find(stream: CUstream, per_thread: bool) -> Option<(StreamRef, &'static Slot)> {
     let handle = stream as u64;
     if handle > PER_THREAD {
         let generation = shared::generation(&GENERATION);
-        if let Ok(Some((known, lane, slot))) = LAST.try_with(Cell::get)
-            && (lane.id, known) == (handle, generation)
+        if let Ok(Some((known, stream_ref, slot))) = LAST.try_with(Cell::get)
+            && (stream_ref.id, known) == (handle, generation)
             // A context that goes leaves its place before its streams are forgotten.
-            && slot.ctx() == lane.ctx
+            && slot.ctx() == stream_ref.ctx
         {
-            return Some((lane, slot));
+            return Some((stream_ref, slot));
         }
         return roomy(|| another(stream));
     }
     let ctx = current();
     let slot = contexts::seen(ctx)?;
     let id = if handle == LEGACY || (handle == 0 && !per_thread) { ctx | 1 } else { thread_stream(slot) };
-    Some((Lane { id, ctx, ordinal: slot.ordinal() }, slot))
+    Some((StreamRef { id, ctx, ordinal: slot.ordinal() }, slot))
 }
 
 /// A created stream that this thread did not use last.
 #[cold]
-fn another(stream: CUstream) -> Option<(Lane, &'static Slot)> {
+fn another(stream: CUstream) -> Option<(StreamRef, &'static Slot)> {
     let (generation, ctx) = shared::learn(&GENERATION, || context_of(stream))?;
     let slot = contexts::seen(ctx)?;
-    let lane = Lane { id: stream as u64, ctx, ordinal: slot.ordinal() };
-    let _ = LAST.try_with(|cell| cell.set(Some((generation, lane, slot))));
-    Some((lane, slot))
+    let stream_ref = StreamRef { id: stream as u64, ctx, ordinal: slot.ordinal() };
+    let _ = LAST.try_with(|cell| cell.set(Some((generation, stream_ref, slot))));
+    Some((stream_ref, slot))
 }
 
 /// The context of a created stream: known, or asked of the driver once.

@@ -36,12 +36,12 @@ fn beginning(
     mode: CUstreamCaptureMode,
     begin: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let lane = if alloc::watching() { stream::lane(stream, per_thread(variant, stream)) } else { None };
+    let stream_ref = if alloc::watching() { stream::find(stream, per_thread(variant, stream)) } else { None };
     let Some(_queueing) = work::enter() else { return work::REFUSED };
     capture::beginning(|| {
         let result = begin();
-        if let Some((lane, _)) = lane.filter(|_| result == CUresult::CUDA_SUCCESS) {
-            capture::began(lane, mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        if let Some((stream_ref, _)) = stream_ref.filter(|_| result == CUresult::CUDA_SUCCESS) {
+            capture::began(stream_ref, mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
         }
         result
     })
@@ -49,10 +49,10 @@ fn beginning(
 
 fn ending(variant: Variant, stream: CUstream, end: impl FnOnce() -> CUresult) -> CUresult {
     let own = per_thread(variant, stream);
-    let lane = if capture::under_way() { stream::lane(stream, own) } else { None };
+    let stream_ref = if capture::under_way() { stream::find(stream, own) } else { None };
     let result = end();
-    if let Some((lane, _)) = lane {
-        capture::may_have_ended(stream, own, lane);
+    if let Some((stream_ref, _)) = stream_ref {
+        capture::may_have_ended(stream, own, stream_ref);
     }
     result
 }

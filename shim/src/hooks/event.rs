@@ -19,25 +19,30 @@ pub(crate) type Open = unsafe extern "C-unwind" fn(*mut CUevent, CUipcEventHandl
 /// No stream has this identity: a record on it says nothing, and ends what the last record said.
 const NO_STREAM: u64 = 0;
 
-/// A record of `event`; `lane` is `None` where it says nothing about one stream.
-fn recording(event: CUevent, lane: Option<u64>, forward: impl FnOnce() -> CUresult) -> CUresult {
+/// A record of `event`; `stream_ref` is `None` where it says nothing about one stream.
+fn recording(event: CUevent, stream_ref: Option<u64>, forward: impl FnOnce() -> CUresult) -> CUresult {
     if !alloc::any() || !events::trusted(event as u64) {
         return forward();
     }
-    let lane = lane.unwrap_or(NO_STREAM);
+    let stream_ref = stream_ref.unwrap_or(NO_STREAM);
     let proofs: Proofs = alloc::pools()
-        .map(|served| (served, served.pool.began(weir_pool::Call::EventRecord { event: event as u64, stream: lane })))
+        .map(|device_pool| {
+            (
+                device_pool,
+                device_pool.pool.began(weir_pool::Call::EventRecord { event: event as u64, stream: stream_ref }),
+            )
+        })
         .collect();
     // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
     if !events::trusted(event as u64) {
-        for (served, _) in proofs {
-            served.pool.event_destroyed(event as u64);
+        for (device_pool, _) in proofs {
+            device_pool.pool.event_destroyed(event as u64);
         }
         return forward();
     }
     let result = forward();
-    for (served, proof) in proofs {
-        served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
+    for (device_pool, proof) in proofs {
+        device_pool.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
     }
     result
 }
@@ -47,7 +52,7 @@ fn recorded(stream: CUstream, per_thread: bool) -> Option<u64> {
     if !alloc::any() || capture::holds(stream, per_thread) {
         return None;
     }
-    stream::lane(stream, per_thread).map(|(lane, _)| lane.id)
+    stream::find(stream, per_thread).map(|(stream_ref, _)| stream_ref.id)
 }
 
 /// `cuEventCreate`: an event of several processes is recorded where weir does not see it.
@@ -111,13 +116,15 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
 /// A call that tells, by success, that an event's record has finished.
 fn settling(event: CUevent) -> impl FnOnce(CUresult) {
     let proofs: Proofs = if alloc::any() {
-        alloc::pools().map(|served| (served, served.pool.began(weir_pool::Call::EventSync(event as u64)))).collect()
+        alloc::pools()
+            .map(|device_pool| (device_pool, device_pool.pool.began(weir_pool::Call::EventSync(event as u64))))
+            .collect()
     } else {
         Proofs::default()
     };
     move |result| {
-        for (served, proof) in proofs {
-            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
+        for (device_pool, proof) in proofs {
+            device_pool.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
     }
 }

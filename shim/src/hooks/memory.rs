@@ -1,4 +1,4 @@
-//! Taking and giving device memory: served from the pool, forwarded where the pool has no business.
+//! Taking and giving device memory: from a device pool, or from the driver where no pool serves.
 
 use crate::alloc::passed::{self, Wanted};
 use crate::alloc::{self, Request, free, unaccounted};
@@ -67,8 +67,8 @@ pub(crate) unsafe fn alloc_pitch(
     }
     let sound = !dptr.is_null() && !pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16);
     let row = if sound { pitch_of(width) } else { None };
-    let served = row.and_then(|row| Some((row, Request::plain(row.checked_mul(height)?).serve()?)));
-    match served {
+    let device_pool = row.and_then(|row| Some((row, Request::plain(row.checked_mul(height)?).serve()?)));
+    match device_pool {
         Some((row, Ok(addr))) => {
             // SAFETY: the caller's places for the results, not null.
             unsafe { (*dptr, *pitch) = (addr, row) };
@@ -114,8 +114,8 @@ pub(crate) unsafe fn alloc_managed(
 }
 
 fn pitch_of(width: usize) -> Option<usize> {
-    let (served, _) = alloc::here()?;
-    let align = device_attribute(served.ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    let (device_pool, _) = alloc::here()?;
+    let align = device_attribute(device_pool.ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
     width.checked_next_multiple_of(usize::try_from(align?).ok()?.max(512))
 }
 
@@ -163,7 +163,6 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
 /// `cuMemFreeAsync`: in the order of its stream.
 pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
     // SAFETY: the caller's own arguments.
-    free::in_order(dptr, stream, per_thread(call.variant, stream), || {
-        call.forward(|real| unsafe { real(dptr, stream) })
-    })
+    let forward = || call.forward(|real| unsafe { real(dptr, stream) });
+    free::in_order(dptr, stream, per_thread(call.variant, stream), forward)
 }

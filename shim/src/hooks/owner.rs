@@ -277,15 +277,15 @@ fn synchronising(ctx: u64) -> impl FnOnce(CUresult) {
     let proofs: Proofs = slot
         .map(|slot| {
             alloc::pools_reached_by(slot.ordinal())
-                .map(|served| (served, served.pool.began(weir_pool::Call::ContextSync(ctx))))
+                .map(|device_pool| (device_pool, device_pool.pool.began(weir_pool::Call::ContextSync(ctx))))
                 .collect()
         })
         .unwrap_or_default();
     // Without a pool a wait proves nothing to anybody.
     let sync = slot.map(|slot| record::synchronising(slot.ordinal()));
     move |result| {
-        for (served, proof) in proofs {
-            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
+        for (device_pool, proof) in proofs {
+            device_pool.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
         if let Some(sync) = sync.filter(|_| result == CUresult::CUDA_SUCCESS) {
             sync.ended();

@@ -1,6 +1,6 @@
 //! Mempools: real ones of the driver's in handle, properties and settings; their memory is the pool's.
 
-use crate::alloc::{self, Served, mempools};
+use crate::alloc::{self, DevicePool, mempools};
 use crate::cap::measured;
 use crate::process::guard::Call;
 use crate::record;
@@ -110,11 +110,11 @@ pub(crate) unsafe fn get_attribute(
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, attribute, value) });
     let known = mempools::find(pool as u64).and_then(mempools::Pooled::known);
-    let Some((served, mempool)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
+    let Some((device_pool, mempool)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
         return result;
     };
-    let told = |served: &Served| {
-        let bytes = served.pool.mempool_bytes(mempool);
+    let told = |device_pool: &DevicePool| {
+        let bytes = device_pool.pool.mempool_bytes(mempool);
         match attribute {
             A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => Some(bytes.used),
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Some(bytes.used_high),
@@ -123,8 +123,8 @@ pub(crate) unsafe fn get_attribute(
             _ => None,
         }
     };
-    let Some(own) = told(served) else { return result };
-    let spills = alloc::pools().filter(|spill| spill.host && spill.ordinal == served.ordinal);
+    let Some(own) = told(device_pool) else { return result };
+    let spills = alloc::pools().filter(|spill| spill.host && spill.ordinal == device_pool.ordinal);
     let own = own + spills.filter_map(told).sum::<u64>();
     // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
     // holds itself are allocations that weir had to leave to it.
@@ -149,11 +149,11 @@ pub(crate) unsafe fn set_attribute(
     }
     mempools::in_turn(|| {
         let Some(pooled) = mempools::find(pool as u64) else { return };
-        let Some((served, mempool)) = pooled.known() else { return };
+        let Some((device_pool, mempool)) = pooled.known() else { return };
         match attribute {
-            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => served.pool.reset_mempool_peaks(mempool, true, false),
-            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => served.pool.reset_mempool_peaks(mempool, false, true),
-            _ => pooled.copy_settings(served, mempool),
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => device_pool.pool.reset_mempool_peaks(mempool, true, false),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => device_pool.pool.reset_mempool_peaks(mempool, false, true),
+            _ => pooled.copy_settings(device_pool, mempool),
         }
     });
     result
@@ -193,10 +193,10 @@ pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, 
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, keep) });
     if result == CUresult::CUDA_SUCCESS
-        && let Some((served, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
+        && let Some((device_pool, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
     {
-        let given = served.pool.trim_mempool(&served.driver, mempool, keep as u64);
-        record::physical::trimmed(served.ordinal, given);
+        let given = device_pool.pool.trim_mempool(&device_pool.driver, mempool, keep as u64);
+        record::physical::trimmed(device_pool.ordinal, given);
     }
     result
 }

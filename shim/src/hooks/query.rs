@@ -1,6 +1,6 @@
 //! What is told about memory: always the job's allocations, never weir's arenas.
 
-use crate::alloc::{self, Served, ipc, mempools};
+use crate::alloc::{self, DevicePool, ipc, mempools};
 use crate::cap::{self, view};
 use crate::driver::contexts::{self, Slot};
 use crate::driver::guards::{current, current_device};
@@ -39,9 +39,9 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
     if result == CUresult::CUDA_SUCCESS && !free.is_null() && alloc::any() {
         let device = contexts::seen(current()).map_or(-1, Slot::ordinal);
         let (mut held, mut live, mut all) = (0, 0, usize::MAX);
-        for served in alloc::pools().filter(|served| served.ordinal == device && !served.host) {
-            held += served.reusable() as usize;
-            live += served.pool.stats().allocated_bytes as usize;
+        for device_pool in alloc::pools().filter(|device_pool| device_pool.ordinal == device && !device_pool.host) {
+            held += device_pool.reusable() as usize;
+            live += device_pool.pool.stats().allocated_bytes as usize;
             // SAFETY: the place is a live local.
             unsafe { real::cuDeviceTotalMem_v2(&raw mut all, device) };
         }
@@ -156,11 +156,11 @@ enum Answer {
 }
 
 /// A block of host memory is told of as the device memory that it stands for.
-fn answer_of_spilled(served: &Served, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Option<Answer> {
+fn answer_of_spilled(device_pool: &DevicePool, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Option<Answer> {
     let device = CUmemorytype::CU_MEMORYTYPE_DEVICE.0 as i32;
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Short(device),
-        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Short(served.ordinal),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Short(device_pool.ordinal),
         A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Answer::Number(ptr),
         A::CU_POINTER_ATTRIBUTE_HOST_POINTER => Answer::Nothing,
         A::CU_POINTER_ATTRIBUTE_IS_MANAGED | A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Answer::Truth(false),
@@ -168,16 +168,16 @@ fn answer_of_spilled(served: &Served, attribute: CUpointer_attribute, ptr: CUdev
     })
 }
 
-fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Answer {
-    let ordered = block.mempool != served.plain;
-    if let Some(told) = served.host.then(|| answer_of_spilled(served, attribute, ptr)).flatten() {
+fn answer(device_pool: &DevicePool, block: &BlockInfo, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Answer {
+    let ordered = block.mempool != device_pool.plain;
+    if let Some(told) = device_pool.host.then(|| answer_of_spilled(device_pool, attribute, ptr)).flatten() {
         return told;
     }
     match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT if ordered => Answer::Number(0),
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Answer::Number(block.context),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID | A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => {
-            Answer::Number(FIRST_ID + ((served.ordinal as u64) << 48) + block.buffer)
+            Answer::Number(FIRST_ID + ((device_pool.ordinal as u64) << 48) + block.buffer)
         }
         A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
             Answer::Number(block.addr)
@@ -185,11 +185,11 @@ fn answer(served: &Served, block: &BlockInfo, attribute: CUpointer_attribute, pt
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE | A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Answer::Number(block.bytes),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Answer::Number(0),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE if !ordered => {
-            Answer::Truth(served.mapped() || !served.host)
+            Answer::Truth(device_pool.mapped() || !device_pool.host)
         }
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Answer::Truth(block.tag & SYNC_MEMOPS != 0),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if ordered => {
-            mempools::handle_of(served, block.mempool).map_or(Answer::Drivers, Answer::Number)
+            mempools::handle_of(device_pool, block.mempool).map_or(Answer::Drivers, Answer::Number)
         }
         _ => Answer::Drivers,
     }
@@ -237,11 +237,11 @@ pub(crate) unsafe fn attribute(
         }
         return result;
     }
-    let Some((served, block)) = alloc::block(ptr) else {
+    let Some((device_pool, block)) = alloc::block(ptr) else {
         // SAFETY: the caller's own place; the driver refuses the pointer.
         return call.forward(|real| unsafe { real(data, attribute, NOWHERE) });
     };
-    let answer = answer(served, &block, attribute, ptr);
+    let answer = answer(device_pool, &block, attribute, ptr);
     if let Answer::Nothing = answer {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
@@ -271,13 +271,13 @@ pub(crate) unsafe fn attributes(
     let asked = if known.is_none() && alloc::owner(ptr).is_some() { NOWHERE } else { ptr };
     // SAFETY: the caller's own places.
     let result = call.forward(|real| unsafe { real(count, attributes, data, asked) });
-    let Some((served, block)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
+    let Some((device_pool, block)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
         return result;
     };
     for nth in 0..count as usize {
         // SAFETY: the driver has read `count` attributes and written to as many places.
         unsafe {
-            let answer = match answer(served, &block, *attributes.add(nth), ptr) {
+            let answer = match answer(device_pool, &block, *attributes.add(nth), ptr) {
                 // This query answers 0 where the other one refuses.
                 Answer::Nothing => Answer::Number(0),
                 answer => answer,
@@ -299,12 +299,12 @@ pub(crate) unsafe fn set_attribute(
     let result = call.forward(|real| unsafe { real(value, attribute, ptr) });
     if result == CUresult::CUDA_SUCCESS
         && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-        && let Some((served, block)) = alloc::block(ptr)
+        && let Some((device_pool, block)) = alloc::block(ptr)
     {
         // SAFETY: the driver has read the attribute's integer from there.
         let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
         let tag = if on { block.tag | SYNC_MEMOPS } else { block.tag & !SYNC_MEMOPS };
-        let _ = served.pool.set_tag(block.addr, tag);
+        let _ = device_pool.pool.set_tag(block.addr, tag);
     }
     result
 }

@@ -108,9 +108,10 @@ pub(crate) unsafe fn get_handle(
     handle: *mut CUipcMemHandle,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    let known = alloc::block(ptr).filter(|(served, block)| served.mapped() && block.mempool == served.plain);
+    let known =
+        alloc::block(ptr).filter(|(device_pool, block)| device_pool.mapped() && block.mempool == device_pool.plain);
     match known.filter(|_| !handle.is_null()) {
-        Some((served, block)) => match ipc::export(served, &block) {
+        Some((device_pool, block)) => match ipc::export(device_pool, &block) {
             Ok(opaque) => {
                 // SAFETY: the caller's place for the result, not null.
                 unsafe { *handle = opaque };
@@ -182,11 +183,11 @@ pub(crate) unsafe fn handle_for_range(
     kind: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    let pinned = alloc::block(ptr).filter(|(served, block)| pins::pin(served, block.addr));
+    let pinned = alloc::block(ptr).filter(|(device_pool, block)| pins::pin(device_pool, block.addr));
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(handle, ptr, size, kind, flags) });
-    if let Some((served, block)) = pinned.filter(|_| result != CUresult::CUDA_SUCCESS) {
-        pins::unpin(served, block.addr);
+    if let Some((device_pool, block)) = pinned.filter(|_| result != CUresult::CUDA_SUCCESS) {
+        pins::unpin(device_pool, block.addr);
     }
     result
 }

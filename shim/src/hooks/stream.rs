@@ -48,15 +48,17 @@ pub(crate) unsafe fn create_with_priority(
 
 /// A call that tells, by success, that a stream has finished what was queued before the call.
 fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
-    let lane = if alloc::any() { stream::lane(stream, per_thread) } else { None };
-    let proofs: Proofs = lane
-        .map(|(lane, _)| {
-            alloc::pools().map(|served| (served, served.pool.began(weir_pool::Call::StreamSync(lane.id)))).collect()
+    let stream_ref = if alloc::any() { stream::find(stream, per_thread) } else { None };
+    let proofs: Proofs = stream_ref
+        .map(|(stream_ref, _)| {
+            alloc::pools()
+                .map(|device_pool| (device_pool, device_pool.pool.began(weir_pool::Call::StreamSync(stream_ref.id))))
+                .collect()
         })
         .unwrap_or_default();
     move |result| {
-        for (served, proof) in proofs {
-            served.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
+        for (device_pool, proof) in proofs {
+            device_pool.pool.ended(proof, result == CUresult::CUDA_SUCCESS);
         }
     }
 }
@@ -90,21 +92,22 @@ pub(crate) unsafe fn wait_event(
 ) -> CUresult {
     let own = per_thread(call.variant, stream);
     let Some(_queueing) = work::enter() else { return work::REFUSED };
-    let lane = if alloc::any() { stream::lane(stream, own) } else { None };
-    let Some((lane, _)) = lane else {
+    let stream_ref = if alloc::any() { stream::find(stream, own) } else { None };
+    let Some((stream_ref, _)) = stream_ref else {
         // SAFETY: the caller's own arguments.
         return call.forward(|real| unsafe { real(stream, event, flags) });
     };
-    let waits = weir_pool::Call::EventWait { event: event as u64, stream: lane.id, context: lane.ctx };
-    let proofs: Proofs =
-        alloc::pools_reached_by(lane.ordinal).map(|served| (served, served.pool.began(waits))).collect();
+    let waits = weir_pool::Call::EventWait { event: event as u64, stream: stream_ref.id, context: stream_ref.ctx };
+    let proofs: Proofs = alloc::pools_reached_by(stream_ref.ordinal)
+        .map(|device_pool| (device_pool, device_pool.pool.began(waits)))
+        .collect();
     let before = capture::holds(stream, own);
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(stream, event, flags) });
     // A wait that belongs to a capture, or draws the stream into one, orders nothing now.
     let counts = result == CUresult::CUDA_SUCCESS && !before && !capture::holds(stream, own);
-    for (served, proof) in proofs {
-        served.pool.ended(proof, counts);
+    for (device_pool, proof) in proofs {
+        device_pool.pool.ended(proof, counts);
     }
     result
 }
@@ -118,8 +121,8 @@ pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) 
         stream::forget(handle);
     }
     if alloc::any() {
-        for served in alloc::pools() {
-            served.pool.stream_destroyed(&served.driver, handle);
+        for device_pool in alloc::pools() {
+            device_pool.pool.stream_destroyed(&device_pool.driver, handle);
         }
     }
     let captured = capture::is_of(handle);
@@ -127,7 +130,7 @@ pub(crate) unsafe fn destroy(call: &Call<OfStream, CUresult>, stream: CUstream) 
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(stream) });
     if captured && result == CUresult::CUDA_SUCCESS {
-        capture::gone(|lane| lane.id == handle);
+        capture::gone(|stream_ref| stream_ref.id == handle);
     }
     record::stream_left(handle, leaving, result == CUresult::CUDA_SUCCESS);
     result

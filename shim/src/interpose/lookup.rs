@@ -155,7 +155,7 @@ impl Question<'_> {
     }
 
     /// A library that wraps `dlsym` itself gets the real one by `dlvsym`: give it ours, which does
-    /// the same and keeps the road through weir open.
+    /// the same and keeps the way through weir open.
     fn about_ourselves(&self) -> Option<Verdict> {
         self.version?;
         let (real, own) = match self.name.to_bytes() {

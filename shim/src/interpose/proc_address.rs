@@ -1,4 +1,4 @@
-//! `cuGetProcAddress`: the road that CUDA's own libraries take to the driver.
+//! `cuGetProcAddress`: the entry point that CUDA's own libraries use.
 //!
 //! The real driver is asked first, and what it returned is routed: by its address, which says which
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
@@ -142,7 +142,7 @@ fn place_of(function: &'static Function) -> Option<usize> {
     FUNCTIONS.iter().position(|f| core::ptr::eq(f, function))
 }
 
-/// What this road has seen, for the status: asked, unknown, and the symbols wrapped and passed.
+/// What this entry point has seen, for the status: asked, unknown, and the symbols wrapped and passed.
 pub(crate) fn seen() -> (u64, u64, Vec<&'static str>, Vec<&'static str>) {
     let symbols = |how: u8| {
         ROUTED

@@ -249,7 +249,7 @@ hook_table! { $
         "cuGraphUpload" => { cuGraphUpload: hooks::graph_memory::upload };
     }
     // Whatever queues work on the device, or makes a stream wait: held back while the pool has stopped it
-    // (served/work.rs). A copy of the pool's own would come behind it.
+    // (driver/work.rs). A copy of the pool's own would come behind it.
     work {
         "cuCtxWaitEvent";
         "cuGreenCtxWaitEvent";

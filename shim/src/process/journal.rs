@@ -14,7 +14,7 @@ pub(crate) struct Settings {
     pub(crate) geometry: Geometry,
     /// When native stacks are taken.
     pub(crate) stacks: record::Stacks,
-    /// Whether a shortage is told on standard error.
+    /// Whether an out-of-memory is reported on standard error.
     pub(crate) oom_text: bool,
 }
 

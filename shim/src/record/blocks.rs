@@ -54,8 +54,8 @@ pub(crate) fn growing(ordinal: i32, request: &Request) -> Growth {
 }
 
 impl Growth {
-    /// It was served.
-    pub(crate) fn served(self, numbering: &Numbering, allocation: &Allocation) {
+    /// It was granted.
+    pub(crate) fn granted(self, numbering: &Numbering, allocation: &Allocation) {
         if let Some((_, ticket)) = self.0 {
             ticket.granted_block(numbering, allocation.number, granted(allocation));
         }

@@ -1,5 +1,5 @@
 //! Requests that found no memory: what the device, the pool and the cap looked like, kept in the journal, beside it as
-//! JSON, and told once on standard error. The journal collapses repeated failures of one cause.
+//! JSON, and reported once on standard error. The journal collapses repeated failures of one cause.
 
 use super::{Recorder, device};
 use crate::attribute::{self, What};
@@ -27,7 +27,7 @@ pub(crate) fn report(
         stream,
         requested: asked,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
-        by: attribute::here(journal, What::Shortage),
+        by: attribute::here(journal, What::OutOfMemory),
     };
     let situation = Situation {
         pinned: journal.live_bytes(HOST_DEVICE, Class::Pinned) + journal.live_bytes(HOST_DEVICE, Class::Registered),

@@ -111,7 +111,7 @@ pub(crate) fn free(addr: u64, classes: &[Class], stream: u16, run: impl FnOnce()
     result
 }
 
-/// Memory is gone by another road.
+/// Memory is gone by another entry point.
 pub(crate) fn forget(addr: u64, class: Class) {
     if let Some(recorder) = open() {
         recorder.passed().owner.remove(&(addr, class));

@@ -29,7 +29,7 @@ static OPERATIONS: Cache<1024> = Cache::new();
 /// Says which of its allocators TensorFlow uses.
 const VARIABLE: &core::ffi::CStr = c"TF_GPU_ALLOCATOR";
 const ASYNC: &core::ffi::CStr = c"cuda_malloc_async";
-/// The allocator whose tensors come by the same road as the memory of libraries.
+/// The allocator whose tensors come through the same entry point as the memory of libraries.
 const PLAIN: &core::ffi::CStr = c"cuda_malloc";
 
 /// The region of memory that a library asks for while an operation runs it: cuBLAS for its handle, say.

@@ -255,8 +255,8 @@ fn learn_place(allocator: *mut c_void, tensor: u64) -> Option<Place> {
 
 /// The device that an address is on; `None` for memory of the host.
 fn device_of(address: u64) -> Option<i32> {
-    if let Some(served) = alloc::owner(address) {
-        return Some(served.ordinal);
+    if let Some(device_pool) = alloc::owner(address) {
+        return Some(device_pool.ordinal);
     }
     let ask = |attribute, value: &mut u32| {
         // SAFETY: both attributes are numbers of four bytes, and the place is a live one.
