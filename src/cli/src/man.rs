@@ -142,14 +142,16 @@ fn section(command: &Command, name: &str, text: &mut String) {
     table("argument", all().filter(|arg| arg.is_positional()), text);
     table("option", all().filter(|arg| !arg.is_positional()), text);
     if let Some(more) = command.get_after_long_help().or(command.get_after_help()) {
-        // Indented as code: the examples keep their lines.
+        // Indented lines are code, and a blank line has to stand before them; others are paragraphs.
+        let mut paragraph = false;
         let _ = writeln!(text);
         for line in more.to_string().trim().lines() {
-            let _ = if line.starts_with(' ') || line.is_empty() {
-                writeln!(text, "  {line}")
-            } else {
-                writeln!(text, "{line}\n")
-            };
+            let code = line.starts_with(' ');
+            if code && paragraph {
+                text.push('\n');
+            }
+            let _ = writeln!(text, "{}{line}", if code { "  " } else { "" });
+            paragraph = !code && !line.is_empty();
         }
     }
     for sub in visible(command) {
