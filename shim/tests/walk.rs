@@ -1,0 +1,34 @@
+//! docs/internals/architecture.md walks one allocation through the files of this library: they exist, and it fits one screen.
+
+use std::path::Path;
+
+const TITLE: &str = "## One allocation through the shim\n";
+/// Lines of a screen.
+const SCREEN: usize = 50;
+
+/// The files of shim/src that a text names.
+fn named(text: &str) -> Vec<&str> {
+    let words = text.split(|letter: char| !(letter.is_alphanumeric() || "_/.".contains(letter)));
+    words.filter(|word| word.ends_with(".rs") && word.contains('/') && !word.starts_with("shim/")).collect()
+}
+
+#[test]
+fn the_walk_names_files_that_exist_on_one_screen() {
+    let shim = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(shim.join("../docs/internals/architecture.md")).unwrap_or_default();
+    let walk = page.split_once(TITLE).map(|(_, rest)| rest.split("\n## ").next().unwrap_or_default());
+    let walk = walk.unwrap_or_default();
+    let files = named(walk);
+    assert!(files.len() > 20, "the walk names {files:?}");
+    let missing: Vec<_> = files.iter().filter(|file| !shim.join("src").join(file).is_file()).collect();
+    assert!(missing.is_empty(), "no such files in shim/src: {missing:?}");
+    assert!(walk.lines().count() <= SCREEN, "{} lines", walk.lines().count());
+}
+
+#[test]
+fn names_are_found_in_prose() {
+    assert_eq!(
+        named("`a/b.rs` and (c_d/e.rs, f/g.rs), not h.rs nor shim/tests/i.rs"),
+        ["a/b.rs", "c_d/e.rs", "f/g.rs"]
+    );
+}
