@@ -76,6 +76,9 @@ impl DriverView {
     }
 }
 
+/// The driver takes memory for straight requests in chunks of this size.
+const CHUNK: u64 = 2 << 20;
+
 /// What the driver sees, at the survey's moment.
 pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situation) -> DriverView {
     let of = |class| survey.of_class(device, class);
@@ -109,6 +112,12 @@ pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situatio
     let overhead = mapped + of(Class::Overhead).max(charged.saturating_sub(known));
     let ours = known - mapped + overhead;
     let used = if measured { total.saturating_sub(situation.device_free) } else { ours };
+    // The driver serves straight requests in chunks: up to one chunk a request may be its rounding, and nobody else's.
+    let direct = [Class::Device, Class::Managed, Class::Array, Class::Other];
+    let requests = survey.owners.iter().filter(|owner| owner.device == device && direct.contains(&owner.class));
+    let rounding = requests.map(|owner| owner.blocks.saturating_mul(CHUNK)).fold(0, u64::saturating_add);
+    let rounding = rounding.saturating_sub(overhead - mapped).min(used.saturating_sub(ours));
+    let (overhead, ours) = (overhead + rounding, ours + rounding);
     // What we count and the driver does not see yet, or no more, is taken from what is called free.
     let others = used.saturating_sub(ours);
     let free = total.saturating_sub(ours + others);

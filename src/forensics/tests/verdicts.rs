@@ -223,6 +223,21 @@ fn another_process_holds_what_is_missing() {
 }
 
 #[test]
+fn chunks_that_the_driver_takes_for_a_job_are_no_other_process() {
+    let scratch = Scratch::new("chunks");
+    let mut job = job(&scratch);
+    // Alone on the device, without the pool: each request takes a chunk of 2 MiB.
+    for _ in 0..2048 {
+        job.alloc_as(Class::Device, 0, Attribution::default(), 1_200_000);
+    }
+    let full = Situation { device_total: 4 * GIB, device_free: 0, ..Situation::default() };
+    job.refused_as(Class::Device, Attribution::default(), 1_200_000, &full);
+    let report = report(job, End::Exit);
+    assert!(!causes(&report).contains(&Cause::OtherProcess), "{:?}", report.findings);
+    assert_eq!(report.driver.of(Part::Others), 0);
+}
+
+#[test]
 fn the_others_of_a_group_hold_its_cap() {
     let scratch = Scratch::new("group");
     let mut job = job(&scratch);
