@@ -76,7 +76,8 @@ def run(*command, env=None, code=0, timeout=PATIENCE, cwd=None, quiet=False):
         except subprocess.TimeoutExpired as held:  # by a process that left the group
             out, err = (part.decode(errors="replace") if part else "" for part in (held.stdout, held.stderr))
     if late or not quiet:
-        print(out, err, sep="\n", file=sys.stderr)
+        # Data of a job may be long; what it says of an error is at its end.
+        print(out if len(out) < 20_000 else f"({len(out)} characters, the last of them:) {out[-20_000:]}", err, sep="\n", file=sys.stderr)
     if late:
         pytest.fail(f"{command[0]} did not end within {timeout} s: {shlex.join(command)}")
     if code is not None and process.returncode != code:
