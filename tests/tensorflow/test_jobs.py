@@ -30,7 +30,7 @@ def cases():
                     yield pytest.param(release, job, way, id=f"{release[0]}-{job.stem}-{way}", marks=tensorflow_marks(release))
 
 
-@pytest.mark.parametrize("release, job, way", cases())
+@pytest.mark.parametrize("release, job, way", list(cases()))
 def test_job(weir_dir, release, job, way):
     python, variables = tensorflow(release)
     if way != "alone":
