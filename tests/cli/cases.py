@@ -273,7 +273,7 @@ def out_of_memory_from_job_to_report(scene):
     told.one_screen(text)
     scene.weir("report", "--check", code=3)
     report = json.loads(scene.weir("report", name, "--json").stdout)
-    assert report["schema"] == 1 and report["run"] == name and report["oom"] > 0
+    assert report["schema"] == 2 and report["run"] == name and report["oom"] > 0
     assert report["cap"] == 256 << 20 and report["request"]["bytes"] == 32 << 20
     assert report["findings"][0]["cause"] == "cap", report["findings"]
     assert sum(part[1] for part in report["driver"]["parts"]) == report["driver"]["total"]
