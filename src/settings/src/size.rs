@@ -282,8 +282,16 @@ fn share_meant(text: &str, bad: BadValue) -> BadValue {
     }
 }
 
-/// Reads a duration: `500ms`, `30s`, `1.5m`, `2h`; above 0 and up to 30 days.
+/// Reads a duration to wait for: above 0 and up to 30 days.
 pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
+    match parse_time(text)? {
+        Duration::ZERO => Err(BadValue::new(text, "must be more than 0", "a duration like 500ms, 30s, 5m or 1h")),
+        time => Ok(time),
+    }
+}
+
+/// Reads a time: `97us`, `500ms`, `30s`, `1.5m`, `2h`; up to 30 days.
+pub fn parse_time(text: &str) -> Result<Duration, BadValue> {
     let bad = |problem: &str| BadValue::new(text, problem, "a duration like 500ms, 30s, 5m or 1h");
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -291,16 +299,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
     }
     let (number, rest) = decimal(trimmed).map_err(&bad)?;
     let unit = match rest.to_ascii_lowercase().as_str() {
-        "ms" => 1_000_u128,
-        "s" => 1_000_000,
-        "m" | "min" => 60_000_000,
-        "h" => 3_600_000_000,
+        "ns" => 1_u128,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         "" => return Err(bad("no unit")),
         _ => return Err(bad("unknown unit")),
     };
     match number.times(unit) {
-        Some(0) => Err(bad("must be more than 0")),
-        Some(micros) if micros <= 30 * 24 * 3_600_000_000 => Ok(Duration::from_micros(micros as u64)),
+        Some(nanos) if nanos <= 30 * 24 * 3_600_000_000_000 => Ok(Duration::from_nanos(nanos as u64)),
         _ => Err(bad("more than 30 days")),
     }
 }
@@ -390,6 +399,7 @@ mod tests {
         assert_eq!(Amount::Share(1_000_000).of(u64::MAX), u64::MAX);
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!((parse_time("0us"), parse_time("0.5us")), (Ok(Duration::ZERO), Ok(Duration::from_nanos(500))));
         for bad in ["", "30", "0s", "s", "-1s", "1d", "99999999h"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }

@@ -3,7 +3,9 @@
 use super::size;
 use crate::names;
 use std::collections::HashMap;
+use std::time::Duration;
 use weir_cuda::{CUresult, FUNCTIONS, Function};
+use weir_settings::size::parse_time;
 
 /// One rule of VGPU_FAIL.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,15 +123,6 @@ impl CostTable {
 
 /// A time with a unit, at most a minute, in nanoseconds.
 fn duration(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let nanos = number.parse::<f64>().ok()? * unit;
-    (nanos <= 60e9).then_some(nanos as u64)
+    let time = parse_time(text).ok()?;
+    (time <= Duration::from_secs(60)).then_some(time.as_nanos() as u64)
 }
