@@ -1,5 +1,7 @@
 //! How every command speaks: colour or none, width, errors that name what is wrong, and where runs are looked for.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -92,13 +94,9 @@ pub(crate) fn height() -> usize {
 }
 
 /// Columns and lines.
-#[allow(unsafe_code)]
 fn terminal_size() -> Option<(usize, usize)> {
-    // SAFETY: all zero is a value of this plain struct.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the request fills a winsize, and that is what it is given.
-    let answered = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
-    (answered && size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// `weir list | head` ends like any other command when head has seen enough.
@@ -109,19 +107,12 @@ pub(crate) fn end_quietly_when_the_reader_has_gone() {
 }
 
 /// Seconds that local time is ahead of UTC at a moment.
-#[allow(unsafe_code)]
 pub(crate) fn local_offset(realtime_ns: u64) -> i64 {
-    let time = (realtime_ns / 1_000_000_000) as libc::time_t;
-    // SAFETY: all zero is a value of this plain struct.
-    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to locals of the right types.
-    let known = !unsafe { libc::localtime_r(&raw const time, &raw mut parts) }.is_null();
-    if known { parts.tm_gmtoff } else { 0 }
+    let moment = Timestamp::from_nanosecond(realtime_ns.into()).unwrap_or_default();
+    TimeZone::system().to_offset(moment).seconds().into()
 }
 
 /// Date and time of day, local: `2026-11-16 14:02:11`.
 pub(crate) fn local_time(realtime_ns: u64) -> String {
-    let (year, month, day, hour, minute, second) =
-        weir_forensics::words::calendar(realtime_ns, local_offset(realtime_ns));
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    weir_forensics::words::calendar(realtime_ns, local_offset(realtime_ns)).strftime("%F %T").to_string()
 }

@@ -1,23 +1,18 @@
-//! Signals that ask a command to end: it then finishes what it does and tells so.
+//! Signals that ask a command to end: it then finishes what it does and reports.
 
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-extern "C" fn note(_: libc::c_int) {
-    ASKED.store(true, Ordering::Relaxed);
-}
-
-/// From now on Ctrl-C and SIGTERM only set what [`asked_to_end`] tells; a second one ends at once.
-#[allow(unsafe_code)]
+/// From now on Ctrl-C and SIGTERM only set what [`asked_to_end`] returns; a second one ends at once.
 pub(crate) fn end_when_asked() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: all zero is a value of this plain struct.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = note as *const () as usize;
-        action.sa_flags = libc::SA_RESETHAND;
-        // SAFETY: the action is whole, and its handler only stores to an atomic.
-        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    for signal in [SIGINT, SIGTERM] {
+        // Both are signals that a process may handle, so neither call fails. The first acts on what the second set before.
+        let _ = flag::register_conditional_default(signal, Arc::clone(&ASKED));
+        let _ = flag::register(signal, Arc::clone(&ASKED));
     }
 }
 

@@ -1,5 +1,9 @@
 //! Numbers in words, alike in every output: sizes, durations, times of day.
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 pub use weir_settings::size::{human as size, human_down as size_down, human_up as size_up};
 
 /// Units in which sums are printed: bytes as a power of two, digits behind the point.
@@ -74,20 +78,11 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Year, month, day, hour, minute, second of nanoseconds since 1970, in UTC moved by `offset` seconds.
-pub fn calendar(realtime_ns: u64, offset: i64) -> (i64, u32, u32, u32, u32, u32) {
-    let seconds = i64::try_from(realtime_ns / 1_000_000_000).unwrap_or(0).saturating_add(offset);
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01: a year that begins in March ends with the leap day.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month as u32, day as u32, (rest / 3600) as u32, (rest / 60 % 60) as u32, (rest % 60) as u32)
+/// The date and time of nanoseconds since 1970, in UTC moved by `offset` seconds.
+pub fn calendar(realtime_ns: u64, offset: i64) -> DateTime {
+    let moment = Timestamp::from_nanosecond(realtime_ns.into()).unwrap_or_default();
+    let offset = i32::try_from(offset).ok().and_then(|seconds| Offset::from_seconds(seconds).ok());
+    offset.unwrap_or(Offset::UTC).to_datetime(moment)
 }
 
 /// So many of a thing.
@@ -137,9 +132,10 @@ mod tests {
 
     #[test]
     fn the_calendar_knows_leap_years() {
-        assert_eq!(calendar(0, 0), (1970, 1, 1, 0, 0, 0));
-        assert_eq!(calendar(1_709_164_800_000_000_000, 0), (2024, 2, 29, 0, 0, 0));
-        assert_eq!(calendar(1_709_164_800_000_000_000, -1), (2024, 2, 28, 23, 59, 59));
-        assert_eq!(calendar(4_102_444_799_000_000_000, 0), (2099, 12, 31, 23, 59, 59));
+        let at = |realtime_ns, offset| calendar(realtime_ns, offset).to_string();
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00");
+        assert_eq!(at(1_709_164_800_000_000_000, 0), "2024-02-29T00:00:00");
+        assert_eq!(at(1_709_164_800_000_000_000, -1), "2024-02-28T23:59:59");
+        assert_eq!(at(u64::MAX, i64::MAX), "2554-07-21T23:34:33.709551615", "nonsense in a file is no panic");
     }
 }

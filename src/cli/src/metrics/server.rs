@@ -4,8 +4,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// Bytes of a request that are read.
 const MOST_REQUEST: usize = 8 << 10;
@@ -74,7 +76,7 @@ fn accept(listener: &TcpListener, clients: &mut Vec<Client>) {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
                 // No descriptor for it: a silent client has one. Without any, others may end in the meantime.
                 if !drop_one(clients) {
                     std::thread::sleep(Duration::from_millis(50));
@@ -102,26 +104,19 @@ fn drop_one(clients: &mut Vec<Client>) -> bool {
 }
 
 /// Waits until somebody is ready or a client's time is over. Who is ready: the listener first, then the clients.
-#[allow(unsafe_code)]
 fn wait(listener: &TcpListener, clients: &[Client]) -> io::Result<Vec<bool>> {
-    let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    let mut places = vec![watched(listener.as_raw_fd(), libc::POLLIN)];
+    let mut places = vec![PollFd::new(listener, PollFlags::IN)];
     places.extend(clients.iter().map(|client| {
-        let events = if client.stage == Stage::Writing { libc::POLLOUT } else { libc::POLLIN };
-        watched(client.stream.as_raw_fd(), events)
+        let events = if client.stage == Stage::Writing { PollFlags::OUT } else { PollFlags::IN };
+        PollFd::new(&client.stream, events)
     }));
     let next = clients.iter().map(|client| client.deadline.saturating_duration_since(Instant::now())).min();
-    // Rounded up, so that the time is really over then.
-    let millis = next.map_or(-1, |left| left.as_millis() as i32 + 1);
-    // SAFETY: the array is valid for its length, and the descriptors are open: their owners are borrowed.
-    let found = unsafe { libc::poll(places.as_mut_ptr(), places.len() as libc::nfds_t, millis) };
-    if found < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+    let next = next.and_then(|left| Timespec::try_from(left).ok());
+    match poll(&mut places, next.as_ref()) {
+        Ok(_) => Ok(places.iter().map(|place| !place.revents().is_empty()).collect()),
+        Err(Errno::INTR) => Ok(vec![false; places.len()]),
+        Err(error) => Err(error.into()),
     }
-    Ok(places.iter().map(|place| found > 0 && place.revents != 0).collect())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use weir_forensics::replay::{Policy, Requests, Settings, smallest_cap};
 use weir_forensics::{Run, is_held, roles, runs};
@@ -221,7 +222,7 @@ impl Conditions {
         signals::end_when_asked();
         let name = self.command.first().map_or("", String::as_str);
         let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
-        let (group, began) = (child.id() as i32, Instant::now());
+        let (group, began) = (Pid::from_child(&child), Instant::now());
         let mut asked: Option<Instant> = None;
         let mut starved = false;
         let (mut looked, reserve) = (began, reserve(memory("MemTotal:")));
@@ -234,16 +235,16 @@ impl Conditions {
                 starved = memory("MemAvailable:") < reserve;
                 if starved {
                     // At once: there is no time to ask.
-                    signal(group, libc::SIGKILL);
+                    signal(group, Signal::KILL);
                 }
             }
             let over = self.limit.is_some_and(|limit| began.elapsed() > limit);
             match asked {
                 None if over || signals::asked_to_end() => {
                     asked = Some(Instant::now());
-                    signal(group, libc::SIGTERM);
+                    signal(group, Signal::TERM);
                 }
-                Some(since) if since.elapsed() > GRACE => signal(group, libc::SIGKILL),
+                Some(since) if since.elapsed() > GRACE => signal(group, Signal::KILL),
                 _ => {}
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -263,10 +264,9 @@ fn ending(status: ExitStatus, stopped: bool) -> Ending {
     }
 }
 
-#[allow(unsafe_code)]
-fn signal(group: i32, number: i32) {
-    // SAFETY: a plain system call; the group is that of a child that has not been waited for.
-    unsafe { libc::kill(-group, number) };
+fn signal(group: Pid, signal: Signal) {
+    // It may have ended meanwhile.
+    let _ = kill_process_group(group, signal);
 }
 
 /// What is left to this machine.

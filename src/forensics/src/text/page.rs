@@ -101,14 +101,9 @@ impl Page {
 
     /// Time of day, with the date where it was on another day than `beside`; 0 is any day.
     pub(super) fn time(&self, realtime_ns: u64, beside: u64) -> String {
-        let (year, month, day, hour, minute, second) = calendar(realtime_ns, self.look.offset);
-        let other = calendar(beside, self.look.offset);
-        let date = if beside == 0 || (other.0, other.1, other.2) == (year, month, day) {
-            String::new()
-        } else {
-            format!("{year:04}-{month:02}-{day:02} ")
-        };
-        format!("{date}{hour:02}:{minute:02}:{second:02}")
+        let moment = calendar(realtime_ns, self.look.offset);
+        let same_day = beside == 0 || calendar(beside, self.look.offset).date() == moment.date();
+        moment.strftime(if same_day { "%T" } else { "%F %T" }).to_string()
     }
 
     /// The text with its colours, and without what a name could steer a terminal by.
