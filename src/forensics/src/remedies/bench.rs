@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_journal::Class;
 
-use super::Tried;
+use super::{Check, Tried};
 use crate::names::Who;
 use crate::replay::{Part, Policy, Requester, Requests, Settings, View, WhatIf, replay_if};
 use crate::roles::{self, Region, Role};
@@ -62,6 +62,8 @@ pub(super) struct Scene {
     pub(super) of_parameters: HashSet<u64>,
     /// The allocator that served the job, and the room that it had.
     pub(super) job: Settings,
+    /// By which part of the room the replay runs out earlier or later than the job did.
+    tolerance: f64,
     /// Why a trial with less memory would prove nothing.
     unproven: Option<String>,
 }
@@ -89,13 +91,24 @@ impl<'run> Bench<'run> {
         Self { run, survey, device, facts, lacking, scene: OnceCell::new() }
     }
 
-    /// In brackets behind a remedy that was tried.
-    pub(super) fn replayed(&self) -> String {
+    /// How a remedy that was tried was shown, and the same in words.
+    pub(super) fn shown(&self) -> (Check, String) {
         match self.scene.get() {
-            Some(Ok(scene)) if scene.requests.left_out > 0 => {
-                format!("replayed: the last {} events", count(self.events(scene.requests.left_out)))
+            Some(Ok(scene)) if !scene.requests.whole => {
+                (Check::Estimated, "estimated from the requests up to the refused one".into())
             }
-            _ => "replayed".into(),
+            Some(Ok(scene)) => {
+                let mut how = "replayed".to_owned();
+                // Below half a percent nothing is printed of it.
+                if scene.tolerance >= 0.005 {
+                    how += &format!(" to within {:.0} %", (scene.tolerance * 100.0).ceil());
+                }
+                if scene.requests.left_out > 0 {
+                    how += &format!(": the last {} events", count(self.events(scene.requests.left_out)));
+                }
+                (Check::Replayed, how)
+            }
+            _ => (Check::Estimated, "estimated from the requests in the log".into()),
         }
     }
 
@@ -135,7 +148,7 @@ impl<'run> Bench<'run> {
         let parameter = |requester: usize| known.get(requester).is_some_and(|known| known.role == Role::Parameters);
         let of_parameters = requests.sizes_of(parameter);
         let job = self.job(&requests);
-        let mut scene = Scene { requests, tensors, known, left, of_parameters, job, unproven: None };
+        let mut scene = Scene { requests, tensors, known, left, of_parameters, job, tolerance: 0.0, unproven: None };
         if scene.requests.refused.is_some() {
             scene.unproven = self.reproduce(&mut scene).err();
         }
@@ -170,40 +183,61 @@ impl<'run> Bench<'run> {
         under_cap.min(on_device)
     }
 
-    /// The job as it was must run out where it did, or a replay in which it does not proves nothing. What it got shows
-    /// that there was room for it; what it did not get, that there was not: the room is corrected by as much as an
-    /// eighth.
+    /// The job as it was must run out in a replay too, or one in which it does not proves nothing. A device that works at
+    /// its own pace frees at other times than a simulated one, so that a replay runs out a little earlier or later than
+    /// the job did: its room is corrected by as much as an eighth, and by how much is its tolerance.
     fn reproduce(&self, scene: &mut Scene) -> Result<(), String> {
         let requests = &scene.requests;
-        let refused_with =
-            |cap: u64| replay_if(requests, &WhatIf::default(), &Settings { cap, ..scene.job.clone() }).refusal;
+        let as_it_was = WhatIf { ends: true, ..WhatIf::default() };
+        let refused_with = |cap: u64| replay_if(requests, &as_it_was, &Settings { cap, ..scene.job.clone() }).refusal;
         // What was freed and still waited for the device was not there to be had.
         let deferred = self.facts.pool_deferred;
         let counted = scene.job.cap.saturating_sub(deferred);
+        let most = (counted / 8).max(8 << 20);
+        // Between a room in which it runs out and one in which it does not: the largest in which it does.
+        let between = |mut short: u64, mut enough: u64| {
+            while enough.saturating_sub(short) > (enough / 256).max(2 << 20) {
+                let middle = short + (enough - short) / 2;
+                *if refused_with(middle).is_some() { &mut short } else { &mut enough } = middle;
+            }
+            short
+        };
         let mut room = counted;
-        let mut refusal = refused_with(room);
-        while refusal.is_some_and(|refusal| !refusal.recorded) && deferred == 0 {
-            room += (room / 64).max(2 << 20);
-            if room - counted > (counted / 8).max(8 << 20) {
-                return Err("a replay of the job as it was runs out much earlier".into());
+        match refused_with(counted) {
+            // What it got shows that there was room for it.
+            Some(refusal) if !refusal.recorded && deferred == 0 => loop {
+                let more = room + (room / 64).max(2 << 20);
+                if more - counted > most {
+                    return Err("a replay of the job as it was runs out much earlier".into());
+                }
+                match refused_with(more) {
+                    Some(refusal) if refusal.recorded => {
+                        room = more;
+                        break;
+                    }
+                    Some(_) => room = more,
+                    None => {
+                        room = between(room, more);
+                        break;
+                    }
+                }
+            },
+            Some(_) => {}
+            // What it did not get shows that there was none.
+            None => {
+                let least = as_it_was.peak(requests).saturating_sub(1);
+                room = if least >= counted - most.min(counted) { between(least, counted) } else { least };
+                if counted - room.min(counted) > most {
+                    let missing = requests.lost + self.run.header().counters.live_overflow;
+                    return Err(match missing {
+                        0 => "a replay of the job as it was does not run out".into(),
+                        missing => format!("{} events are missing from the log", count(missing)),
+                    });
+                }
             }
-            refusal = refused_with(room);
         }
-        if refusal.is_none() {
-            let mut refused = requests.peak_live.saturating_sub(1);
-            while refused >= counted / 8 * 7 && room.saturating_sub(refused) > (room / 256).max(2 << 20) {
-                let middle = refused + (room - refused) / 2;
-                *if refused_with(middle).is_some() { &mut refused } else { &mut room } = middle;
-            }
-            room = refused;
-            refusal = refused_with(room).filter(|refusal| refusal.recorded && room >= counted / 8 * 7);
-        }
-        let missing = requests.lost + self.run.header().counters.live_overflow;
-        match refusal {
-            Some(_) => scene.job.cap = room.saturating_add(deferred),
-            None if missing > 0 => return Err(format!("{} events are missing from the log", count(missing))),
-            None => return Err("a replay of the job as it was does not run out".into()),
-        }
+        scene.tolerance = room.abs_diff(counted) as f64 / counted.max(1) as f64;
+        scene.job.cap = room.saturating_add(deferred);
         Ok(())
     }
 
@@ -273,6 +307,11 @@ impl Scene {
     pub(super) fn try_anew(&self, policy: Policy, region: Option<u64>) -> Tried {
         let requests = self.tensors.as_ref().unwrap_or(&self.requests);
         tried(requests, &WhatIf::default(), &Settings { region, ..Settings::new(policy, self.job.cap) })
+    }
+
+    /// Whether the rest of the step is known, so that a size serves more than the requests so far.
+    pub(super) fn is_whole(&self) -> bool {
+        self.requests.whole
     }
 
     /// Whether tensors are what was requested, and not regions for them.

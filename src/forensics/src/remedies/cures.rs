@@ -195,8 +195,15 @@ pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     let there = facts.total == 0 || need <= facts.total.saturating_sub(facts.others);
     let tried = if there { tried } else { Tried::Fails };
     let (more, mib) = (size_up(need.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
-    let text = format!("raise the cap by {more} or more: WEIR_CAP={mib}MiB");
-    advice.take(bench, "a higher cap", text, tried, |_| "; the request then fits".into());
+    let whole = bench.scene().is_ok_and(Scene::is_whole);
+    let text = if whole {
+        format!("raise the cap by {more} or more: WEIR_CAP={mib}MiB; this step then fits")
+    } else {
+        format!(
+            "raise the cap by at least {more}: WEIR_CAP={mib}MiB serves this request, and what follows it may need more"
+        )
+    };
+    advice.take(bench, "a higher cap", text, tried, |_| String::new());
 }
 
 pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
@@ -210,7 +217,14 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
     // Another device is nothing that the log could lack: a guess at it is of no use.
     if matches!(tried, Tried::Helps(_)) {
         need += facts.limit().saturating_sub(facts.others).saturating_sub(scene.job.cap);
-        let text = format!("a device, or a share of one, with {} or more would do", size(need));
+        let text = if scene.is_whole() {
+            format!("a device with {} or more: this step then fits", size_up(need))
+        } else {
+            format!(
+                "a device with at least {}: it serves this request, and what follows it may need more",
+                size_up(need)
+            )
+        };
         advice.take(bench, "", text, tried, |_| String::new());
     }
 }

@@ -89,5 +89,5 @@ fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     let unit = if bench.survey.steps.seen > 0 { "step" } else { "second" };
     let text =
         format!("{text}; without +{} a {unit} at most {} are resident", size(trend.slope as u64), size(without as u64));
-    advice.add(Remedy { text, check: Check::Replayed, how: "replayed: the samples of host memory".into() });
+    advice.add(Remedy { text, check: Check::Estimated, how: "estimated from the samples of host memory".into() });
 }

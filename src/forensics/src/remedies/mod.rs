@@ -13,14 +13,16 @@ use crate::replay::Outcome;
 use crate::verdict::{Cause, Facts, Finding};
 use crate::words::size_up;
 
-/// Whether a remedy was tried.
+/// How a remedy was shown to help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// The recorded requests were replayed, and it helps.
+    /// The job was run again with it on the virtual GPU, and ended well.
+    Run,
+    /// Whole steps of the recorded requests were replayed with it, and all were served.
     Replayed,
-    /// The log lacks what a replay needs.
-    Impossible,
+    /// Neither: from what it is estimated is said in words.
+    Estimated,
 }
 
 /// A remedy.
@@ -28,9 +30,9 @@ pub enum Check {
 pub struct Remedy {
     /// What to do, and what it brings.
     pub text: String,
-    /// Whether that was tried.
+    /// How that was shown.
     pub check: Check,
-    /// The same in words: what was replayed, or why nothing was.
+    /// The same in words: what was run or replayed, or from what it is estimated.
     pub how: String,
 }
 
@@ -66,9 +68,10 @@ impl Advice {
             Tried::Helps(outcome) => {
                 let brings = brings(&outcome);
                 let text = if brings.is_empty() { text } else { format!("{text}{brings}") };
-                (text, Check::Replayed, bench.replayed())
+                let (check, how) = bench.shown();
+                (text, check, how)
             }
-            Tried::Impossible(lacking) => (text, Check::Impossible, format!("cannot be replayed: {lacking}")),
+            Tried::Impossible(lacking) => (text, Check::Estimated, format!("estimated, not replayed: {lacking}")),
             Tried::Fails => {
                 let name = name.to_owned();
                 if !name.is_empty() && !self.useless.contains(&name) {

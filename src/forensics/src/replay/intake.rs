@@ -93,6 +93,11 @@ impl Requests {
                 Slot::Lost(loss) => intake.requests.lost += loss.count,
             }
         }
+        if part.refused.is_some() {
+            intake.requests.add_rest();
+        } else {
+            intake.requests.whole = intake.steps > 0;
+        }
         Ok(intake.requests.finish())
     }
 }
@@ -109,6 +114,8 @@ struct Intake {
     /// Numbers of requesters; none where they are not told apart.
     requesters: Option<HashMap<Requester, u32>>,
     live: HashMap<(Class, u64), u32>,
+    /// Training steps seen.
+    steps: u64,
     /// Step of the last failed request, its size, and the allocations since.
     failed: Option<(u64, u64, u64)>,
 }
@@ -132,6 +139,7 @@ impl Intake {
             view: View::Tensors,
             requesters: None,
             live: HashMap::new(),
+            steps: 0,
             failed: None,
         })
     }
@@ -195,7 +203,9 @@ impl Intake {
     /// The request that the job did not get.
     fn refused(&mut self, event: &Event, bytes: u64) {
         let requester = self.requester(event.class, event.by);
-        self.requests.push(What::Refused, event.stream, 0, bytes, requester);
+        self.requests.refused_block = self.requests.new_number();
+        let block = self.requests.refused_block.unwrap_or(0);
+        self.requests.push(What::Refused, event.stream, block, bytes, requester);
         (self.requests.refused, self.requests.refused_by) = (Some(bytes), Some(requester));
         self.requests.refused_beside = self.tensors && event.class != Class::Tensor;
     }
@@ -240,7 +250,10 @@ impl Intake {
                 self.failed = Some((step, bytes, 0));
             }
             // A step fetches its loss, and so waits for the device.
-            Kind::Step => self.requests.note(What::Step),
+            Kind::Step => {
+                self.steps += 1;
+                self.requests.note(What::Step);
+            }
             Kind::Sync => self.requests.note(What::Sync),
             _ => {}
         }

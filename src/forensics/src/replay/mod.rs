@@ -8,6 +8,7 @@
 mod bfc;
 mod intake;
 mod requests;
+mod rest;
 mod torch;
 mod weir;
 mod what_if;
@@ -210,8 +211,29 @@ fn follow(
         }
         let place = sizes.get_mut(step.block as usize);
         let served = match step.what {
-            What::Request | What::Beside | What::Hold => {
-                let passed = step.what == What::Beside && allocator.is_passed_by();
+            What::Refused if requests.refused_block.is_none() => {
+                // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
+                let number = requests.blocks() as u32;
+                let passed = requests.refused_beside && allocator.is_passed_by();
+                let served = if passed {
+                    allocator.hold(step.bytes)
+                } else {
+                    allocator.request(number, step.bytes, step.stream)
+                };
+                if served {
+                    outcome.peak_live = outcome.peak_live.max(live + step.bytes);
+                    outcome.peak_held = outcome.peak_held.max(allocator.held());
+                    if passed {
+                        allocator.unhold(step.bytes);
+                    } else {
+                        allocator.free(number, step.stream);
+                    }
+                }
+                served
+            }
+            What::Request | What::Beside | What::Hold | What::Refused => {
+                let beside = step.what == What::Beside || (step.what == What::Refused && requests.refused_beside);
+                let passed = beside && allocator.is_passed_by();
                 let held = passed || step.what == What::Hold;
                 let served = if held {
                     allocator.hold(step.bytes)
@@ -236,26 +258,6 @@ fn follow(
                     allocator.free(step.block, step.stream);
                 }
                 true
-            }
-            What::Refused => {
-                // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
-                let number = requests.blocks() as u32;
-                let passed = requests.refused_beside && allocator.is_passed_by();
-                let served = if passed {
-                    allocator.hold(step.bytes)
-                } else {
-                    allocator.request(number, step.bytes, step.stream)
-                };
-                if served {
-                    outcome.peak_live = outcome.peak_live.max(live + step.bytes);
-                    outcome.peak_held = outcome.peak_held.max(allocator.held());
-                    if passed {
-                        allocator.unhold(step.bytes);
-                    } else {
-                        allocator.free(number, step.stream);
-                    }
-                }
-                served
             }
             What::Sync | What::Step => {
                 allocator.sync();

@@ -95,6 +95,10 @@ pub struct Requests {
     pub refused_by: Option<u32>,
     /// Whether that one went beside TensorFlow's own allocator.
     pub refused_beside: bool,
+    /// Its number; none where it is given back at once, because nobody knows for how long it would stay.
+    pub(super) refused_block: Option<u32>,
+    /// Whether whole steps are there: what follows the refused request is known from an earlier step.
+    pub whole: bool,
     /// Older events that are told only by what they left behind.
     pub left_out: u64,
     /// Regions that TensorFlow's own allocator cut up.
@@ -135,7 +139,7 @@ impl Requests {
     /// Bytes that are live when the last step is done, by requester.
     pub fn left(&self) -> Vec<u64> {
         let mut held = vec![(0, 0); self.blocks()];
-        for step in self.steps() {
+        for step in self.steps().take_while(|step| step.what != What::Refused || self.refused_block.is_none()) {
             if let Some(place) = held.get_mut(step.block as usize) {
                 match step.what {
                     What::Free => *place = (0, 0),
@@ -165,6 +169,11 @@ impl Requests {
 
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         self.opening.values().chain(&self.steps).map(|word| self.unpack(*word))
+    }
+
+    /// A step by its place behind those that were folded.
+    pub(super) fn at(&self, place: usize) -> Step {
+        self.unpack(self.steps.get(place).copied().unwrap_or(What::Nothing as u64))
     }
 
     fn unpack(&self, word: u64) -> Step {
@@ -221,7 +230,7 @@ impl Requests {
         }
     }
 
-    fn new_number(&mut self) -> Option<u32> {
+    pub(super) fn new_number(&mut self) -> Option<u32> {
         if self.numbers as usize >= BLOCKS {
             self.lost += 1;
             return None;
@@ -254,7 +263,7 @@ impl Requests {
 
     /// All steps are there.
     pub(super) fn finish(mut self) -> Self {
-        self.peak_live = peak(self.steps(), self.blocks());
+        self.peak_live = peak(self.steps(), self.blocks(), self.refused_block.is_some());
         (self.pair_index, self.vacant) = (HashMap::new(), Vec::new());
         self
     }
@@ -353,15 +362,15 @@ impl<R: Read> Read for Limited<R> {
 }
 
 /// Most bytes live at the same time, the request that was not served included.
-pub(super) fn peak(steps: impl Iterator<Item = Step>, blocks: usize) -> u64 {
+pub(super) fn peak(steps: impl Iterator<Item = Step>, blocks: usize, refused_stays: bool) -> u64 {
     let (mut held, mut live, mut peak) = (vec![0; blocks], 0_u64, 0);
     for step in steps {
         match step.what {
             What::Free => {
                 live = live.saturating_sub(held.get_mut(step.block as usize).map_or(0, std::mem::take));
             }
-            What::Refused => peak = peak.max(live.saturating_add(step.bytes)),
-            what if what.takes() => {
+            What::Refused if !refused_stays => peak = peak.max(live.saturating_add(step.bytes)),
+            what if what.takes() || what == What::Refused => {
                 live = live.saturating_add(step.bytes);
                 if let Some(place) = held.get_mut(step.block as usize) {
                     *place = step.bytes;

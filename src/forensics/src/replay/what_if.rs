@@ -28,6 +28,8 @@ pub struct WhatIf {
     pub parts: Option<u64>,
     /// The job waits for the device before the refused request.
     pub waits: bool,
+    /// The job ends at the refused request, as it did.
+    pub ends: bool,
 }
 
 impl WhatIf {
@@ -47,7 +49,7 @@ impl WhatIf {
 
     /// Most bytes live at the same time, the request that was refused included.
     pub fn peak(&self, requests: &Requests) -> u64 {
-        peak(self.steps(requests), requests.blocks())
+        peak(self.steps(requests), requests.blocks(), requests.refused_block.is_some())
     }
 
     pub(super) fn steps<'a>(&'a self, requests: &'a Requests) -> impl Iterator<Item = Step> + 'a {
@@ -61,6 +63,8 @@ impl WhatIf {
             order: VecDeque::new(),
             live: 0,
             number: 0,
+            refused_stays: requests.refused_block.is_some(),
+            over: false,
         }
     }
 }
@@ -84,6 +88,8 @@ struct Steps<'a, From> {
     order: VecDeque<(u32, u64)>,
     live: u64,
     number: u64,
+    refused_stays: bool,
+    over: bool,
 }
 
 impl<From: Iterator<Item = Step>> Steps<'_, From> {
@@ -139,6 +145,9 @@ impl<From: Iterator<Item = Step>> Iterator for Steps<'_, From> {
             if let Some(step) = self.ready.pop_front() {
                 return Some(step);
             }
+            if self.over {
+                return None;
+            }
             let step = self.from.next()?;
             match step.what {
                 What::Free => self.free(step),
@@ -160,7 +169,10 @@ impl<From: Iterator<Item = Step>> Iterator for Steps<'_, From> {
                     }
                     if bytes > 0 {
                         self.ready.push_back(Step { bytes, ..step });
+                    } else if self.refused_stays {
+                        self.gone[step.block as usize] = true;
                     }
+                    self.over = self.what_if.ends;
                 }
                 what if what.takes() => self.take(step),
                 _ => return Some(step),

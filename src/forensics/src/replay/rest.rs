@@ -1,0 +1,97 @@
+//! The rest of a step that ended at a refused request: what the job would have requested after it, as in a whole step
+//! before. Pure.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::requests::{Requests, Step, What};
+
+/// Whole steps among which the one is looked for that is most like the step that ended.
+const STEPS: usize = 8;
+
+/// An allocation of the step that ended.
+struct Made {
+    block: u32,
+    live: bool,
+}
+
+/// What a block of the whole step is in the step that ended.
+enum Link {
+    /// An allocation that was made before the refusal.
+    Made(usize),
+    /// One that comes after it.
+    Added(u32),
+}
+
+impl Requests {
+    /// Adds the rest of the last step, as in a whole step before it; leaves all as it is where no step is like it.
+    pub(super) fn add_rest(&mut self) {
+        let ends: Vec<usize> = (0..self.steps.len()).filter(|place| self.at(*place).what == What::Step).collect();
+        let Some(begin) = ends.last().map(|end| end + 1) else { return };
+        let (mut made, mut by_pair, mut by_block) =
+            (Vec::new(), HashMap::<u32, VecDeque<usize>>::new(), HashMap::new());
+        for step in (begin..self.steps.len()).map(|place| self.at(place)) {
+            match step.what {
+                What::Free => {
+                    let known = by_block.remove(&step.block).and_then(|place: usize| made.get_mut(place));
+                    known.into_iter().for_each(|made: &mut Made| made.live = false);
+                }
+                what if what.takes() || what == What::Refused => {
+                    by_pair.entry(step.pair).or_default().push_back(made.len());
+                    by_block.insert(step.block, made.len());
+                    made.push(Made { block: step.block, live: true });
+                }
+                _ => {}
+            }
+        }
+        let like = |from: usize, to: usize| {
+            let mut left: HashMap<u32, usize> = by_pair.iter().map(|(pair, made)| (*pair, made.len())).collect();
+            let takes = (from..to).map(|place| self.at(place)).filter(|step| step.what.takes());
+            let found = takes.filter(|step| left.get_mut(&step.pair).is_some_and(|left| take_one(left))).count();
+            (found, from, to)
+        };
+        let steps = ends.windows(2).rev().take(STEPS).map(|pair| like(pair[0] + 1, pair[1]));
+        // Of equal ones the last.
+        let best = steps.reduce(|best, other| if other.0 > best.0 { other } else { best });
+        // Nine tenths of what the step had got are in the other one too.
+        let Some((_, from, to)) = best.filter(|(found, ..)| *found > 0 && *found * 10 >= (made.len() - 1) * 9) else {
+            return;
+        };
+        let whole: Vec<Step> = (from..to).map(|place| self.at(place)).collect();
+        let mut links: HashMap<u32, Link> = HashMap::new();
+        for step in whole {
+            match step.what {
+                What::Free => match links.remove(&step.block) {
+                    Some(Link::Made(place)) => {
+                        if let Some(made) = made.get_mut(place).filter(|made| made.live) {
+                            made.live = false;
+                            self.free(step.stream, made.block);
+                        }
+                    }
+                    Some(Link::Added(block)) => self.free(step.stream, block),
+                    // Of an older step: whether this one has freed its like is not known.
+                    None => {}
+                },
+                what if what.takes() => {
+                    let link = match by_pair.get_mut(&step.pair).and_then(VecDeque::pop_front) {
+                        Some(place) => Some(Link::Made(place)),
+                        None => {
+                            let requester = self.pairs.get(step.pair as usize).map_or(0, |(_, requester)| *requester);
+                            self.request(what, step.stream, step.bytes, requester).map(Link::Added)
+                        }
+                    };
+                    link.into_iter().for_each(|link| drop(links.insert(step.block, link)));
+                }
+                What::Sync => self.note(What::Sync),
+                _ => {}
+            }
+        }
+        self.note(What::Step);
+        self.whole = true;
+    }
+}
+
+fn take_one(left: &mut usize) -> bool {
+    let any = *left > 0;
+    *left -= usize::from(any);
+    any
+}
