@@ -8,6 +8,7 @@
 
 mod arena;
 mod create;
+mod devices;
 mod event;
 pub mod fault;
 mod flight;
@@ -21,6 +22,7 @@ pub mod reader;
 mod retention;
 mod sys;
 pub mod text;
+mod ticket;
 mod unwind;
 mod writer;
 
@@ -40,5 +42,6 @@ pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
 pub use sys::clock::{Anchor, Clock};
 #[cfg(feature = "synthetic")]
 pub use sys::clock::{advance, booted_earlier};
+pub use ticket::{FreeTicket, Ticket};
 pub use unwind::{Walk, capture_stack, prepare_unwinding};
-pub use writer::{FreeTicket, Granted, Journal, Ticket};
+pub use writer::{Granted, Journal};

@@ -105,7 +105,7 @@ impl LiveEntry {
 
 /// Where an entry lies: bucket and place in it. Stays valid until the entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EntryRef {
     bucket: usize,
     slot: usize,
 }
@@ -153,7 +153,7 @@ impl LiveTable {
         Some((index, self.buckets.get(index)?))
     }
 
-    fn entry(&self, place: Place) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
+    fn entry(&self, place: EntryRef) -> Option<&'static [AtomicU64; RECORD_WORDS]> {
         self.buckets.get(place.bucket)?.as_chunks().0.get(place.slot + 1)
     }
 
@@ -169,7 +169,7 @@ impl LiveTable {
 
     /// Puts an entry into the table; `None` when the table is full. From the store of the entry's first word on, the
     /// allocation counts as live.
-    pub(crate) fn insert(&self, entry: &LiveEntry) -> Option<Place> {
+    pub(crate) fn insert(&self, entry: &LiveEntry) -> Option<EntryRef> {
         let key = key_of(entry.address, entry.class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -184,7 +184,7 @@ impl LiveTable {
                 for passed in 0..step {
                     self.bucket(home, passed)?.1.first()?.fetch_add(1, Ordering::Relaxed);
                 }
-                let place = Place { bucket: index, slot };
+                let place = EntryRef { bucket: index, slot };
                 let words = self.entry(place)?;
                 let packed = entry.pack(STATE_LIVE);
                 for (word, value) in words.iter().zip(packed).skip(1) {
@@ -199,7 +199,7 @@ impl LiveTable {
     }
 
     /// Finds a live allocation and marks it as being freed, so that nobody else can do the same.
-    pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(Place, LiveEntry)> {
+    pub(crate) fn begin_free(&self, address: u64, class: Class, thread: u32) -> Option<(EntryRef, LiveEntry)> {
         let (place, entry) = self.take(address, class)?;
         if !injected(Fault::Freeing)
             && let Some(words) = self.entry(place)
@@ -211,7 +211,7 @@ impl LiveTable {
 
     /// Finds a live allocation and marks it as going, without saying who does it.
     #[inline]
-    pub(crate) fn take(&self, address: u64, class: Class) -> Option<(Place, LiveEntry)> {
+    pub(crate) fn take(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -220,7 +220,7 @@ impl LiveTable {
                 if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
                     continue;
                 }
-                let place = Place { bucket: index, slot };
+                let place = EntryRef { bucket: index, slot };
                 let words = self.entry(place)?;
                 let first = words[0].load(Ordering::Acquire);
                 if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
@@ -241,7 +241,7 @@ impl LiveTable {
 
     /// Finds an allocation whose free has begun and is not written down, by an address that was just handed out again: so
     /// it has happened. Tells the last word, too.
-    pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(Place, LiveEntry, u64)> {
+    pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry, u64)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -250,7 +250,7 @@ impl LiveTable {
                 if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
                     continue;
                 }
-                let place = Place { bucket: index, slot };
+                let place = EntryRef { bucket: index, slot };
                 let words = self.entry(place)?;
                 let last = words[7].load(Ordering::Acquire);
                 let first = words[0].load(Ordering::Acquire);
@@ -270,13 +270,13 @@ impl LiveTable {
     }
 
     /// Whether a free that has begun is not written down yet.
-    pub(crate) fn is_begun(&self, place: Place, begun: u64) -> bool {
+    pub(crate) fn is_begun(&self, place: EntryRef, begun: u64) -> bool {
         injected(Fault::Freeing) || self.entry(place).is_some_and(|words| words[7].load(Ordering::Acquire) == begun)
     }
 
     /// The free that had begun is done and is event number `seq`: from this store on, the allocation counts as gone. Not
     /// if another thread, which got the address, was faster.
-    pub(crate) fn end_free(&self, place: Place, begun: u64, seq: u64) -> bool {
+    pub(crate) fn end_free(&self, place: EntryRef, begun: u64, seq: u64) -> bool {
         if injected(Fault::Freeing) {
             self.commit_free(place, seq);
             return true;
@@ -286,14 +286,14 @@ impl LiveTable {
     }
 
     /// The same of a free that nobody else can know of.
-    pub(crate) fn commit_free(&self, place: Place, seq: u64) {
+    pub(crate) fn commit_free(&self, place: EntryRef, seq: u64) {
         if let Some(words) = self.entry(place) {
             words[7].store(seq + 1, Ordering::Release);
         }
     }
 
     /// The free failed: the allocation is live again.
-    pub(crate) fn cancel_free(&self, place: Place) {
+    pub(crate) fn cancel_free(&self, place: EntryRef) {
         if let Some(words) = self.entry(place) {
             words[7].store(0, Ordering::Relaxed);
             let first = words[0].load(Ordering::Relaxed);
@@ -302,7 +302,7 @@ impl LiveTable {
     }
 
     /// Empties a place after its free was committed.
-    pub(crate) fn remove(&self, place: Place) {
+    pub(crate) fn remove(&self, place: EntryRef) {
         let (Some(words), Some(bucket)) = (self.entry(place), self.buckets.get(place.bucket)) else {
             return;
         };

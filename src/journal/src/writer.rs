@@ -10,36 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::create::{named, store_text};
-use crate::event::{
-    Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_UNKNOWN_ADDRESS, Kind,
-    STREAM_UNKNOWN, short_from_long,
-};
+use crate::event::{Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, Kind, STREAM_UNKNOWN, short_from_long};
 use crate::fault::{Fault, injected};
 use crate::flight::{Flights, InFlight, Intent};
-use crate::layout::{
-    CONFIG_BYTES, DEVICE_WORDS, DEVICES, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, crc_words, word,
-};
-use crate::live::{LiveEntry, LiveTable, Place, begun};
-use crate::numbered::{Numbering, store};
+use crate::layout::{CONFIG_BYTES, DEVICE_WORDS, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, word};
+use crate::live::{EntryRef, LiveEntry, LiveTable};
+use crate::numbered::store;
 use crate::sys::clock::{self, Clock};
 use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
 use crate::sys::prefetch;
-
-/// Word offsets inside a device entry.
-pub(crate) mod device_word {
-    /// 1 when the entry is in use.
-    pub(crate) const USED: usize = 0;
-    pub(crate) const UUID: usize = 1;
-    pub(crate) const TOTAL: usize = 3;
-    pub(crate) const NAME: usize = 4;
-    pub(crate) const NAME_BYTES: usize = 64;
-    pub(crate) const CRC: usize = 15;
-    pub(crate) const CAP: usize = 16;
-    pub(crate) const SOFT_MARK: usize = 17;
-    pub(crate) const LIVE: usize = 32;
-    pub(crate) const PEAK: usize = 48;
-}
+use crate::ticket::{FreeTicket, Ticket};
 
 /// Where a journal's bytes are.
 #[derive(Debug)]
@@ -79,7 +60,7 @@ pub struct Journal {
     pub(crate) modules: &'static [[AtomicU64; RECORD_WORDS]],
     pub(crate) oom: &'static [AtomicU64],
     pub(crate) causes: &'static [AtomicU64],
-    devices: &'static [[AtomicU64; DEVICE_WORDS]],
+    pub(crate) devices: &'static [[AtomicU64; DEVICE_WORDS]],
     config: &'static [AtomicU64],
     pub(crate) backing: Backing,
     pub(crate) statm: ManuallyDrop<Option<File>>,
@@ -203,7 +184,7 @@ impl Journal {
         event.seq
     }
 
-    /// A request is about to be made. The ticket must be told the outcome; until then the request counts as in flight.
+    /// A request is about to be made. The ticket gets the outcome; until then the request counts as in flight.
     #[inline]
     pub fn begin(&self, intent: Intent) -> Ticket<'_> {
         let since = self.now();
@@ -271,7 +252,7 @@ impl Journal {
         seq
     }
 
-    /// A free is about to be made. The ticket must be told the outcome; dropping it says that nothing happened.
+    /// A free is about to be made. The ticket gets the outcome; dropping it says that nothing happened.
     #[inline]
     pub fn begin_free(&self, address: u64, class: Class) -> FreeTicket<'_> {
         let since = self.now();
@@ -314,7 +295,7 @@ impl Journal {
 
     /// Writes a free down that had begun, unless another thread has. Nobody waits for anybody: who comes second has a
     /// number too many, and writes the last sample of the host's memory under it.
-    fn end_free(&self, place: Place, begun: u64, entry: &LiveEntry, now: u64, latency: u64, stream: u16) {
+    pub(crate) fn end_free(&self, place: EntryRef, begun: u64, entry: &LiveEntry, now: u64, latency: u64, stream: u16) {
         if !self.live.is_begun(place, begun) {
             return;
         }
@@ -338,95 +319,15 @@ impl Journal {
 
     /// An address was handed out whose free by another thread has happened and is not written down yet: that comes
     /// first, or the order of events would say that the new memory was freed.
-    fn free_comes_first(&self, address: u64, class: Class, now: u64) {
+    pub(crate) fn free_comes_first(&self, address: u64, class: Class, now: u64) {
         if let Some((place, entry, begun)) = self.live.freed_before(address, class) {
             self.end_free(place, begun, &entry, now, 0, STREAM_UNKNOWN);
         }
     }
 
-    #[inline]
-    pub(crate) fn add_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
-        let Some(entry) = self.devices.get(usize::from(device) % DEVICES) else {
-            return 0;
-        };
-        let class = class as usize & 15;
-        let (Some(live), Some(peak)) = (entry.get(device_word::LIVE + class), entry.get(device_word::PEAK + class))
-        else {
-            return 0;
-        };
-        let after = live.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
-        if after > peak.load(Ordering::Relaxed) {
-            peak.fetch_max(after, Ordering::Relaxed);
-        }
-        after
-    }
-
-    #[inline]
-    pub(crate) fn sub_live(&self, device: u8, class: Class, bytes: u64) -> u64 {
-        let live = self
-            .devices
-            .get(usize::from(device) % DEVICES)
-            .and_then(|entry| entry.get(device_word::LIVE + (class as usize & 15)));
-        live.map_or(0, |live| live.fetch_sub(bytes, Ordering::Relaxed).wrapping_sub(bytes))
-    }
-
-    /// Bytes of a class that are live on a device.
-    pub fn live_bytes(&self, device: u8, class: Class) -> u64 {
-        self.device_word(device, device_word::LIVE + (class as usize & 15))
-    }
-
-    /// The most bytes of a class that ever were live on a device.
-    pub fn peak_bytes(&self, device: u8, class: Class) -> u64 {
-        self.device_word(device, device_word::PEAK + (class as usize & 15))
-    }
-
-    fn device_word(&self, device: u8, index: usize) -> u64 {
-        let entry = self.devices.get(usize::from(device) % DEVICES);
-        entry.and_then(|entry| entry.get(index)).map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
     /// Visits every live allocation. Takes as long as the table is large: not for the hot path.
     pub fn for_each_live(&self, visit: impl FnMut(&LiveEntry)) {
         self.live.for_each(visit);
-    }
-
-    /// Describes a device. Not for the hot path.
-    pub fn set_device(&self, device: u8, uuid: [u8; 16], total: u64, name: &str) {
-        let Some(entry) = self.devices.get(usize::from(device) % DEVICES) else {
-            return;
-        };
-        crate::create::store_bytes(entry, device_word::UUID, &uuid);
-        if let Some(word) = entry.get(device_word::TOTAL) {
-            word.store(total, Ordering::Relaxed);
-        }
-        store_text(entry, device_word::NAME, name.as_bytes(), device_word::NAME_BYTES);
-        let mut fixed = [0; device_word::CRC];
-        for (to, from) in fixed.iter_mut().zip(entry).skip(1) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        if let (Some(crc), Some(used)) = (entry.get(device_word::CRC), entry.get(device_word::USED)) {
-            crc.store(u64::from(crc_words(&fixed)), Ordering::Relaxed);
-            used.store(1, Ordering::Release);
-        }
-    }
-
-    /// The cap of a device changed. Records it.
-    pub fn set_cap(&self, device: u8, cap: u64) {
-        let Some(word) = self.devices.get(usize::from(device) % DEVICES).and_then(|entry| entry.get(device_word::CAP))
-        else {
-            return;
-        };
-        let before = word.swap(cap, Ordering::Relaxed);
-        self.record(Event { requested: before, allocated: cap, ..Event::new(Kind::CapChange, Class::Other, device) });
-    }
-
-    /// The soft mark of a device was set to this many bytes and has been crossed. Records it.
-    pub fn crossed_soft_mark(&self, device: u8, mark: u64, live: u64) {
-        let entry = self.devices.get(usize::from(device) % DEVICES);
-        if let Some(word) = entry.and_then(|entry| entry.get(device_word::SOFT_MARK)) {
-            word.store(mark, Ordering::Relaxed);
-        }
-        self.record(Event { allocated: mark, live_after: live, ..Event::new(Kind::SoftMark, Class::Other, device) });
     }
 
     /// Stores the configuration text, cut to what fits.
@@ -488,160 +389,5 @@ impl Journal {
     /// Whether this is a child's view of its parent's journal, which must not be used any more.
     pub fn is_detached(&self) -> bool {
         self.detached.load(Ordering::Relaxed)
-    }
-}
-
-/// A request in flight. Tell it the outcome.
-#[derive(Debug)]
-#[must_use = "the request counts as in flight until the ticket is told the outcome"]
-pub struct Ticket<'journal> {
-    journal: &'journal Journal,
-    intent: Intent,
-    since: u64,
-    thread: u32,
-    slot: Option<usize>,
-    flags: u8,
-}
-
-impl Ticket<'_> {
-    /// The call is weir's own, not the job's.
-    pub fn internal(mut self) -> Self {
-        self.flags |= FLAG_INTERNAL;
-        self
-    }
-
-    /// The requested bytes of the event are known only now; for a remap, the old address.
-    pub fn set_requested(&mut self, requested: u64) {
-        self.intent.requested = requested;
-    }
-
-    /// Who asks was found out only now, for example because the request turned out to need a native stack.
-    pub fn attribute(&mut self, by: Attribution) {
-        self.intent.by = by;
-    }
-
-    /// It succeeded: the memory is live from now on. Returns the event's number.
-    #[inline]
-    pub fn granted(self, granted: Granted) -> u64 {
-        let answer = self.answer();
-        self.journal.free_comes_first(granted.address, self.intent.class, answer.now);
-        self.journal.granted(&self.intent, granted, &answer)
-    }
-
-    /// The same for a block that a pool knows by this number.
-    pub fn granted_block(self, numbering: &Numbering, number: usize, granted: Granted) -> u64 {
-        self.journal.block_granted((numbering, number), &self.intent, granted, &self.answer())
-    }
-
-    /// It is answered now.
-    fn answer(&self) -> Answer {
-        let now = self.journal.now();
-        let latency = now.saturating_sub(self.since);
-        Answer { now, latency, thread: self.thread, flight: self.slot, flags: self.flags }
-    }
-
-    /// It did not succeed (`Kind::Failed`, `Kind::Refused`), or was something that has no place in the live table
-    /// (`Kind::Map`, `Kind::Sync`, …). Returns the event's number.
-    #[inline]
-    pub fn ended(self, kind: Kind, allocated: u64, result: u16) -> u64 {
-        let journal = self.journal;
-        let now = journal.now();
-        let intent = &self.intent;
-        let seq = journal.claim();
-        if let Some(slot) = self.slot {
-            journal.flights.becomes(slot, seq);
-        }
-        journal.write(&Event {
-            seq,
-            time: now,
-            address: intent.address,
-            stream: intent.stream,
-            requested: intent.requested,
-            allocated,
-            live_after: journal.live_bytes(intent.device, intent.class),
-            result,
-            latency: now.saturating_sub(self.since),
-            thread: self.thread,
-            by: intent.by,
-            flags: self.flags,
-            ..Event::new(kind, intent.class, intent.device)
-        });
-        seq
-    }
-}
-
-impl Drop for Ticket<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.journal.flights.end(slot);
-        }
-    }
-}
-
-/// A free in flight. Tell it the outcome.
-#[derive(Debug)]
-#[must_use = "the free counts as in flight until the ticket is told the outcome"]
-pub struct FreeTicket<'journal> {
-    journal: &'journal Journal,
-    address: u64,
-    class: Class,
-    since: u64,
-    thread: u32,
-    found: Option<(Place, LiveEntry)>,
-}
-
-impl FreeTicket<'_> {
-    /// The allocation that is being freed, if the live table knows it.
-    pub fn entry(&self) -> Option<&LiveEntry> {
-        self.found.as_ref().map(|(_, entry)| entry)
-    }
-
-    /// It succeeded: the memory is gone. Returns what was freed.
-    #[inline]
-    pub fn freed(mut self, stream: u16) -> Option<LiveEntry> {
-        let journal = self.journal;
-        let now = journal.now();
-        let latency = now.saturating_sub(self.since);
-        let Some((place, entry)) = self.found.take() else {
-            journal.count(word::UNKNOWN_FREES);
-            journal.record(Event {
-                time: now,
-                stream,
-                address: self.address,
-                latency,
-                thread: self.thread,
-                flags: FLAG_UNKNOWN_ADDRESS,
-                ..Event::new(Kind::Free, self.class, HOST_DEVICE)
-            });
-            return None;
-        };
-        journal.end_free(place, begun(self.thread, entry.birth), &entry, now, latency, stream);
-        journal.live.remove(place);
-        Some(entry)
-    }
-
-    /// It failed: the memory is still there.
-    pub fn failed(self, result: u16) {
-        let entry = self.found.as_ref().map(|(_, entry)| *entry);
-        let device = entry.map_or(HOST_DEVICE, |entry| entry.device);
-        self.journal.record(Event {
-            address: self.address,
-            allocated: entry.map_or(0, |entry| entry.allocated),
-            requested: entry.map_or(0, |entry| entry.requested),
-            latency: self.journal.now().saturating_sub(self.since),
-            result,
-            flags: if entry.is_some() { 0 } else { FLAG_UNKNOWN_ADDRESS },
-            ..Event::new(Kind::FreeFailed, self.class, device)
-        });
-    }
-}
-
-impl Drop for FreeTicket<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some((place, _)) = self.found.take() {
-            self.journal.live.cancel_free(place);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Attribution, devices and configuration as the reader gives them. Ids come from events and may be anything.
 
 use crate::arena::{Item, LONGEST_TEXT, claims, header};
+use crate::devices::device_word;
 use crate::event::{Attribution, Class};
 use crate::layout::{
     CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, LARGEST_SUM, MODULES, OOM_KEPT, OOM_SLOT_BYTES,
@@ -11,7 +12,6 @@ use crate::oom::slot_crc;
 use crate::reader::source::read_words;
 use crate::reader::{Error, Reader};
 use crate::sys::crc::crc_record;
-use crate::writer::device_word;
 
 /// An operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
