@@ -66,6 +66,7 @@ pub(crate) fn in_order(
 }
 
 /// Records a free while the pool holds its lock.
+#[derive(Clone, Copy)]
 struct Recording<'a> {
     record: &'a Freeing,
     device_pool: &'static DevicePool,

@@ -101,7 +101,7 @@ pub struct Freed {
 }
 
 /// Sees a free under the pool's lock, before anybody can get the block again.
-pub trait Observer {
+pub trait Observer: Copy {
     /// A block of this number may be the one that is freed: time to bring what is known of it into the cache.
     #[inline]
     fn found(&self, number: usize) {
