@@ -32,7 +32,7 @@ impl Part {
             Self::Live => "live in this job",
             Self::PoolFree => "pool free",
             Self::Deferred => "freed, not reusable yet",
-            Self::Overhead => "not ours, this job",
+            Self::Overhead => "contexts of this job",
             Self::Others => "other processes",
             Self::Free => "driver free",
         }

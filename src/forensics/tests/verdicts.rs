@@ -469,8 +469,9 @@ fn chunks_that_tensorflow_does_not_split() {
     let mut job = limited(&scratch, 60 * MIB);
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 300 * MIB, &device(38 * GIB));
     let report = report(job, End::Failure);
-    assert_eq!(causes(&report)[..2], [Cause::ReservedIdle, Cause::TensorflowLimit]);
-    assert!(report.findings[0].evidence.contains("480.0 MiB of 992.0 MiB"), "{:?}", report.findings);
+    // The device has room, so the limit decides; the chunks stand behind it.
+    assert_eq!(causes(&report)[..2], [Cause::TensorflowLimit, Cause::ReservedIdle]);
+    assert!(report.findings[1].evidence.contains("480.0 MiB of 992.0 MiB"), "{:?}", report.findings);
     let view = report.tensors.unwrap();
     assert_eq!((view.used, view.slack, view.idle), (8 * 124 * MIB, 8 * 60 * MIB, 32 * MIB));
     let scratch = Scratch::new("split");
@@ -698,4 +699,27 @@ fn float64_by_accident_is_noticed() {
     job.refused(job.who("model/dense/MatMul", 21), 22 * GIB, &device(20 * GIB));
     let report = report(job, End::Exit);
     assert!(report.remedies.iter().any(|remedy| remedy.text.contains("float64")), "{:?}", report.remedies);
+}
+
+#[test]
+fn a_device_with_less_than_a_handle_left_is_full_and_nothing_else() {
+    let scratch = Scratch::new("nearly-full");
+    let mut job = job(&scratch);
+    train(&mut job, 3, 30 * GIB, |_, _| {});
+    // 6 MiB are requested and 9 free: two MiB more than the request, and no whole handle of 8.
+    job.refused(job.who("model/conv/Conv2D", 20), 6 * MIB, &device(9 * MIB));
+    let report = report(job, End::Killed);
+    assert_eq!(causes(&report), [Cause::DeviceFull], "{:?}", report.findings);
+}
+
+#[test]
+fn what_is_kept_for_tiny_requests_is_no_fragmentation() {
+    let scratch = Scratch::new("tiny-reserve");
+    let mut job = job(&scratch);
+    train(&mut job, 3, 30 * GIB, |_, _| {});
+    let now = Situation { pool_free: 7 * MIB, pool_largest: MIB, pool_holes: 7, ..device(MIB) };
+    job.refused(job.who("model/conv/Conv2D", 20), 6 * MIB, &now);
+    let report = report(job, End::Killed);
+    assert!(!causes(&report).contains(&Cause::Fragmentation), "{:?}", report.findings);
+    assert_ne!(causes(&report)[0], Cause::Unknown, "{:?}", report.findings);
 }

@@ -96,7 +96,8 @@ impl<'run> Gathered<'run> {
             cap,
             charged: if only_tried { self.driver.ours() } else { now.charged },
             charged_by_others: now.charged_by_others,
-            pool_free: if only_tried { self.driver.of(Part::PoolFree) } else { now.pool_free },
+            // What the pool counts and no memory is behind cannot serve a request.
+            pool_free: self.driver.of(Part::PoolFree),
             pool_largest: now.pool_largest,
             pool_deferred: now.pool_deferred,
             live: self.driver.of(Part::Live),

@@ -4,6 +4,11 @@ use weir_journal::Class;
 
 use crate::Fate;
 
+/// Of the pool's free memory, what is kept so that tiny requests are always answered.
+pub(super) const TINY_RESERVE: u64 = 2 << 20;
+/// The pool takes memory from the device in handles of up to this size: what is left below that cannot be used.
+pub(super) const LARGEST_HANDLE: u64 = 8 << 20;
+
 /// What the verdict rests on. Bytes; 0 is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -70,6 +75,11 @@ impl Facts {
     /// What is left under the limit; nothing where a request was refused.
     pub fn room(&self) -> u64 {
         if self.refused { 0 } else { self.limit().saturating_sub(self.live) }
+    }
+
+    /// Free in the pool, without what is kept for tiny requests.
+    pub(super) fn pool_usable(&self) -> u64 {
+        self.pool_free.saturating_sub(TINY_RESERVE)
     }
 
     /// Whether host memory was requested.

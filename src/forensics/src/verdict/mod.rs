@@ -76,6 +76,9 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     // Stable: at the same strength, the rule that comes first is the more particular one.
     found.sort_by_key(|finding| std::cmp::Reverse(finding.strength));
     if found.is_empty() && facts.refused {
+        found.extend(rules::nearly_full(facts));
+    }
+    if found.is_empty() && facts.refused {
         let rule = "a request was refused, and no rule explains it";
         found.push(Finding { cause: Cause::Unknown, strength: 1, rule, evidence: "the driver refused".into() });
     }

@@ -2,6 +2,7 @@
 
 use weir_journal::Class;
 
+use super::facts::LARGEST_HANDLE;
 use super::{Cause, Facts, Finding};
 use crate::Fate;
 use crate::words::{beyond, count, size, size_down};
@@ -81,7 +82,7 @@ fn host(facts: &Facts) -> Option<Finding> {
 }
 
 fn fragmentation(facts: &Facts) -> Option<Finding> {
-    if facts.pool_free >= facts.requested && facts.pool_largest < facts.requested {
+    if facts.pool_usable() >= facts.requested && facts.pool_largest < facts.requested {
         let range = match facts.pool_largest {
             0 => "in no piece large enough".into(),
             largest => format!("largest free range {}", size_down(largest)),
@@ -179,7 +180,9 @@ fn tensorflow_limit(facts: &Facts) -> Option<Finding> {
         size(facts.tf_used)
     );
     let rule = "TensorFlow's allocator refused a tensor without asking for what device and cap have";
-    Some(finding(Cause::TensorflowLimit, 76, rule, evidence))
+    // Where the device is known to have room, the limit decides, whatever the chunks look like.
+    let strength = if facts.free.is_some_and(|free| free >= facts.requested) { 85 } else { 76 };
+    Some(finding(Cause::TensorflowLimit, strength, rule, evidence))
 }
 
 fn other_process(facts: &Facts) -> Option<Finding> {
@@ -237,4 +240,20 @@ fn device_full(facts: &Facts) -> Option<Finding> {
     let others = if facts.others > 0 { format!(", {} held by others", parts[2]) } else { String::new() };
     let evidence = format!("{} live and {} requested on {total}{others}, {free} free", parts[0], parts[1]);
     Some(finding(Cause::DeviceFull, 60, "what is live, requested and held by others exceeds the device", evidence))
+}
+
+/// Where no other rule explains a refusal: what is left under the cap or on the device is no whole handle.
+pub(super) fn nearly_full(facts: &Facts) -> Option<Finding> {
+    if facts.cap > 0 && facts.charged.saturating_add(facts.requested).saturating_add(LARGEST_HANDLE) > facts.cap {
+        let (taken, cap) = (size(facts.charged), size(facts.cap));
+        let evidence =
+            format!("{taken} of {cap} are taken, and the rest is no whole piece of {}", size(LARGEST_HANDLE));
+        return Some(finding(Cause::Cap, 50, "what is left under the cap cannot be taken whole", evidence));
+    }
+    let free = facts.free?;
+    if free < facts.requested.saturating_add(LARGEST_HANDLE) {
+        let evidence = format!("{} of {} free", size_down(free), size(facts.total));
+        return Some(finding(Cause::DeviceFull, 50, "what the device has left cannot be taken whole", evidence));
+    }
+    None
 }

@@ -30,6 +30,8 @@ pub struct Situation {
     pub resident: u64,
 }
 
+/// Of the free memory of a pool, what is kept for tiny requests.
+const TINY_RESERVE: u64 = 2 << 20;
 /// A pool takes memory from the device in handles: of less than the largest one's size it can make nothing.
 const LAST_HANDLE: u64 = 8 << 20;
 /// Why a request could not be met, from the numbers alone.
@@ -53,7 +55,7 @@ pub enum Cause {
 impl Situation {
     /// The cause that these numbers show for a request of this size.
     pub fn cause(&self, requested: u64) -> Cause {
-        if self.pool_free >= requested && self.pool_largest < requested {
+        if self.pool_free >= requested.saturating_add(TINY_RESERVE) && self.pool_largest < requested {
             Cause::Fragmentation
         } else if self.pool_free.saturating_add(self.pool_deferred) >= requested && self.pool_deferred > 0 {
             Cause::FreedTooLate
@@ -75,6 +77,8 @@ mod tests {
     fn causes_follow_from_the_numbers() {
         let free = Situation { pool_free: 4 << 30, pool_largest: 1 << 30, ..Situation::default() };
         assert_eq!(free.cause(2 << 30), Cause::Fragmentation);
+        // Without what is kept for tiny requests it would not fit in one piece either.
+        assert_eq!(free.cause((4 << 30) - (1 << 20)), Cause::Unknown);
         let cap = Situation { cap: 8 << 30, charged: 7 << 30, ..Situation::default() };
         assert_eq!(cap.cause(2 << 30), Cause::Cap);
         let deferred = Situation { pool_free: 1 << 30, pool_deferred: 4 << 30, ..cap };
