@@ -7,9 +7,9 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weir_forensics::report::{Options, Report};
+use weir_forensics::report::{At, Options, Report};
 use weir_forensics::text::{self, Look};
-use weir_forensics::{Fate, Run, html, runs};
+use weir_forensics::{Error, Fate, Run, html, runs};
 
 /// Exit code of `--check` when the job ran out of memory.
 const FOUND: u8 = 3;
@@ -21,7 +21,8 @@ const MOST_OTHERS: usize = 64;
 #[command(after_long_help = "Works for jobs that are running, have ended, crashed or were killed.
 
 Examples:
-  weir report                         the newest run that ran out of memory
+  weir report                         the newest run
+  weir report --oom                   the newest run that ran out of memory
   weir report 4711                    the job with this process id, also while it runs
   weir report --details               everything, on more than one screen
   weir report --html report.html      a page for the browser
@@ -41,9 +42,13 @@ pub(crate) struct Arguments {
     /// Exit with code 3 if the job ran out of memory
     #[arg(long)]
     check: bool,
-    /// Which out-of-memory failure, counted from 1; default: the last
-    #[arg(long, value_name = "N")]
-    oom: Option<usize>,
+    /// The newest run that ran out of memory, if no run is named; and which failure of it, counted from 1; default: the last
+    #[arg(long, value_name = "N", num_args = 0..=1)]
+    oom: Option<Option<usize>>,
+    /// Which moment: the out-of-memory failure, the peak, or the end; default: the failure, else the peak of a run that
+    /// ended and the present of one that runs
+    #[arg(long, value_name = "MOMENT", value_parser = ["oom", "peak", "end"])]
+    at: Option<String>,
     /// Which device, by its number; default: the one that ran out, else the fullest
     #[arg(long, value_name = "N")]
     device: Option<u8>,
@@ -58,20 +63,41 @@ pub(crate) struct Arguments {
     no_replay: bool,
 }
 
+impl Arguments {
+    /// Opens the run that is meant.
+    fn open(&self) -> Result<Run, Error> {
+        if self.which.run.is_none() && self.oom.is_some() {
+            return runs::newest_oom(&self.which.place.folder()?);
+        }
+        self.which.open()
+    }
+
+    /// The moment that is meant.
+    fn moment(&self, run: &Run) -> At {
+        match self.at.as_deref() {
+            Some("peak") => At::Peak,
+            Some("end") => At::End,
+            None if run.fate() == Fate::Ended && !run.ran_out() => At::Peak,
+            _ => At::Oom,
+        }
+    }
+}
+
 /// Runs `weir report`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     screen::end("report", answer(arguments))
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let run = arguments.which.open().map_err(|error| error.to_string())?;
+    let run = arguments.open().map_err(|error| error.to_string())?;
     let top = arguments.top.map(usize::from);
     let options = Options {
-        oom: arguments.oom,
+        oom: arguments.oom.flatten(),
         device: arguments.device,
         holders: top.unwrap_or(0),
         other_processes: other_processes(&run, arguments),
         no_replay: arguments.no_replay,
+        at: arguments.moment(&run),
     };
     if let Some(file) = &arguments.html {
         return page(&run, &options, file, arguments.check);
@@ -115,7 +141,7 @@ fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCo
 /// Other recorded jobs that were on the same device at the time.
 fn other_processes(run: &Run, arguments: &Arguments) -> Vec<String> {
     let Ok(dir) = arguments.which.place.folder() else { return Vec::new() };
-    let chosen = arguments.oom.map_or(run.ooms().len(), |number| number.min(run.ooms().len()));
+    let chosen = arguments.oom.flatten().map_or(run.ooms().len(), |number| number.min(run.ooms().len()));
     let moment = chosen.checked_sub(1).and_then(|place| run.ooms().get(place)).map(|oom| oom.realtime_ns);
     let shared =
         |other: &Run| other.devices().any(|d| d.uuid != [0; 16] && run.devices().any(|own| own.uuid == d.uuid));

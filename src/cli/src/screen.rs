@@ -16,8 +16,7 @@ const MOST_LINES: usize = 30;
 /// Which run, and where to look for it: the arguments of every command that reads one.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Which {
-    /// A file, a process id, or the name of a run as `weir list` shows it; default: the newest run that ran out of
-    /// memory, else the newest
+    /// A file, a process id, or the name of a run as `weir list` shows it; default: the newest run
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<OsString>,
     #[command(flatten)]

@@ -42,8 +42,8 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().rev().map(|(_, path)| path).collect())
 }
 
-/// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest
-/// run that ran out of memory, else the newest.
+/// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest run,
+/// whatever became of it.
 pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
     let dir = || dir.map_or_else(directory, |dir| Ok(dir.to_owned()));
     let Some(name) = name else { return newest(&dir()?) };
@@ -75,18 +75,21 @@ pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
     }
 }
 
+/// The newest run that ran out of memory.
+pub fn newest_oom(dir: &Path) -> Result<Run, Error> {
+    let found = files(dir)?.iter().filter_map(|path| Run::open(path).ok()).find(Run::ran_out);
+    found.ok_or_else(|| Error::at(dir, "has no run that ran out of memory; `weir list` shows the runs that there are"))
+}
+
 fn newest(dir: &Path) -> Result<Run, Error> {
-    let mut first = None;
     let mut problem = None;
     for path in files(dir)? {
         match Run::open(&path) {
-            Ok(run) if run.ran_out() => return Ok(run),
-            Ok(run) => first = first.or(Some(run)),
+            Ok(run) => return Ok(run),
             Err(error) => problem = problem.or(Some(error)),
         }
     }
-    first.ok_or_else(|| {
-        problem
-            .unwrap_or_else(|| Error::at(dir, "no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR"))
-    })
+    Err(problem.unwrap_or_else(|| {
+        Error::at(dir, "has no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR to where they are")
+    }))
 }

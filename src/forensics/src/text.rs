@@ -7,7 +7,7 @@ use crate::Fate;
 use crate::holders::Holder;
 use crate::host::HostHolder;
 use crate::names::{short, tail};
-use crate::report::{Report, Request};
+use crate::report::{At, Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
 use crate::words::{adding_up, change, count, duration, several, size, size_down};
@@ -124,7 +124,8 @@ fn why(page: &mut Page, report: &Report) {
             (0, _) => "nothing was refused for want of memory that the job could not do without",
             _ => "nothing was refused on this GPU",
         };
-        page.paragraph("Why", on);
+        let shown = if report.at == At::Peak { "; this is the moment at which most was live" } else { "" };
+        page.paragraph("Why", &format!("{on}{shown}"));
     }
     if report.request.as_ref().is_some_and(|request| request.compiled) {
         let note = "XLA asks once for all operations of what it compiled; with jit_compile=False each asks for itself, and is named";

@@ -70,7 +70,8 @@ fn runs_are_found_by_what_people_call_them() {
     std::fs::File::options().write(true).open(&out_of_memory).unwrap().set_modified(earlier).unwrap();
     let later = Job::new(&scratch.0, 64).unwrap().end(End::Alive).unwrap();
 
-    assert_eq!(runs::find(None, dir).unwrap().path(), out_of_memory, "the newest that ran out of memory");
+    assert_eq!(runs::find(None, dir).unwrap().path(), later, "the newest, whatever became of it");
+    assert_eq!(runs::newest_oom(&scratch.0).unwrap().path(), out_of_memory, "the newest that ran out of memory");
     let found = |name: &str| runs::find(Some(name.as_ref()), dir).map(|run| run.path().to_owned());
     assert_eq!(found(later.to_str().unwrap()).unwrap(), later);
     assert_eq!(found(later.file_stem().unwrap().to_str().unwrap()).unwrap(), later);
@@ -80,4 +81,22 @@ fn runs_are_found_by_what_people_call_them() {
     let fates: Vec<Fate> =
         runs::files(&scratch.0).unwrap().iter().map(|path| Run::open(path).unwrap().fate()).collect();
     assert_eq!(fates, [Fate::Alive, Fate::Ended]);
+}
+
+#[test]
+fn the_peak_of_a_run_shows_who_held_it_then() {
+    use weir_forensics::report::{At, Options, Report};
+    let scratch = Scratch::new("peak");
+    let mut job = Job::new(&scratch.0, 64).unwrap();
+    job.alloc(job.who("kept", 1), 1 << 20);
+    let most = job.alloc(job.who("most", 2), 4 * GIB);
+    job.free(most);
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let of = |at: At| {
+        let report = Report::of(&run, &Options { at, ..Options::default() }, |_, _| {}).unwrap();
+        (report.at, report.holders[0].op.clone(), report.holders.iter().map(|holder| holder.bytes).sum::<u64>())
+    };
+    assert_eq!(of(At::Peak), (At::Peak, "most".into(), 4 * GIB + (1 << 20)));
+    assert_eq!(of(At::End), (At::End, "kept".into(), 1 << 20));
+    assert_eq!(of(At::Oom), (At::End, "kept".into(), 1 << 20), "nothing was refused");
 }

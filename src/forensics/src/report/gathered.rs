@@ -3,7 +3,7 @@
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Kind, Situation};
 
-use super::{Evidence, Growing, Options, Report, Request, SCHEMA};
+use super::{At, Evidence, Growing, Options, Report, Request, SCHEMA};
 use crate::failure::Failure;
 use crate::growth::{self, Growth};
 use crate::holders::{self, Holder};
@@ -168,6 +168,7 @@ impl<'run> Gathered<'run> {
             turned_off: run.header().turned_off.as_ref().map(|(_, reason)| reason.clone()),
             device,
             device_name: run.device(device).map(|device| device.name.clone()).unwrap_or_default(),
+            at: if self.failure.is_none() && options.at == At::Oom { At::End } else { options.at },
             realtime_ns: dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
             seconds: run.seconds(survey.time),
             step: survey.steps.last,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::holders::{Holder, Share};
 use crate::host::Host;
 use crate::remedies::Remedy;
-use crate::survey::{Losses, Survey};
+use crate::survey::{Course, Losses, Survey};
 use crate::verdict::Finding;
 use crate::views::{DriverView, TensorView};
 use crate::{Error, Fate, Run};
@@ -30,6 +30,21 @@ pub struct Options {
     pub other_processes: Vec<String>,
     /// Never replay requests.
     pub no_replay: bool,
+    /// Which moment.
+    pub at: At,
+}
+
+/// Which moment of a run a report shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// The out-of-memory failure, else the end.
+    #[default]
+    Oom,
+    /// The most memory that was ever live on the device.
+    Peak,
+    /// The end, or now.
+    End,
 }
 
 /// The request that was refused.
@@ -128,6 +143,8 @@ pub struct Report {
     pub device: u8,
     /// Device name.
     pub device_name: String,
+    /// Which moment it is.
+    pub at: At,
     /// The moment, nanoseconds since 1970.
     pub realtime_ns: u64,
     /// The moment, seconds since the journal was begun.
@@ -182,8 +199,15 @@ impl Report {
             let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
-        let failure = Failure::of(run, options)?;
-        let survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
+        let failure = if options.at == At::Oom { Failure::of(run, options)? } else { None };
+        let mut survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
+        if options.at == At::Peak {
+            let of = |course: &&Course| options.device.is_none_or(|device| device == course.device);
+            let highest = survey.courses.iter().filter(of).max_by_key(|course| course.peak);
+            if let Some(event) = highest.and_then(|course| course.peak_event) {
+                survey = Survey::of(run, Some(event), &mut progress)?;
+            }
+        }
         progress(survey.events, survey.events);
         Ok(Gathered::new(run, &survey, failure, options)?.report(options))
     }

@@ -143,8 +143,10 @@ pub struct Course {
     pub peak: u64,
     /// When, in ticks.
     pub peak_time: u64,
+    /// Number of the event that made it so; none where nothing rose.
+    pub peak_event: Option<u64>,
     now: i64,
-    high: (i64, u64),
+    high: (i64, u64, u64),
     bucket: usize,
 }
 

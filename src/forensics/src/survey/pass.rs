@@ -165,7 +165,7 @@ impl<'run> Pass<'run> {
             course.most[bucket] = course.most[bucket].max(course.now);
             course.floor[bucket] = course.floor[bucket].min(course.now);
             if course.now > course.high.0 {
-                course.high = (course.now, event.time);
+                course.high = (course.now, event.time, event.seq);
             }
         }
     }
@@ -262,6 +262,7 @@ impl<'run> Pass<'run> {
                 *value = (*value + before).max(0);
             }
             course.peak = (course.high.0 + before).max(0) as u64;
+            course.peak_event = (course.high.1 > 0).then_some(course.high.2);
             course.peak_time = if course.high.1 == 0 { survey.time } else { course.high.1 };
         }
         survey.courses.retain(|course| course.device != HOST_DEVICE);
@@ -293,7 +294,8 @@ fn course_of(courses: &mut Vec<Course>, device: u8) -> &mut Course {
             peak: 0,
             peak_time: 0,
             now: 0,
-            high: (0, 0),
+            peak_event: None,
+            high: (0, 0, 0),
             bucket: 0,
         });
         courses.len() - 1
