@@ -30,6 +30,8 @@ Examples:
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
 // Each is a switch of its own on the command line.
 #[allow(clippy::struct_excessive_bools)]
+// clap's way of a flag whose value may be left out.
+#[allow(clippy::option_option)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,

@@ -12,7 +12,7 @@ use crate::run::{Error, Run};
 pub fn directory() -> Result<PathBuf, Error> {
     let reading = Reading::of(std::env::vars_os(), &[]);
     if let Some(bad) = reading.problems.iter().find(|problem| problem.variable == "WEIR_DIR") {
-        return Err(Error::new(&format!("WEIR_DIR={}", bad.value), bad.why.clone()));
+        return Err(Error::new(format!("WEIR_DIR={}", bad.value), bad.why.clone()));
     }
     reading.settings.dir.ok_or_else(|| Error::new("WEIR_DIR", "not set, and HOME is not set; use --dir"))
 }

@@ -33,7 +33,7 @@ pub fn adding_up(parts: &[u64]) -> Vec<String> {
     let scale = 10_u128.pow(digits as u32);
     // The last digits go to those that are cut off most.
     let scaled =
-        |bytes: u64| (u128::from(bytes) * scale >> shift, (u128::from(bytes) * scale) & ((1_u128 << shift) - 1));
+        |bytes: u64| ((u128::from(bytes) * scale) >> shift, (u128::from(bytes) * scale) & ((1_u128 << shift) - 1));
     let mut shown: Vec<u128> = parts.iter().map(|bytes| scaled(*bytes).0).collect();
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|place| std::cmp::Reverse(scaled(parts[*place]).1));

@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use weir_journal::Class;
@@ -101,10 +102,10 @@ impl<'run> Bench<'run> {
                 let mut how = "replayed".to_owned();
                 // Below half a percent nothing is printed of it.
                 if scene.tolerance >= 0.005 {
-                    how += &format!(" to within {:.0} %", (scene.tolerance * 100.0).ceil());
+                    let _ = write!(how, " to within {:.0} %", (scene.tolerance * 100.0).ceil());
                 }
                 if scene.requests.left_out > 0 {
-                    how += &format!(": the last {} events", count(self.events(scene.requests.left_out)));
+                    let _ = write!(how, ": the last {} events", count(self.events(scene.requests.left_out)));
                 }
                 (Check::Replayed, how)
             }

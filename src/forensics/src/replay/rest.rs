@@ -28,12 +28,13 @@ impl Requests {
         let ends: Vec<usize> = (0..self.steps.len()).filter(|place| self.at(*place).what == What::Step).collect();
         let Some(begin) = ends.last().map(|end| end + 1) else { return };
         let (mut made, mut by_pair, mut by_block) =
-            (Vec::new(), HashMap::<u32, VecDeque<usize>>::new(), HashMap::new());
+            (Vec::<Made>::new(), HashMap::<u32, VecDeque<usize>>::new(), HashMap::<u32, usize>::new());
         for step in (begin..self.steps.len()).map(|place| self.at(place)) {
             match step.what {
                 What::Free => {
-                    let known = by_block.remove(&step.block).and_then(|place: usize| made.get_mut(place));
-                    known.into_iter().for_each(|made: &mut Made| made.live = false);
+                    if let Some(made) = by_block.remove(&step.block).and_then(|place| made.get_mut(place)) {
+                        made.live = false;
+                    }
                 }
                 what if what.takes() || what == What::Refused => {
                     by_pair.entry(step.pair).or_default().push_back(made.len());
@@ -46,7 +47,7 @@ impl Requests {
         let like = |from: usize, to: usize| {
             let mut left: HashMap<u32, usize> = by_pair.iter().map(|(pair, made)| (*pair, made.len())).collect();
             let takes = (from..to).map(|place| self.at(place)).filter(|step| step.what.takes());
-            let found = takes.filter(|step| left.get_mut(&step.pair).is_some_and(|left| take_one(left))).count();
+            let found = takes.filter(|step| left.get_mut(&step.pair).is_some_and(take_one)).count();
             (found, from, to)
         };
         let steps = ends.windows(2).rev().take(STEPS).map(|pair| like(pair[0] + 1, pair[1]));
@@ -72,14 +73,14 @@ impl Requests {
                     None => {}
                 },
                 what if what.takes() => {
-                    let link = match by_pair.get_mut(&step.pair).and_then(VecDeque::pop_front) {
-                        Some(place) => Some(Link::Made(place)),
-                        None => {
-                            let requester = self.pairs.get(step.pair as usize).map_or(0, |(_, requester)| *requester);
-                            self.request(what, step.stream, step.bytes, requester).map(Link::Added)
-                        }
-                    };
-                    link.into_iter().for_each(|link| drop(links.insert(step.block, link)));
+                    let again = by_pair.get_mut(&step.pair).and_then(VecDeque::pop_front).map(Link::Made);
+                    let link = again.or_else(|| {
+                        let requester = self.pairs.get(step.pair as usize).map_or(0, |(_, requester)| *requester);
+                        self.request(what, step.stream, step.bytes, requester).map(Link::Added)
+                    });
+                    if let Some(link) = link {
+                        links.insert(step.block, link);
+                    }
                 }
                 What::Sync => self.note(What::Sync),
                 _ => {}
