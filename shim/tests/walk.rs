@@ -9,7 +9,9 @@ const SCREEN: usize = 50;
 /// The files of shim/src that a text names.
 fn named(text: &str) -> Vec<&str> {
     let words = text.split(|letter: char| !(letter.is_alphanumeric() || "_/.".contains(letter)));
-    words.filter(|word| word.ends_with(".rs") && word.contains('/') && !word.starts_with("shim/")).collect()
+    words
+        .filter(|word| word.strip_suffix(".rs").is_some() && word.contains('/') && !word.starts_with("shim/"))
+        .collect()
 }
 
 #[test]

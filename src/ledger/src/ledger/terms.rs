@@ -33,7 +33,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// All of them, in the order of [`Usage::by_category`].
+    /// All of them, in the order of [`by_category`](super::Usage::by_category).
     pub const ALL: [Self; CATEGORIES] =
         [Self::Pool, Self::Device, Self::Managed, Self::Array, Self::Vmm, Self::Imported, Self::Context, Self::Spilled];
 }

@@ -8,7 +8,7 @@ use crate::word::{self, MAX_UNITS, UNIT, Word};
 /// What this process uses on one device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// By [`Category`]; the last, spilled, is host memory.
+    /// By [`Category`](super::Category); the last, spilled, is host memory.
     pub by_category: [u64; CATEGORIES],
     /// Reserved and neither committed nor rolled back.
     pub pending: u64,

@@ -333,7 +333,7 @@ impl<'a> Program<'a> {
     }
 
     fn record(&mut self, event: u64, stream: u64) {
-        let proof = self.pool.began(Call::EventRecord { event: event, stream: stream });
+        let proof = self.pool.began(Call::EventRecord { event, stream });
         let fence = self.device.signal(stream);
         self.events.insert(event, fence);
         self.pool.ended(proof, true);
