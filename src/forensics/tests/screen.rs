@@ -5,7 +5,7 @@ mod scratch;
 
 use scratch::Scratch;
 use weir_forensics::Run;
-use weir_forensics::remedies::{Check, Remedy};
+use weir_forensics::remedies::{Act, Check, Remedy};
 use weir_forensics::report::{Options, Report};
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_forensics::text::{Look, screen};
@@ -63,7 +63,7 @@ fn overloaded(scratch: &Scratch) -> Report {
         .map(|cause| Finding { cause, strength: 90, rule: "a rule", evidence: "much_evidence ".repeat(9) })
         .to_vec();
     let text = "do this, and that, and something else ".repeat(4);
-    let remedy = Remedy { text, check: Check::Replayed, how: "replayed".into() };
+    let remedy = Remedy { act: Act::Float32, text, check: Check::Replayed, how: "replayed".into() };
     report.remedies = vec![remedy; 4];
     if let Some(view) = &mut report.tensors {
         view.own_allocator = true;

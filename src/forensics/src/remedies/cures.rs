@@ -1,7 +1,7 @@
 //! Remedies for device memory: each is a job that acts differently, another allocator or more room, tried on the bench.
 
 use super::bench::{Bench, Known, Scene};
-use super::{Advice, Tried, fits};
+use super::{Act, Advice, Tried, fits};
 use crate::growth::{self, Growth};
 use crate::replay::{Change, Outcome, Policy, Settings, WhatIf, smallest_cap_to};
 use crate::roles::{self, Role};
@@ -54,7 +54,8 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Gro
             let peak = size_up(outcome.peak_live);
             format!(". {with} {how}, at most {peak} are live and every request fits")
         };
-        advice.take(bench, &format!("stopping the growth at {place}"), text, tried, brings);
+        let name = format!("stopping the growth at {place}");
+        advice.take(bench, Act::StopGrowth(place), &name, text, tried, brings);
     }
 }
 
@@ -99,22 +100,26 @@ pub(super) fn smaller_handles(advice: &mut Advice, bench: &Bench<'_>) {
         settings.pool.large_handle = 2 << 20;
         scene.try_less(&WhatIf::default(), &settings)
     });
-    let text = "smaller pieces of device memory: WEIR_POOL=handle=2MiB";
-    advice.take(bench, "WEIR_POOL=handle=2MiB", text.into(), tried, |_| "; every request then fits".into());
+    let variable = "WEIR_POOL=handle=2MiB";
+    let text = format!("smaller pieces of device memory: {variable}");
+    advice.take(bench, Act::Environment(variable), variable, text, tried, |_| "; every request then fits".into());
 }
 
 /// weir's pool instead of TensorFlow's allocator.
 pub(super) fn serve_by_pool(advice: &mut Advice, bench: &Bench<'_>) {
     let tried = on(bench, |scene| scene.try_anew(Policy::Weir, None));
-    let text = "let weir's pool serve every tensor: WEIR_POOL=on WEIR_TF_ALLOCATOR=pool";
-    advice.take(bench, "weir's pool", text.into(), tried, |_| "; every request then fits".into());
+    let variables = "WEIR_POOL=on WEIR_TF_ALLOCATOR=pool";
+    let text = format!("let weir's pool serve every tensor: {variables}");
+    advice.take(bench, Act::Environment(variables), "weir's pool", text, tried, |_| "; every request then fits".into());
 }
 
 /// TensorFlow's allocator with growth.
 pub(super) fn grow_on_demand(advice: &mut Advice, bench: &Bench<'_>) {
     let tried = on(bench, |scene| scene.try_anew(Policy::BfcGrowth, None));
-    let text = "let TensorFlow take what it needs: TF_FORCE_GPU_ALLOW_GROWTH=true";
-    advice.take(bench, "memory growth", text.into(), tried, |_| "; every request then fits".into());
+    let variable = "TF_FORCE_GPU_ALLOW_GROWTH=true";
+    let text = format!("let TensorFlow take what it needs: {variable}");
+    advice
+        .take(bench, Act::Environment(variable), "memory growth", text, tried, |_| "; every request then fits".into());
 }
 
 /// TensorFlow takes less, so that the others have what they ask for.
@@ -135,8 +140,11 @@ pub(super) fn lower_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Fa
         }
         Tried::Fails
     });
-    let text = format!("let TensorFlow take less: memory_limit={}", limit >> 20);
-    advice.take(bench, "a lower limit of TensorFlow's", text, tried, |_| "; every request then fits".into());
+    let mib = limit >> 20;
+    let text = format!("let TensorFlow take less: memory_limit={mib}");
+    advice.take(bench, Act::MemoryLimit(mib), "a lower limit of TensorFlow's", text, tried, |_| {
+        "; every request then fits".into()
+    });
 }
 
 /// The least that serves every request, beside what is not the job's own.
@@ -181,7 +189,9 @@ pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Fa
     });
     let (more, mib) = (size_up(need.saturating_sub(facts.tf_reserved)), need.div_ceil(1 << 20));
     let text = format!("let TensorFlow take {more} more at least: memory_limit={mib}, or a larger fraction");
-    advice.take(bench, "a higher limit of TensorFlow's", text, tried, |_| "; every request then fits".into());
+    advice.take(bench, Act::MemoryLimit(mib), "a higher limit of TensorFlow's", text, tried, |_| {
+        "; every request then fits".into()
+    });
 }
 
 pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
@@ -203,7 +213,7 @@ pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
             "raise the cap by at least {more}: WEIR_CAP={mib}MiB serves this request, and what follows it may need more"
         )
     };
-    advice.take(bench, "a higher cap", text, tried, |_| String::new());
+    advice.take(bench, Act::Cap(mib << 20), "a higher cap", text, tried, |_| String::new());
 }
 
 pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
@@ -225,7 +235,7 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
                 size_up(need)
             )
         };
-        advice.take(bench, "", text, tried, |_| String::new());
+        advice.take(bench, Act::Device(need), "", text, tried, |_| String::new());
     }
 }
 
@@ -237,7 +247,7 @@ pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts,
         scene.try_less(&WhatIf::default(), &Settings { region: None, cap, ..scene.job.clone() })
     });
     let text = format!("stop {who}: frees {}", size(bytes));
-    advice.take(bench, "stopping the others", text, tried, |_| ", the request then fits".into());
+    advice.take(bench, Act::StopOthers, "stopping the others", text, tried, |_| ", the request then fits".into());
 }
 
 /// The one request in parts.
@@ -252,12 +262,13 @@ pub(super) fn in_parts(advice: &mut Advice, bench: &Bench<'_>) {
         data = scene.refused_requester().is_some_and(|known| known.data);
         try_parts(&mut parts, |parts| scene.try_less(&WhatIf { parts: Some(parts), ..WhatIf::default() }, &scene.job))
     });
-    let text = if data {
-        format!("leave the data in host memory and bring it in parts (tf.data): in {parts} or more")
+    let (act, text) = if data {
+        let text = format!("leave the data in host memory and bring it in parts (tf.data): in {parts} or more");
+        (Act::DataOnHost, text)
     } else {
-        format!("ask for less at once: in {parts} parts, one after the other")
+        (Act::InParts(parts), format!("ask for less at once: in {parts} parts, one after the other"))
     };
-    advice.take(bench, "the request in 64 parts", text, tried, fits);
+    advice.take(bench, act, "the request in 64 parts", text, tried, fits);
 }
 
 /// The fewest parts that help.
@@ -275,8 +286,11 @@ fn try_parts(parts: &mut u64, trial: impl Fn(u64) -> Tried) -> Tried {
 /// The job waits for the device, so that what it freed can be had again.
 pub(super) fn wait(advice: &mut Advice, bench: &Bench<'_>) {
     let tried = on(bench, |scene| scene.try_less(&WhatIf { waits: true, ..WhatIf::default() }, &scene.job));
-    let text = "wait for the device before the large request, or set WEIR_ON_CAP=wait:30s";
-    advice.take(bench, "waiting for the device", text.into(), tried, |_| "; every request then fits".into());
+    let variable = "WEIR_ON_CAP=wait:30s";
+    let text = format!("wait for the device before the large request, or set {variable}");
+    advice.take(bench, Act::Environment(variable), "waiting for the device", text, tried, |_| {
+        "; every request then fits".into()
+    });
 }
 
 /// Other types, smaller batches, data that stays on the host. `lacking`: also say what cannot be tried.
@@ -287,10 +301,24 @@ pub(super) fn need_less(advice: &mut Advice, bench: &Bench<'_>, lacking: bool) {
         Ok(scene) if scene.known.iter().any(|known| known.named) => scene,
         Ok(_) if lacking => {
             let why = "no operation is known, so nothing tells what grows with the batch";
-            return advice.take(bench, "", "a smaller batch".into(), Tried::Impossible(why.into()), fits);
+            return advice.take(
+                bench,
+                Act::SmallerBatch(2),
+                "",
+                "a smaller batch".into(),
+                Tried::Impossible(why.into()),
+                fits,
+            );
         }
         Err(why) if lacking => {
-            return advice.take(bench, "", "a smaller batch".into(), Tried::Impossible(why), fits);
+            return advice.take(
+                bench,
+                Act::SmallerBatch(2),
+                "",
+                "a smaller batch".into(),
+                Tried::Impossible(why),
+                fits,
+            );
         }
         _ => return,
     };
@@ -311,7 +339,7 @@ fn float32(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
     }
     let change = scene.changed(|known, _| if double(known) { Change::Part(2) } else { Change::None });
     let text = format!("{} are float64: as float32 they take {} less", size(bytes), size(bytes / 2));
-    advice.take(bench, "float32 instead of float64", text, scene.try_less(&change, &scene.job), fits);
+    advice.take(bench, Act::Float32, "float32 instead of float64", text, scene.try_less(&change, &scene.job), fits);
 }
 
 fn smaller_batch(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
@@ -328,7 +356,7 @@ fn smaller_batch(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
     });
     let text =
         format!("batch / {parts}, if activations, their gradients and inputs shrink with it and workspaces stay");
-    advice.take(bench, "a smaller batch", text, tried, fits);
+    advice.take(bench, Act::SmallerBatch(parts), "a smaller batch", text, tried, fits);
 }
 
 fn data_on_host(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
@@ -339,7 +367,7 @@ fn data_on_host(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
     }
     let change = scene.changed(|known, _| if data(known) { Change::Without } else { Change::None });
     let text = format!("leave the data in host memory and bring it batch by batch (tf.data): {} less", size(bytes));
-    advice.take(bench, "the data in host memory", text, scene.try_less(&change, &scene.job), fits);
+    advice.take(bench, Act::DataOnHost, "the data in host memory", text, scene.try_less(&change, &scene.job), fits);
 }
 
 fn half_precision(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
@@ -354,7 +382,7 @@ fn half_precision(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
     let copies = scene.held(|known| known.dtype == FLOAT && known.role == Role::Parameters) / 2;
     let settings = Settings { cap: scene.job.cap.saturating_sub(copies), ..scene.job.clone() };
     let text = format!("mixed precision (mixed_float16): {} of activations and their gradients halved", size(bytes));
-    advice.take(bench, "mixed precision", text, scene.try_less(&change, &settings), fits);
+    advice.take(bench, Act::MixedPrecision, "mixed precision", text, scene.try_less(&change, &settings), fits);
 }
 
 impl Scene {

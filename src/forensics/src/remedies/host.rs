@@ -1,7 +1,7 @@
 //! Remedies for host memory: the pinned part is in the log block by block, the rest as a sum. Tried on host bytes.
 
 use super::bench::Bench;
-use super::{Advice, Check, Remedy, Tried};
+use super::{Act, Advice, Check, Remedy, Tried};
 use crate::replay::{Change, Outcome, Requests, View, WhatIf};
 use crate::survey::BUCKETS;
 use crate::trend::Trend;
@@ -44,7 +44,7 @@ fn pin_less(advice: &mut Advice, bench: &Bench<'_>) {
         }
     }
     let text = format!("pin the request in {fewest} parts, one after the other (smaller prefetch buffers)");
-    advice.take(bench, "the request in 64 parts", text, whole, brings);
+    advice.take(bench, Act::PinLess, "the request in 64 parts", text, whole, brings);
     if let Some((requester, bytes)) = largest(&requests) {
         let who = requests.requesters.get(requester).map(|requester| bench.run.who(requester.by)).unwrap_or_default();
         let place = [who.place(), who.op_name().to_owned()].into_iter().find(|name| !name.is_empty());
@@ -52,7 +52,7 @@ fn pin_less(advice: &mut Advice, bench: &Bench<'_>) {
         let without =
             WhatIf::of(&requests, |number, _, _| if number == requester { Change::Without } else { Change::None });
         let text = format!("give back first what {place} pinned, {}", size(bytes));
-        advice.take(bench, &format!("giving back what {place} pinned"), text, tried(&without), brings);
+        advice.take(bench, Act::PinLess, &format!("giving back what {place} pinned"), text, tried(&without), brings);
     }
 }
 
@@ -64,7 +64,7 @@ fn largest(requests: &Requests) -> Option<(usize, u64)> {
 
 fn lacking(advice: &mut Advice, bench: &Bench<'_>, why: String) {
     let text = "pin less host memory: smaller prefetch buffers, parts of a batch";
-    advice.take(bench, "", text.into(), Tried::Impossible(why), |_| String::new());
+    advice.take(bench, Act::PinLess, "", text.into(), Tried::Impossible(why), |_| String::new());
 }
 
 /// The samples of resident memory once more, without what the line through them adds.
@@ -78,7 +78,7 @@ fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     let text = format!("{place}keep less in host memory: results as numbers, smaller shuffle and prefetch buffers");
     let Some((trend, first)) = trend else {
         let why = "the log has host memory as a sum only, and it did not grow steadily";
-        return advice.take(bench, "", text, Tried::Impossible(why.into()), |_| String::new());
+        return advice.take(bench, Act::KeepLessOnHost, "", text, Tried::Impossible(why.into()), |_| String::new());
     };
     let without = samples.iter().map(|sample| sample.bytes - trend.slope * (sample.at - first.at)).fold(0.0, f64::max);
     // What grew is all that was too much, if the rest leaves the host its memory.
@@ -89,5 +89,6 @@ fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     let unit = if bench.survey.steps.seen > 0 { "step" } else { "second" };
     let text =
         format!("{text}; without +{} a {unit} at most {} are resident", size(trend.slope as u64), size(without as u64));
-    advice.add(Remedy { text, check: Check::Estimated, how: "estimated from the samples of host memory".into() });
+    let (act, how) = (Act::KeepLessOnHost, "estimated from the samples of host memory".into());
+    advice.add(Remedy { act, text, check: Check::Estimated, how });
 }

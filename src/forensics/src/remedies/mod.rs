@@ -25,9 +25,44 @@ pub enum Check {
     Estimated,
 }
 
+/// What a remedy changes, for programs that read the report: its kind, and the value that it advises.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+pub enum Act {
+    /// This line of the program keeps less.
+    StopGrowth(String),
+    /// The batch in so many parts.
+    SmallerBatch(u64),
+    /// float32 instead of float64.
+    Float32,
+    /// float16 for activations.
+    MixedPrecision,
+    /// Data stays in host memory.
+    DataOnHost,
+    /// The refused request in so many parts.
+    InParts(u64),
+    /// A device with so many bytes.
+    Device(u64),
+    /// A cap of so many bytes.
+    Cap(u64),
+    /// A limit of TensorFlow's allocator, in MiB as TensorFlow takes it.
+    MemoryLimit(u64),
+    /// Variables for the job, NAME=VALUE with spaces between.
+    Environment(&'static str),
+    /// No other process on the device.
+    StopOthers,
+    /// Less pinned host memory.
+    PinLess,
+    /// Less in host memory.
+    KeepLessOnHost,
+}
+
 /// A remedy.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Remedy {
+    /// What it changes.
+    #[serde(flatten)]
+    pub act: Act,
     /// What to do, and what it brings.
     pub text: String,
     /// How that was shown.
@@ -63,7 +98,15 @@ impl Advice {
     }
 
     /// Takes a remedy if it helps, with what it brings; else notes what it is called.
-    fn take(&mut self, bench: &Bench<'_>, name: &str, text: String, tried: Tried, brings: impl Fn(&Outcome) -> String) {
+    fn take(
+        &mut self,
+        bench: &Bench<'_>,
+        act: Act,
+        name: &str,
+        text: String,
+        tried: Tried,
+        brings: impl Fn(&Outcome) -> String,
+    ) {
         let (text, check, how) = match tried {
             Tried::Helps(outcome) => {
                 let brings = brings(&outcome);
@@ -80,7 +123,7 @@ impl Advice {
                 return;
             }
         };
-        self.add(Remedy { text, check, how });
+        self.add(Remedy { act, text, check, how });
     }
 
     fn add(&mut self, remedy: Remedy) {

@@ -9,7 +9,7 @@ mod scratch;
 
 use scratch::Scratch;
 use weir_forensics::Run;
-use weir_forensics::remedies::Check;
+use weir_forensics::remedies::{Act, Check};
 use weir_forensics::report::{Options, Report};
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_forensics::text::{Look, screen};
@@ -39,6 +39,17 @@ fn helps(report: &Report, words: &str) -> String {
         Check::Replayed => assert!(found.how.starts_with("replayed"), "{found:?}"),
         check => assert_eq!((check, found.how.starts_with("estimated from ")), (Check::Estimated, true), "{found:?}"),
     }
+    // Who reads kind and value does what the text says.
+    let said = match &found.act {
+        Act::StopGrowth(line) => line.clone(),
+        Act::SmallerBatch(parts) => format!("batch / {parts}"),
+        Act::InParts(parts) => format!("in {parts} parts"),
+        Act::Cap(bytes) => format!("WEIR_CAP={}MiB", bytes / MIB),
+        Act::MemoryLimit(mib) => format!("memory_limit={mib}"),
+        Act::Environment(variables) => (*variables).to_owned(),
+        _ => String::new(),
+    };
+    assert!(found.text.contains(&said), "{said:?} is not in {:?}", found.text);
     found.text.clone()
 }
 
@@ -101,6 +112,8 @@ fn half_a_batch_fits() {
     // 10 GiB of weights, and half of 28 and of 4.
     let text = helps(&report, "batch / 2");
     assert!(text.contains("at most 26.00 GiB are live") && text.contains("workspaces stay"), "{text}");
+    let json = serde_json::to_value(&report.remedies[0]).unwrap();
+    assert_eq!((&json["kind"], &json["value"]), (&"smaller_batch".into(), &2.into()), "{json}");
 }
 
 #[test]
