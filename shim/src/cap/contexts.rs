@@ -317,3 +317,89 @@ impl Caps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code of two contexts on device 0, and of one on device 1; each reaches as far as it was charged.
+    fn loaded() -> Contexts {
+        let mut contexts = Contexts::default();
+        for (ctx, ordinal, module, bytes) in [(1, 0, 11, 3 * PAGE), (2, 0, 22, 2 * PAGE), (3, 1, 33, PAGE)] {
+            contexts.loaded(ctx, ordinal, bytes);
+            contexts.modules.insert(module, (ctx, bytes));
+            *contexts.code.entry(ordinal).or_insert(0) += bytes;
+        }
+        contexts
+    }
+
+    #[test]
+    fn nothing_comes_off_while_all_code_is_loaded() {
+        let mut contexts = loaded();
+        assert_eq!((contexts.bounded(0, 0), contexts.bounded(1, 0), contexts.bounded(2, 0)), (0, 0, 0));
+        assert_eq!((contexts.code_on(0), contexts.code_on(1), contexts.code_on(2)), (5 * PAGE, PAGE, 0));
+    }
+
+    #[test]
+    fn unloaded_code_comes_off_its_own_device() {
+        let mut contexts = loaded();
+        // Another module of the same context.
+        contexts.loaded(1, 0, 3 * PAGE);
+        *contexts.code.entry(0).or_insert(0) += 3 * PAGE;
+        contexts.unloaded(11);
+        assert_eq!((contexts.bounded(1, 0), contexts.bounded(0, 0)), (0, 3 * PAGE));
+        assert_eq!((contexts.code_on(0), contexts.code_on(1)), (5 * PAGE, PAGE));
+        contexts.unloaded(11);
+        assert_eq!(contexts.bounded(0, 0), 0, "a module is unloaded once");
+    }
+
+    #[test]
+    fn a_module_comes_off_the_context_that_loaded_it() {
+        let mut contexts = loaded();
+        contexts.unloaded(22);
+        contexts.loads.remove(&1);
+        assert_eq!(contexts.bounded(0, 0), 5 * PAGE, "nothing is loaded on the device");
+        let mut contexts = loaded();
+        contexts.unloaded(22);
+        contexts.loads.remove(&2);
+        assert_eq!(contexts.bounded(0, 0), 2 * PAGE, "the other context keeps what it has loaded");
+    }
+
+    #[test]
+    fn code_that_may_lie_in_shared_chunks_stays_charged() {
+        let mut contexts = loaded();
+        // The second module of context 2 fits into chunks that are there: nothing is charged for it.
+        contexts.loaded(2, 0, SHARED);
+        contexts.modules.insert(44, (2, SHARED));
+        contexts.unloaded(11);
+        assert_eq!(contexts.bounded(0, 0), 3 * PAGE - SHARED, "it may be the last in chunks of the first");
+        contexts.unloaded(44);
+        assert_eq!(contexts.bounded(0, 0), SHARED);
+    }
+
+    #[test]
+    fn small_arrays_keep_the_chunks_of_code() {
+        let mut contexts = loaded();
+        contexts.loads.clear();
+        assert_eq!(contexts.bounded(0, 2 * PAGE), 3 * PAGE);
+        assert_eq!(contexts.code_on(0), 2 * PAGE);
+        assert_eq!(contexts.bounded(0, 0), 2 * PAGE, "they are gone");
+    }
+
+    #[test]
+    fn no_more_comes_off_than_is_charged() {
+        let mut contexts = loaded();
+        assert_eq!((contexts.code_gone(0, PAGE), contexts.code_gone(0, 9 * PAGE)), (PAGE, 4 * PAGE));
+        assert_eq!((contexts.code_gone(0, PAGE), contexts.code_gone(7, PAGE)), (0, 0));
+        assert_eq!(contexts.code_on(1), PAGE, "the other device's code stays");
+    }
+
+    #[test]
+    fn a_device_is_looked_at_again_once() {
+        let mut contexts = Contexts::default();
+        contexts.loosen(1);
+        contexts.loosen(1);
+        contexts.loosen(0);
+        assert_eq!(contexts.loose, [1, 0]);
+    }
+}
