@@ -419,6 +419,23 @@ def handed_on(cap):
     os._exit(0)
 
 
+def freed_in_another_context(cap):
+    """What a context has freed is room for another one, whichever of them the memory came from."""
+    begin(cap)
+    for _ in range(3):
+        call("cuMemFree_v2", U64(take(CAP * 7 // 8)))
+        other = P()
+        call("cuCtxCreate_v2", c.byref(other), 0, 0)
+        held = take(CAP // 4)
+        assert attempt(CAP)[1] == OOM, "the cap is not there"
+        call("cuMemFree_v2", U64(held))
+        queue, asked = stream(), U64()
+        call("cuMemAllocAsync", c.byref(asked), SIZE(CAP * 3 // 4), queue)
+        look()
+        call("cuMemFreeAsync", asked, queue)
+        call("cuCtxDestroy_v2", other)
+
+
 def detached(cap):
     """cuCtxDetach ends a context as cuCtxDestroy does, once everybody who attached has detached."""
     for _ in range(5):

@@ -262,6 +262,7 @@ fn exact(suite: &mut Suite) {
     }
     for mode in ["WEIR_POOL=on", "WEIR_POOL=off", "WEIR_POOL=novmm"] {
         exact("cuCtxDetach", "detached", mode);
+        exact("memory freed in another context", "freed_in_another_context", mode);
         exact("ends of the primary context", "primary_ends", mode);
     }
     for mode in ["WEIR_POOL=on", "WEIR_POOL=off"] {

@@ -1,7 +1,7 @@
 //! A request to the device pool of a device with an account. What finds no room waits for it here, outside the pool, where
 //! the job's own frees count too.
 
-use super::{DevicePool, spill};
+use super::{DevicePool, pools, spill};
 use crate::cap::admit::urgency;
 use crate::cap::watch::Change;
 use crate::cap::{Account, measured};
@@ -33,8 +33,9 @@ pub(super) fn serve(
     if answer == Err(AllocError::OverCap) && measured::trim(caps, device) > 0 {
         answer = ask();
     }
-    // The pool has waited for its own memory. What the driver holds for the job outside it counts too.
-    if answer == Err(AllocError::OverCap) && measured::may_shrink(caps, device) {
+    // The pool has waited for its own memory. What the driver holds for the job outside it counts too, and so does what
+    // pools of other contexts hold.
+    if answer == Err(AllocError::OverCap) && (measured::may_shrink(caps, device) || others_may_shrink(device_pool)) {
         caps.make_room(device, true);
         answer = ask();
     }
@@ -45,6 +46,12 @@ pub(super) fn serve(
         answer = record::waiting(device.ordinal, request.bytes, wait_for_room, Result::is_ok);
     }
     answer
+}
+
+/// Whether another pool of the device holds what nobody uses. Without virtual memory management each context has its own.
+fn others_may_shrink(device_pool: &DevicePool) -> bool {
+    let mut others = pools().filter(|other| other.ordinal == device_pool.ordinal && !std::ptr::eq(*other, device_pool));
+    others.any(|other| other.reusable() > 0)
 }
 
 /// Waits until the ledger grants what the request lacks, or the pool can serve it from what the job has freed.
