@@ -54,14 +54,15 @@ pub(crate) fn programs(suite: &mut Suite) {
     // Without weir the same programs are answered as the driver's documentation says, on a device of the cap's size.
     suite.add("random programs: they are legal: the device alone objects to none", || {
         let words = format!("programs --cap {CAP} --operations {} --seed 7", operations() / 50);
-        let ignored = ["refused", "refused at the end", "left", "query"];
+        let ignored = ["refused", "refused at rest", "refused at the end", "left", "query"];
         let environment = format!("WEIR_CAP= LD_PRELOAD= VGPU_MEM={CAP}");
         let (told, done) = run(&Place::new(), &words, &ignored, &environment);
         assert!(told["found"] == 0 && told["done"].as_u64() > Some(0), "{done}");
     });
     suite.add("random programs: one page above the cap is seen", || {
         let words = format!("programs --cap {} --operations 20000 --without get-info", CAP - PAGE);
-        let (told, done) = run(&Place::new(), &words, &["refused", "refused at the end", "left"], "");
+        let (told, done) =
+            run(&Place::new(), &words, &["refused", "refused at rest", "refused at the end", "left"], "");
         assert!(told["found"] == 1 && done.says("above: "), "{done}");
     });
     storms(suite);

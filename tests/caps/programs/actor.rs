@@ -9,6 +9,7 @@ use crate::note::Note;
 use crate::op::{FEW, Op, SLOTS, What};
 use crate::peer::Peer;
 use crate::witness;
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,7 +20,9 @@ pub(crate) const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
 pub(crate) const FD: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 /// Physical memory comes in portions of this size.
 pub(crate) const PAGE: u64 = 2 << 20;
-/// The driver's mempools grow by so much at a time.
+/// What weir and the driver may need beside all that is known.
+const RESERVE: u64 = 4 * PAGE;
+/// The driver's mempools, and plain segments of weir's pool, grow by so much at a time.
 pub(crate) const GROWTH: u64 = 32 << 20;
 
 /// What all threads of a program know.
@@ -30,7 +33,7 @@ pub(crate) struct World {
     pub(crate) cap: u64,
     /// `WEIR_ON_CAP=spill`: live bytes may be on the host.
     pub(crate) spills: bool,
-    /// Requests of a size that fits may be refused for want of one piece: `WEIR_POOL=novmm`.
+    /// Plain blocks lie in segments that the smallest of them keeps: `WEIR_POOL=novmm`.
     pub(crate) fragments: bool,
     /// The only thread: what it knows of the device is all there is.
     pub(crate) alone: bool,
@@ -94,8 +97,11 @@ pub(crate) struct Actor {
     pub(crate) holder: Option<Holder>,
     pub(crate) peer: Option<Peer>,
     pub(crate) next_id: u64,
-    /// A segment of the driver's mempools: as large as the largest request, and kept by the smallest block in it.
+    /// A segment of the driver's mempools, and with `fragments` of plain blocks: as large as the largest request, and kept
+    /// by the smallest block in it.
     pub(crate) segment: u64,
+    /// A request that fits was refused while a capture was open: it is looked at again when that has ended.
+    doubted: Cell<bool>,
     pub(crate) doing: Op,
 }
 
@@ -171,6 +177,7 @@ impl Actor {
             peer,
             next_id: 0,
             segment: GROWTH,
+            doubted: Cell::new(false),
             doing: Op { thread: 0, what: What::GetInfo, slot: 0, other: 0, stream: 0, bytes: 0 },
         };
         made.make_event();
@@ -202,10 +209,15 @@ impl Actor {
     pub(crate) fn taken(&self, name: &str, code: CUresult, most: u64) -> bool {
         if code == OUT_OF_MEMORY {
             self.world.note.refused.fetch_add(1, SeqCst);
-            let (known, reserve) = (self.most(), 4 * PAGE);
-            // Under an open capture nobody waits, and pieces of plain segments cannot be joined.
-            let excused = self.world.fragments || !self.world.alone || self.world.shared || self.holder.is_some();
-            if !excused && known + most + reserve <= self.world.cap {
+            let known = self.most();
+            // What others hold is not known here.
+            let unknown = !self.world.alone || self.world.shared;
+            if unknown || known + most + RESERVE > self.world.cap {
+                return false;
+            }
+            // Under an open capture nobody waits.
+            self.doubted.set(true);
+            if !self.holding() {
                 self.fail(&format!(
                     "refused: {name} of at most {most} bytes, with at most {known} bytes live of a cap of {}; {} taken, account {}",
                     self.world.cap,
@@ -220,7 +232,7 @@ impl Actor {
     }
 
     /// An upper bound of what everything that this thread holds costs.
-    fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         let blocks = self.blocks.iter().flatten();
         let mut seen = Vec::new();
         let blocks: u64 = blocks
@@ -228,7 +240,11 @@ impl Actor {
                 Held::Handle { id, .. } => !seen.contains(&id) && (seen.push(id), true).1,
                 _ => true,
             })
-            .map(|block| if matches!(block.held, Held::Ordered(_)) { self.segment } else { block.most })
+            .map(|block| match block.held {
+                Held::Ordered(_) => self.segment,
+                Held::Plain(_) if self.world.fragments => self.segment,
+                _ => block.most,
+            })
             .sum();
         let graphs: u64 = self.graphs.iter().flatten().map(|graph| 2 * graph.bytes).sum();
         // Each module may lie in portions of others, and is charged with them: the kernels of a context, and one more.
@@ -357,7 +373,11 @@ impl Actor {
             // Code is charged as a fact: where there is room for it, only a process that is alone can know.
             What::ModuleLoad | What::ModuleUnload => self.world.alone && !self.world.shared && self.module(op),
             What::CaptureHold => self.hold(op),
-            What::CaptureEnd => self.end_hold(),
+            What::CaptureEnd => {
+                let ended = self.end_hold();
+                self.doubt();
+                ended
+            }
             What::PeerImport | What::PeerOpen | What::PeerDrop => self.lend(op),
         }
     }
@@ -408,6 +428,51 @@ impl Actor {
         self.must("cuModuleLoadData", code);
         self.contexts[at] = Some(Context { module: Some((module, cost)), ..context });
         true
+    }
+
+    /// Waits for everything that this thread has queued, with no capture open.
+    pub(crate) fn rest(&mut self) {
+        self.end_hold();
+        for ctx in 0..self.contexts.len() {
+            if self.contexts[ctx].is_some() {
+                self.enter(ctx);
+                self.must("cuCtxSynchronize", cuCtxSynchronize());
+            }
+        }
+        self.enter(0);
+    }
+
+    /// Nothing is under way and at most `known` bytes are live in the whole process: what fits beside them is served.
+    pub(crate) fn served_at_rest(&self, known: u64) {
+        let room = self.world.cap.saturating_sub(known + RESERVE) / PAGE * PAGE;
+        let refused = |name: &str, bytes: u64| {
+            let (cap, taken, account) = (self.world.cap, witness::physical(), witness::account());
+            self.fail(&format!(
+                "refused at rest: {name} of {bytes} bytes, with at most {known} bytes live of a cap of {cap}; {taken} taken, account {account}"
+            ));
+        };
+        if room > 0 && !at_once(room) {
+            refused("cuMemCreate", room);
+        }
+        let (plain, mut ptr) =
+            (if self.world.fragments { room / GROWTH * GROWTH } else { room.saturating_sub(2 * PAGE) }, 0);
+        if plain > 0 {
+            if cuMemAlloc_v2(&raw mut ptr, plain as usize) != OK {
+                refused("cuMemAlloc", plain);
+            }
+            self.must("cuMemFree", cuMemFree_v2(ptr));
+        }
+        self.look();
+    }
+
+    /// A capture beside this thread has ended: was a request refused only because of it?
+    fn doubt(&mut self) {
+        if self.doubted.take() {
+            let current = self.current;
+            self.rest();
+            self.served_at_rest(self.most());
+            self.enter(current);
+        }
     }
 
     /// Frees everything, in stream order and behind work where that is possible: afterwards nothing is live, and much

@@ -29,6 +29,10 @@ impl Actor {
         if matches!(op.what, What::AllocAsync | What::AllocFromPool) {
             self.segment = self.segment.max(ordered);
         }
+        if self.world.fragments {
+            // By rows it is up to 1536 bytes for each 1500.
+            self.segment = self.segment.max((bytes + bytes / 32).next_multiple_of(GROWTH) + GROWTH);
+        }
         match op.what {
             What::Alloc => {
                 self.taken("cuMemAlloc", cuMemAlloc_v2(&raw mut ptr, bytes as usize), plain)

@@ -7,7 +7,8 @@ use crate::op::{Program, What};
 use crate::peer::Peer;
 use crate::witness;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use weir_cuda::CUcontext;
 
 /// A watchdog, far beyond what any program needs.
@@ -102,10 +103,14 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
         for (at, op) in program.ops.iter().enumerate() {
             actor.act(at, *op);
         }
+        actor.rest();
+        actor.served_at_rest(actor.most());
         actor.finish();
         only = Some(actor);
     } else {
         let primary = primary as usize;
+        let (meet, segment, known) = (Barrier::new(threads), AtomicU64::new(0), AtomicU64::new(0));
+        let (meet, segment, known) = (&meet, &segment, &known);
         std::thread::scope(|scope| {
             for me in 0..threads {
                 let peer = if me == 0 { peer.take() } else { None };
@@ -114,6 +119,16 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
                     for (at, op) in program.ops.iter().enumerate().filter(|(_, op)| usize::from(op.thread) == me) {
                         actor.act(at, *op);
                     }
+                    // A block of one thread may lie in a segment that was made for another.
+                    segment.fetch_max(actor.segment, SeqCst);
+                    meet.wait();
+                    actor.rest();
+                    actor.segment = segment.load(SeqCst);
+                    known.fetch_add(actor.most(), SeqCst);
+                    if meet.wait().is_leader() {
+                        actor.served_at_rest(known.load(SeqCst));
+                    }
+                    meet.wait();
                     actor.finish();
                 });
             }
