@@ -20,7 +20,7 @@ TABLE = ROOT / "target/diagnosis.tsv"
 BRIEF = ("predictions_collected", "dataset_as_constant", "images_not_resized")
 # The truth's words, and the report's.
 CAUSES = {"device full": "device_full", "one request too large": "request_too_large", "growth": "growth", "own limit": "tensorflow_limit"}
-ROLES = {"input": "inputs", "models": "parameters"}
+ROLES = {"optimizer state": "optimizer", "input": "inputs", "models": "parameters"}
 # Kinds of remedies that change a program, and the kinds of cures that do what they say.
 CHANGES = {"stop_growth": ("reference", "host"), "smaller_batch": ("batch",), "data_on_host": ("host",), "in_parts": ("batch", "outputs"),
            "float32": ("float32",), "mixed_precision": ("mixed_precision",)}
