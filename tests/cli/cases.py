@@ -338,12 +338,14 @@ def verdicts_reach_the_command(scene):
 
 def errors_name_the_file_and_the_remedy(scene):
     broken = os.path.join(scene.folder, "broken.weir")
-    shutil.copy(scene.synthetic("well"), broken)
+    well = scene.synthetic("well")
+    shutil.copy(well, broken)
     with open(broken, "r+b") as file:
         file.seek(40)
         file.write(b"\xff")
     for arguments, words in [(["/nowhere/x.weir"], ["/nowhere/x.weir", "weir list"]), (["nothing"], ["nothing", "weir list"]),
-                             (["./broken.weir"], ["broken.weir", "damaged header"]), (["--oom", "9"], ["no out-of-memory dump 9"]),
+                             (["./broken.weir"], ["broken.weir", "damaged header"]), ([well, "--oom", "9"], ["no out-of-memory dump 9"]),
+                             (["--oom"], [scene.runs, "has no run that ran out of memory", "weir list"]),
                              (["--device", "7"], ["has no device 7; it has 0"]), ([scene.runs], ["is a directory", "--dir"]),
                              (["--dir", scene.folder + "/empty"], ["no runs yet", "weir run"])]:
         done = scene.weir("report", *arguments, code=1)

@@ -79,7 +79,7 @@ impl Arguments {
         match self.at.as_deref() {
             Some("peak") => At::Peak,
             Some("end") => At::End,
-            None if run.fate() == Fate::Ended && !run.ran_out() => At::Peak,
+            None if self.oom.is_none() && run.fate() == Fate::Ended && !run.ran_out() => At::Peak,
             _ => At::Oom,
         }
     }
