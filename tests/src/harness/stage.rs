@@ -30,34 +30,41 @@ pub fn stage() -> &'static Stage {
 }
 
 impl Stage {
+    /// A part that must be there: the loader passes over a library that is not, and a fault in it would seem noticed.
+    fn part(&self, name: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        assert!(path.exists(), "there is no {}; run scripts/build --tests", path.display());
+        path
+    }
+
     /// The library for `LD_PRELOAD`.
     pub fn weir(&self) -> PathBuf {
-        self.folder.join("lib/libweir.so")
+        self.part("lib/libweir.so")
     }
 
     /// The same with switchable faults (`WEIR_FAULT`).
     pub fn weir_with_faults(&self) -> PathBuf {
-        self.folder.join("lib-faults/libweir.so")
+        self.part("lib-faults/libweir.so")
     }
 
     /// The command.
     pub fn command(&self) -> PathBuf {
-        self.folder.join("bin/weir")
+        self.part("bin/weir")
     }
 
     /// The folder of the virtual GPU.
     pub fn vgpu(&self) -> PathBuf {
-        self.folder.join("vgpu")
+        self.part("vgpu")
     }
 
     /// The virtual GPU with switchable faults (`VGPU_FAULT`).
     pub fn vgpu_with_faults(&self) -> PathBuf {
-        self.folder.join("vgpu-faults")
+        self.part("vgpu-faults")
     }
 
     /// A program that only the tests use.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.folder.join("tests").join(name)
+        self.part(&format!("tests/{name}"))
     }
 
     /// A file of the folder `tests`.
