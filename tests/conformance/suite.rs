@@ -19,6 +19,15 @@ fn main() -> ExitCode {
             }
         });
     }
+    suite.add("profiles: every rule holds or does not apply, and the page says how many", || {
+        let mut command = Command::new(stage().program("conformance"));
+        bare(&mut command);
+        let out = command.arg("--profiles").env("LD_LIBRARY_PATH", stage().vgpu()).output().expect("the suite starts");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let table = String::from_utf8(out.stdout).expect("a table");
+        let page = std::fs::read_to_string(stage().root.join("docs/internals/virtual-gpu.md")).expect("the page");
+        assert!(page.contains(&table), "docs/internals/virtual-gpu.md should have this table:\n{table}");
+    });
     suite.add("faults: none, and every rule holds", || {
         let failed = failures(&shown(&stage().vgpu_with_faults(), &rules::all(), None));
         assert!(failed.is_empty(), "{failed:#?}");

@@ -24,7 +24,7 @@ pub(crate) fn exports(symbol: &str) -> bool {
     unsafe { library().get::<*const ()>(symbol.as_bytes()) }.is_ok()
 }
 
-/// Whether this is the virtual GPU, which tells so by an export of its own.
+/// Whether this is the virtual GPU, which has an export of its own.
 pub(crate) fn is_virtual() -> bool {
     exports("vgpu_physical_bytes")
 }
@@ -33,7 +33,7 @@ pub(crate) fn is_virtual() -> bool {
 pub(crate) fn vgpu_physical_bytes(device: i32) -> u64 {
     // SAFETY: the virtual GPU documents this signature.
     let f = unsafe { library().get::<unsafe extern "C" fn(i32) -> u64>(b"vgpu_physical_bytes") };
-    let f = f.expect("only the virtual GPU is asked");
+    let f = f.expect("only the virtual GPU is queried");
     // SAFETY: it takes any number.
     unsafe { f(device) }
 }
@@ -42,16 +42,97 @@ pub(crate) fn vgpu_physical_bytes(device: i32) -> u64 {
 pub(crate) fn vgpu_physical_peak(device: i32) -> u64 {
     // SAFETY: the virtual GPU documents this signature.
     let f = unsafe { library().get::<unsafe extern "C" fn(i32) -> u64>(b"vgpu_physical_peak") };
-    let f = f.expect("only the virtual GPU is asked");
+    let f = f.expect("only the virtual GPU is queried");
     // SAFETY: it takes any number.
     unsafe { f(device) }
+}
+
+/// Where the machine that the virtual GPU plays is not as it should be.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Limits {
+    /// How NVML reports processes: see [`NVML_MODES`].
+    pub(crate) nvml: i32,
+    pub(crate) p2p: i32,
+    /// The device is an instance of a larger one.
+    pub(crate) mig: i32,
+    unused: i32,
+    pub(crate) parent: [u8; 16],
+    /// Reservations together stay below this; 0 without a limit.
+    pub(crate) address_space: u64,
+}
+
+/// What is wrong with NVML's processes, by number.
+pub(crate) const NVML_MODES: [&str; 5] = [
+    "",
+    "NVML reports process ids of another namespace",
+    "NVML reports no bytes of processes",
+    "NVML reports no processes",
+    "there is no NVML",
+];
+
+/// What is known of the machine beyond what the driver reports: of a real one nothing.
+pub(crate) fn limits() -> Limits {
+    let mut limits = Limits::default();
+    if is_virtual() {
+        // SAFETY: the virtual GPU documents this signature and fills the struct.
+        unsafe {
+            let f = library().get::<unsafe extern "C" fn(i32, *mut Limits) -> i32>(b"vgpu_limits");
+            f.expect("only the virtual GPU is queried")(0, &raw mut limits);
+        }
+    }
+    limits
+}
+
+/// A function of the virtual GPU's own.
+fn own<T: Copy>(name: &[u8]) -> T {
+    // SAFETY: callers name the type that the virtual GPU documents for the function.
+    let f = unsafe { library().get::<T>(name) };
+    *f.expect("only the virtual GPU is queried")
+}
+
+/// Pins the pages behind device addresses for a third party.
+pub(crate) fn nic_register(addr: u64, bytes: u64) -> Result<u64, CUresult> {
+    let mut key = 0;
+    // SAFETY: the place lives through the call.
+    let code = unsafe {
+        own::<unsafe extern "C" fn(u64, u64, *mut u64) -> i32>(b"vgpu_nic_register")(addr, bytes, &raw mut key)
+    };
+    if code == 0 { Ok(key) } else { Err(cudaError_enum(code as u32)) }
+}
+
+pub(crate) fn nic_deregister(key: u64) {
+    // SAFETY: it takes any number.
+    assert_eq!(unsafe { own::<unsafe extern "C" fn(u64) -> i32>(b"vgpu_nic_deregister")(key) }, 0);
+}
+
+/// Bytes of pinned pages that no longer lie where they were pinned.
+pub(crate) fn nic_stale(key: u64) -> i64 {
+    // SAFETY: it takes any number.
+    unsafe { own::<unsafe extern "C" fn(u64) -> i64>(b"vgpu_nic_stale")(key) }
+}
+
+pub(crate) fn nic_write(key: u64, offset: u64, bytes: &[u8]) {
+    type Write = unsafe extern "C" fn(u64, u64, *const c_void, u64) -> i32;
+    // SAFETY: the bytes live through the call.
+    let code = unsafe { own::<Write>(b"vgpu_nic_write")(key, offset, bytes.as_ptr().cast(), bytes.len() as u64) };
+    assert_eq!(code, 0);
+}
+
+pub(crate) fn nic_read(key: u64, offset: u64, bytes: usize) -> Vec<u8> {
+    type Read = unsafe extern "C" fn(u64, u64, *mut c_void, u64) -> i32;
+    let mut out = vec![0; bytes];
+    // SAFETY: there is room for so many bytes.
+    let code = unsafe { own::<Read>(b"vgpu_nic_read")(key, offset, out.as_mut_ptr().cast(), bytes as u64) };
+    assert_eq!(code, 0);
+    out
 }
 
 /// Calls of this process that met a function which the virtual GPU does not implement.
 pub(crate) fn vgpu_unsupported_count() -> u64 {
     // SAFETY: the virtual GPU documents this signature.
     let f = unsafe { library().get::<unsafe extern "C" fn() -> u64>(b"vgpu_unsupported_count") };
-    let f = f.expect("only the virtual GPU is asked");
+    let f = f.expect("only the virtual GPU is queried");
     // SAFETY: it takes nothing.
     unsafe { f() }
 }

@@ -66,6 +66,19 @@ pub(crate) fn needs(wanted: CUdevice_attribute) {
     }
 }
 
+/// Leaves the rule where the first device has no managed memory.
+pub(crate) fn needs_managed() {
+    needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+}
+
+/// Leaves the rule where so much address space cannot be reserved.
+pub(crate) fn needs_address_space(bytes: usize) {
+    let limit = crate::driver::limits().address_space;
+    if limit != 0 && bytes as u64 >= limit {
+        skip("the machine has too little address space");
+    }
+}
+
 pub(crate) fn alloc(bytes: usize) -> CUdeviceptr {
     let mut ptr = 0;
     ok(cuMemAlloc_v2(&raw mut ptr, bytes));
@@ -379,7 +392,7 @@ impl Mapped {
     }
 }
 
-/// Asks for one attribute of a pointer.
+/// Queries one attribute of a pointer.
 pub(crate) fn pointer_attribute<T: Default>(attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Result<T, CUresult> {
     let mut value = T::default();
     match cuPointerGetAttribute((&raw mut value).cast(), attribute, ptr) {

@@ -1,4 +1,4 @@
-//! The loaded `libnvidia-ml.so.1`: the few functions that rules ask, looked up by name.
+//! The loaded `libnvidia-ml.so.1`: the few functions that rules call, looked up by name.
 
 use crate::rule::skip;
 use std::ffi::{c_char, c_uint};
@@ -44,6 +44,9 @@ nvml_functions! {
     nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory);
     nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2);
     nvmlDeviceGetComputeRunningProcesses_v3(device: NvmlDevice, count: *mut c_uint, infos: *mut NvmlProcessInfo);
+    nvmlDeviceGetMigMode(device: NvmlDevice, current: *mut c_uint, pending: *mut c_uint);
+    nvmlDeviceGetMigDeviceHandleByIndex(device: NvmlDevice, index: c_uint, instance: *mut NvmlDevice);
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance: NvmlDevice, device: *mut NvmlDevice);
     nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint);
     nvmlSystemGetCudaDriverVersion_v2(version: *mut i32);
 }

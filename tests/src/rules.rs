@@ -14,8 +14,10 @@ mod graph_memory;
 mod host;
 mod ipc;
 mod launch;
+mod limits;
 mod memory;
 mod module;
+mod nic;
 mod nvml;
 mod peer;
 mod pointer;
@@ -24,7 +26,9 @@ mod pool_reuse;
 mod stream;
 mod stream_default;
 mod switches;
+mod texture;
 mod touch;
+mod unrequested;
 mod violation;
 mod vmm;
 mod vmm_access;
@@ -32,7 +36,7 @@ mod vmm_share;
 
 /// Every rule, in the order of the table.
 pub fn all() -> Vec<Rule> {
-    let families: [&[Rule]; 27] = [
+    let families: [&[Rule]; 31] = [
         device::RULES,
         entry::RULES,
         context::RULES,
@@ -40,6 +44,7 @@ pub fn all() -> Vec<Rule> {
         host::RULES,
         copy::RULES,
         array::RULES,
+        texture::RULES,
         pointer::RULES,
         vmm::RULES,
         vmm_access::RULES,
@@ -58,6 +63,9 @@ pub fn all() -> Vec<Rule> {
         peer::RULES,
         nvml::RULES,
         switches::RULES,
+        limits::RULES,
+        unrequested::RULES,
+        nic::RULES,
         touch::RULES,
         violation::RULES,
     ];

@@ -1,4 +1,4 @@
-//! Starts processes that show rules, watches over them and tells what came out. A crash, a hang or an
+//! Starts processes that show rules, watches over them and reports what came out. A crash, a hang or an
 //! abort of one rule is that rule's failure and nobody else's.
 
 use crate::rule::{Rule, Scope};
@@ -50,7 +50,7 @@ pub struct Met {
 /// Gives a command that starts the program `conformance`, in the environment that its rules shall have.
 pub type Start<'a> = &'a (dyn Fn() -> Command + Sync);
 
-/// Asks a process of its own, so that the driver is never loaded here.
+/// Queries a process of its own, so that the driver is never loaded here.
 pub fn meet(suite: Start) -> Result<Met, String> {
     let out = suite().arg("--probe").output().map_err(|e| format!("the suite can't be started: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout);
@@ -106,8 +106,10 @@ fn run_process(suite: Start, rules: &[Rule]) -> Vec<Verdict> {
     if std::env::var_os("VGPU_STRICT").is_none() {
         command.env("VGPU_STRICT", "on");
     }
-    // Loading a function at its first launch may wait for streams that a rule keeps busy.
-    command.env("CUDA_MODULE_LOADING", "EAGER");
+    // Loading a function at its first launch may wait for streams that a rule keeps busy: at once, unless told.
+    if !command.get_envs().any(|(name, _)| name == "CUDA_MODULE_LOADING") {
+        command.env("CUDA_MODULE_LOADING", "EAGER");
+    }
     let mut files = Vec::new();
     let switches = first.env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
     let devices = (first.devices > 1).then(|| ("VGPU_DEVICES".to_owned(), first.devices.to_string()));

@@ -2,7 +2,7 @@
 //! process sees. Values are those of a data-centre card of the configured compute capability, and
 //! never claim what the virtual GPU refuses to do. Pure: no state, no system call.
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, ManagedMemory, Rdma};
 use core::fmt::Write as _;
 use weir_cuda::CUdevice_attribute;
 use weir_cuda::{CUdevice_P2PAttribute, CUlimit};
@@ -33,9 +33,12 @@ fn generation(compute: (i32, i32)) -> Generation {
         (9, _) => (132, 2048, 32, 228 * KIB, 50 * MIB, 2_619_000, 5120),
         (8, 0) => (108, 2048, 32, 164 * KIB, 40 * MIB, 1_215_000, 5120),
         (8, 9) => (142, 1536, 24, 100 * KIB, 96 * MIB, 9_001_000, 384),
+        // The one on the board of a Jetson.
+        (8, 7) => (16, 1536, 16, 164 * KIB, 4 * MIB, 3_199_000, 256),
         (8, _) => (84, 1536, 16, 100 * KIB, 6 * MIB, 7_251_000, 384),
         (7, 5) => (40, 1024, 16, 64 * KIB, 4 * MIB, 5_001_000, 256),
         (7, _) => (80, 2048, 32, 96 * KIB, 6 * MIB, 877_000, 4096),
+        (6, 1) => (20, 2048, 32, 96 * KIB, 2 * MIB, 5_005_000, 256),
         _ => (56, 2048, 32, 64 * KIB, 4 * MIB, 715_000, 4096),
     };
     Generation {
@@ -58,7 +61,8 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
     let (major, minor) = config.compute;
     let at_least = |compute: (i32, i32)| i32::from(config.compute >= compute);
     let vmm = i32::from(config.vmm);
-    let has = generation(config.compute);
+    let mut has = generation(config.compute);
+    has.multiprocessors = config.multiprocessors.unwrap_or(has.multiprocessors);
     // The headers of CUDA 12 end at 143: an older driver refuses what came later.
     if config.driver_version < 13000 && attribute.0 > 143 {
         return None;
@@ -156,38 +160,41 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         | A::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
         | A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         | A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS
         | A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS
-        | A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED => 1,
-        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
-        | A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED
+        | A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED => 1,
+        A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => i32::from(config.pools),
+        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => i32::from(config.managed != ManagedMemory::None),
+        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => {
+            at_least((6, 0)) * i32::from(config.managed == ManagedMemory::Full)
+        }
+        A::CU_DEVICE_ATTRIBUTE_INTEGRATED => i32::from(config.integrated),
+        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED => i32::from(config.rdma != Rdma::Off),
+        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED => vmm * i32::from(config.rdma != Rdma::Off),
+        A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => at_least((6, 0)),
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR => at_least((7, 0)),
         A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH => at_least((9, 0)),
         A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => if major >= 9 { 4 } else { 1 },
         A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED => vmm,
+        | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => vmm,
         A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => {
             i32::from(config.vmm && config.maps_host_memory())
         }
         // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
-        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => 1,
+        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => i32::from(config.pools),
         // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST; CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER.
-        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS => 1,
-        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING => 100,
+        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS => i32::from(config.rdma != Rdma::Off),
+        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING => 100 * i32::from(config.rdma != Rdma::Off),
 
-        // What it does not do, and ids that are zero: no watchdog, not integrated, compute mode
+        // What it does not do, and ids that are zero: no watchdog, compute mode
         // default, PCI domain and device 0, no Windows, no graphics, no fabric, no multicast, no
-        // compression, no decompression, no sparse or deferred arrays, no dma-buf, no events between
-        // processes, no tensor maps, no MPS, no coherent host page tables.
+        // compression, no decompression, no sparse or deferred arrays, no dma-buf, no
+        // tensor maps, no MPS, no coherent host page tables.
         A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT
-        | A::CU_DEVICE_ATTRIBUTE_INTEGRATED
         | A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID
         | A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
@@ -209,7 +216,6 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         | A::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
-        | A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
         | A::CU_DEVICE_ATTRIBUTE_NUMA_CONFIG
@@ -252,7 +258,7 @@ pub(crate) fn p2p_attribute(config: &Config, attribute: CUdevice_P2PAttribute) -
         A::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => Some(0),
         A::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
         | A::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-        | A::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => Some(1),
+        | A::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => Some(i32::from(config.p2p)),
         A::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => {
             (config.driver_version >= 13000).then_some(0)
         }
@@ -311,9 +317,18 @@ pub(crate) fn pci_bus_id(ordinal: u32) -> String {
 }
 
 /// The id of a device of this process: the same in every process and on every host with the same
-/// VGPU_NAME.
+/// VGPU_NAME. Of a device that is an instance of another: its own id.
 pub(crate) fn device_uuid(ordinal: u32) -> [u8; 16] {
+    visible_uuid(config::get(), ordinal)
+}
+
+/// The id of the device itself, which the instances that it is divided into share.
+pub(crate) fn parent_uuid(ordinal: u32) -> [u8; 16] {
     uuid_of(&config::get().name, ordinal)
+}
+
+fn visible_uuid(config: &Config, ordinal: u32) -> [u8; 16] {
+    if config.mig { uuid_of(&format!("{}/0/0", config.name), ordinal) } else { uuid_of(&config.name, ordinal) }
 }
 
 fn uuid_of(name: &str, ordinal: u32) -> [u8; 16] {
@@ -334,9 +349,14 @@ fn uuid_of(name: &str, ordinal: u32) -> [u8; 16] {
     uuid
 }
 
-/// A uuid as tools write it: `GPU-` and five groups of hexadecimal digits.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = "GPU-".to_owned();
+/// What tools write before the id of a visible device.
+fn uuid_prefix(config: &Config) -> &'static str {
+    if config.mig { "MIG-" } else { "GPU-" }
+}
+
+/// A uuid as tools write it: `GPU-` or `MIG-` and five groups of hexadecimal digits.
+fn uuid_text(prefix: &str, uuid: &[u8; 16]) -> String {
+    let mut text = prefix.to_owned();
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push('-');
@@ -349,8 +369,17 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
 
 /// The physical devices that a process sees under this CUDA_VISIBLE_DEVICES, in its order. Unset:
 /// all. Each entry is an index or the beginning of a uuid that only one device has; the first entry
-/// that names no device ends the list; a device named twice leaves none.
+/// that names no device ends the list; a device named twice leaves none. CUDA shows a process one instance of
+/// a divided device and no more.
 pub(crate) fn visible_devices(config: &Config, variable: Option<&str>) -> Vec<u32> {
+    let mut visible = listed_devices(config, variable);
+    if config.mig {
+        visible.truncate(1);
+    }
+    visible
+}
+
+fn listed_devices(config: &Config, variable: Option<&str>) -> Vec<u32> {
     let Some(list) = variable else {
         return (0..config.devices).collect();
     };
@@ -368,10 +397,11 @@ pub(crate) fn visible_devices(config: &Config, variable: Option<&str>) -> Vec<u3
 }
 
 fn named_device(config: &Config, entry: &str) -> Option<u32> {
-    if entry.get(..4).is_some_and(|p| p.eq_ignore_ascii_case("GPU-")) {
+    // An instance has a name of its own; its parent's names no device.
+    if entry.get(..4).is_some_and(|p| p.eq_ignore_ascii_case(uuid_prefix(config))) {
         let wanted = entry.to_ascii_lowercase();
         let mut matching = (0..config.devices).filter(|ordinal| {
-            let uuid = uuid_text(&uuid_of(&config.name, *ordinal));
+            let uuid = uuid_text(uuid_prefix(config), &visible_uuid(config, *ordinal));
             wanted.len() > 4 && uuid.to_ascii_lowercase().starts_with(&wanted)
         });
         return matching.next().filter(|_| matching.next().is_none());
@@ -454,7 +484,7 @@ mod tests {
         let uuid = uuid_of("Virtual GPU", 0);
         assert_eq!(uuid, uuid_of("Virtual GPU", 0));
         assert_eq!((uuid[6] >> 4, uuid[8] >> 6), (4, 2));
-        let text = uuid_text(&uuid);
+        let text = uuid_text("GPU-", &uuid);
         let groups: Vec<_> = text.split('-').map(str::len).collect();
         assert_eq!(groups, [3, 8, 4, 4, 4, 12]);
     }
@@ -479,7 +509,7 @@ mod tests {
     #[test]
     fn visible_devices_are_named_by_the_beginning_of_a_uuid() {
         let config = devices(4);
-        let whole = |ordinal| uuid_text(&uuid_of(&config.name, ordinal));
+        let whole = |ordinal| uuid_text("GPU-", &uuid_of(&config.name, ordinal));
         let seen = |list: &str| visible_devices(&config, Some(list));
         assert_eq!(seen(&format!("{},0", whole(3))), [3, 0]);
         assert_eq!(seen(&whole(1)[..16]), [1]);

@@ -1,9 +1,9 @@
 //! What every exported function does around its body: it is counted, takes the time that VGPU_COST
-//! says, fails where VGPU_FAIL says, and is logged where VGPU_TRACE says. Touches no device state.
+//! says, fails where VGPU_FAIL says, and is logged where VGPU_TRACE says. Touches no device state, but may wait for work.
 
 mod trace;
 
-use crate::config::{self, Config, FailRule, When};
+use crate::config::{self, Config, Cost, FailRule, When};
 use core::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -53,7 +53,10 @@ impl Call {
         };
         let began = Instant::now();
         let call = Self { traced: watch.trace.then_some((function, began)) };
-        burn(began, watch.cost(index));
+        match watch.cost(index) {
+            config::WORK => crate::engine::wait_for_work(),
+            nanos => burn(began, nanos),
+        }
         match watch.failure(index) {
             None => Ok(call),
             Some(code) => {
@@ -81,7 +84,7 @@ impl Call {
     }
 }
 
-/// Answers a function that is not implemented, inside its call, and remembers that somebody asked.
+/// Answers a function that is not implemented, inside its call, and remembers that it was called.
 #[cold]
 pub(crate) fn not_supported(index: usize) -> CUresult {
     if let Some(counter) = UNSUPPORTED.get(index) {
@@ -96,13 +99,37 @@ pub(crate) fn oom_above(bytes: u64) -> bool {
     MODE.load(Relaxed) != PLAIN && Watch::get().oom_above.is_some_and(|limit| bytes > limit)
 }
 
+/// What a call does that takes time of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Units {
+    pub(crate) bytes: u64,
+    pub(crate) mappings: u64,
+    /// Devices beyond the first.
+    pub(crate) peers: u64,
+}
+
+/// Takes the time that VGPU_COST says for what a call of this name does, beyond what every call takes.
+pub(crate) fn spend(name: &str, units: Units) {
+    if MODE.load(Relaxed) == PLAIN || config::fault("cost_flat") {
+        return;
+    }
+    let priced = FUNCTIONS.iter().zip(&Watch::get().costs).find(|(f, cost)| f.name == name && cost.varies());
+    if let Some((_, cost)) = priced {
+        let mebibytes = cost.mebibyte.saturating_mul(units.bytes.div_ceil(1 << 20));
+        let mappings = cost.mapping.saturating_mul(units.mappings);
+        // A device's rights are set mapping by mapping.
+        let peers = cost.peer.saturating_mul(units.mappings).saturating_mul(units.peers);
+        burn(Instant::now(), mebibytes.saturating_add(mappings).saturating_add(peers));
+    }
+}
+
 /// The configuration in the form that calls need: by function, with a counter for each rule.
 struct Watch {
     trace: bool,
     seed: u64,
     oom_above: Option<u64>,
-    /// Nanoseconds by function; empty without a cost table.
-    costs: Vec<u64>,
+    /// By function; empty without a cost table.
+    costs: Vec<Cost>,
     rules: Vec<(FailRule, AtomicU64)>,
 }
 
@@ -123,7 +150,7 @@ impl Watch {
             _ => None,
         });
         let by_call = config.fail.iter().filter(|rule| !matches!(rule.when, When::Above(_)));
-        let costs = config.cost.as_ref().map(|table| FUNCTIONS.iter().map(|f| table.nanos(f)));
+        let costs = config.cost.as_ref().map(|table| FUNCTIONS.iter().map(|f| table.of(f)));
         Self {
             trace: config.trace.is_some(),
             seed: config.seed,
@@ -134,7 +161,7 @@ impl Watch {
     }
 
     fn cost(&self, index: usize) -> u64 {
-        self.costs.get(index).copied().unwrap_or(0)
+        self.costs.get(index).map_or(0, |cost| cost.call)
     }
 
     /// Counts this call for every rule that speaks of it, and says whether one lets it fail.
@@ -199,9 +226,9 @@ pub(crate) extern "C" fn vgpu_unsupported_count() -> u64 {
 /// NUL-terminated, as far as they fit; returns the length of the whole list without the NUL.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn vgpu_unsupported_names(buffer: *mut c_char, size: usize) -> usize {
-    let asked = FUNCTIONS.iter().zip(&UNSUPPORTED);
+    let called = FUNCTIONS.iter().zip(&UNSUPPORTED);
     let names: Vec<_> =
-        asked.filter(|(_, counter)| counter.0.load(Relaxed) > 0).map(|(function, _)| function.symbol).collect();
+        called.filter(|(_, counter)| counter.0.load(Relaxed) > 0).map(|(function, _)| function.symbol).collect();
     let names = names.join(",");
     if !buffer.is_null() && size > 0 {
         let fits = names.len().min(size - 1);

@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-pub(crate) use rules::{CostTable, FailRule, When};
+pub(crate) use rules::{Cost, CostTable, FailRule, WORK, When};
+use weir_settings::profile::{self, PROFILES, Profile};
 use weir_settings::size::{parse_bytes, parse_size};
 
 const GIB: u64 = 1 << 30;
@@ -17,14 +18,30 @@ const GIB: u64 = 1 << 30;
 /// More devices than any machine has; the shared file has room for this many.
 pub(crate) const MAX_DEVICES: u32 = 64;
 
-/// Every variable that is read, so that a misspelt one can be told apart.
+/// Every variable that is read, so that a misspelt one can be detected.
 const VARIABLES: &[&str] = &[
+    "VGPU_PROFILE",
     "VGPU_DEVICES",
     "VGPU_MEM",
     "VGPU_COMPUTE",
     "VGPU_DRIVER",
     "VGPU_GRANULARITY",
     "VGPU_VMM",
+    "VGPU_POOLS",
+    "VGPU_MANAGED",
+    "VGPU_VA",
+    "VGPU_RDMA",
+    "VGPU_P2P",
+    "VGPU_COPY",
+    "VGPU_SYNC_MEMOPS",
+    "VGPU_SMS",
+    "VGPU_INTEGRATED",
+    "VGPU_MIG",
+    "VGPU_NVML",
+    "VGPU_MODULE",
+    "VGPU_LOCAL",
+    "VGPU_PAGE_TABLES",
+    "VGPU_EDITS",
     "VGPU_BACKING",
     "VGPU_SEED",
     "VGPU_STRICT",
@@ -46,7 +63,53 @@ pub(crate) enum Backing {
     None,
 }
 
-/// What the environment asked for.
+/// What a device can do with GPUDirect RDMA (VGPU_RDMA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rdma {
+    On,
+    Off,
+    /// The attributes say yes, and access to memory that was created for it is refused.
+    Refused,
+}
+
+/// What managed memory a device has (VGPU_MANAGED).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManagedMemory {
+    /// Host and device may use it at the same time.
+    Full,
+    /// They may not: the attribute for concurrent access is 0, and nothing can be prefetched.
+    Basic,
+    None,
+}
+
+/// How NVML reports processes, if it is there at all (VGPU_NVML).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Nvml {
+    On = 0,
+    /// By process ids of another namespace.
+    ForeignPids = 1,
+    /// Each with 0 bytes.
+    ZeroBytes = 2,
+    /// Querying them is not supported.
+    NoProcesses = 3,
+    /// No function works.
+    Absent = 4,
+}
+
+/// What a change of page tables means for work that runs (VGPU_EDITS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edits {
+    /// Nothing.
+    Free,
+    /// The call waits for all of it.
+    Wait,
+    /// It faults: its context is lost with ILLEGAL_ADDRESS.
+    Fault,
+}
+
+/// What the environment configures.
+#[allow(clippy::struct_excessive_bools)] // Each is a switch of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// VGPU_DEVICES: how many devices there are, whoever may see them.
@@ -61,6 +124,36 @@ pub(crate) struct Config {
     pub(crate) granularity: u64,
     /// VGPU_VMM: whether devices support virtual memory management.
     pub(crate) vmm: bool,
+    /// VGPU_POOLS: whether devices support memory pools.
+    pub(crate) pools: bool,
+    /// VGPU_MANAGED.
+    pub(crate) managed: ManagedMemory,
+    /// VGPU_VA: what all reservations of a process together must stay below.
+    pub(crate) address_space: Option<u64>,
+    /// VGPU_RDMA.
+    pub(crate) rdma: Rdma,
+    /// VGPU_P2P: whether devices can reach each other's memory.
+    pub(crate) p2p: bool,
+    /// VGPU_COPY=executing: a copy of mapped memory needs access from the device that executes it.
+    pub(crate) copies_need_access: bool,
+    /// VGPU_SYNC_MEMOPS: whether mapped memory takes the attribute of this name.
+    pub(crate) sync_memops: bool,
+    /// VGPU_SMS: multiprocessors, where they differ from what the compute capability says.
+    pub(crate) multiprocessors: Option<i32>,
+    /// VGPU_INTEGRATED: the device shares the memory of the host.
+    pub(crate) integrated: bool,
+    /// VGPU_MIG: the device is an instance of a larger one.
+    pub(crate) mig: bool,
+    /// VGPU_NVML.
+    pub(crate) nvml: Nvml,
+    /// VGPU_MODULE: device memory that the code of a module takes once it is loaded.
+    pub(crate) module_bytes: u64,
+    /// VGPU_LOCAL: whether a context takes local memory for all threads that the device can hold.
+    pub(crate) local: bool,
+    /// VGPU_PAGE_TABLES: device memory for each granule that is mapped, and again for each device with access.
+    pub(crate) page_table_bytes: u64,
+    /// VGPU_EDITS.
+    pub(crate) edits: Edits,
     /// VGPU_BACKING.
     pub(crate) backing: Backing,
     /// VGPU_SEED of the order and the delays of queued work and of failure rates.
@@ -95,6 +188,21 @@ impl Default for Config {
             driver_version: 12080,
             granularity: 2 << 20,
             vmm: true,
+            pools: true,
+            managed: ManagedMemory::Full,
+            address_space: None,
+            rdma: Rdma::On,
+            p2p: true,
+            copies_need_access: false,
+            sync_memops: true,
+            multiprocessors: None,
+            integrated: false,
+            mig: false,
+            nvml: Nvml::On,
+            module_bytes: 0,
+            local: false,
+            page_table_bytes: 0,
+            edits: Edits::Free,
             backing: Backing::Content,
             seed: 0,
             strict: true,
@@ -131,7 +239,7 @@ fn is_unknown(variable: &str) -> bool {
     variable.starts_with("VGPU_") && !VARIABLES.contains(&variable)
 }
 
-/// Whether the environment asks to break the rule of this name. Only a build with the feature
+/// Whether the environment says to break the rule of this name. Only a build with the feature
 /// `fault-injection`, which no product build has, ever says yes.
 #[cfg(feature = "fault-injection")]
 pub(crate) fn fault(name: &str) -> bool {
@@ -161,7 +269,9 @@ impl Config {
     /// being read, so that what was right still holds.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut config = Self::default();
-        let mut env = Environment { lookup, error: None };
+        let mut env = Environment { lookup, profile: None, error: None };
+        let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+        env.profile = env.parsed("VGPU_PROFILE", format!("one of {}", names.join(", ")), profile::find);
         let devices =
             env.parsed("VGPU_DEVICES", "a number from 0 to 64", |v| v.parse().ok().filter(|n| *n <= MAX_DEVICES));
         let wanted = "sizes such as 8GiB, or one for each device such as 8GiB,16GiB";
@@ -187,6 +297,51 @@ impl Config {
             size(v).filter(|g| g.is_power_of_two() && (4096..=GIB).contains(g))
         });
         env.set(&mut config.vmm, "VGPU_VMM", "on or off", switch);
+        env.set(&mut config.pools, "VGPU_POOLS", "on or off", switch);
+        env.set(&mut config.managed, "VGPU_MANAGED", "full, basic or none", |v| match v {
+            "full" => Some(ManagedMemory::Full),
+            "basic" => Some(ManagedMemory::Basic),
+            "none" => Some(ManagedMemory::None),
+            _ => None,
+        });
+        env.set(&mut config.address_space, "VGPU_VA", "unlimited, or a size such as 32GiB", |v| match v {
+            "unlimited" => Some(None),
+            _ => size(v).filter(|bytes| *bytes > 0).map(Some),
+        });
+        env.set(&mut config.rdma, "VGPU_RDMA", "on, off or refused", |v| match v {
+            "refused" => Some(Rdma::Refused),
+            _ => switch(v).map(|on| if on { Rdma::On } else { Rdma::Off }),
+        });
+        env.set(&mut config.p2p, "VGPU_P2P", "on or off", switch);
+        env.set(&mut config.copies_need_access, "VGPU_COPY", "any or executing", |v| match v {
+            "any" => Some(false),
+            "executing" => Some(true),
+            _ => None,
+        });
+        env.set(&mut config.sync_memops, "VGPU_SYNC_MEMOPS", "on or off", switch);
+        env.set(&mut config.multiprocessors, "VGPU_SMS", "a number from 1 to 1024", |v| {
+            v.parse().ok().filter(|n| (1..=1024).contains(n)).map(Some)
+        });
+        env.set(&mut config.integrated, "VGPU_INTEGRATED", "on or off", switch);
+        env.set(&mut config.mig, "VGPU_MIG", "on or off", switch);
+        let wanted = "on, foreign-pids, zero-bytes, no-processes or absent";
+        env.set(&mut config.nvml, "VGPU_NVML", wanted, |v| match v {
+            "on" => Some(Nvml::On),
+            "foreign-pids" => Some(Nvml::ForeignPids),
+            "zero-bytes" => Some(Nvml::ZeroBytes),
+            "no-processes" => Some(Nvml::NoProcesses),
+            "absent" => Some(Nvml::Absent),
+            _ => None,
+        });
+        env.set(&mut config.module_bytes, "VGPU_MODULE", "a size such as 4MiB", size);
+        env.set(&mut config.local, "VGPU_LOCAL", "on or off", switch);
+        env.set(&mut config.page_table_bytes, "VGPU_PAGE_TABLES", "a size such as 4KiB", size);
+        env.set(&mut config.edits, "VGPU_EDITS", "free, wait or fault", |v| match v {
+            "free" => Some(Edits::Free),
+            "wait" => Some(Edits::Wait),
+            "fault" => Some(Edits::Fault),
+            _ => None,
+        });
         env.set(&mut config.backing, "VGPU_BACKING", "memory or none", |v| match v {
             "memory" => Some(Backing::Content),
             "none" => Some(Backing::None),
@@ -227,13 +382,16 @@ impl Config {
 /// The environment while it is read, with the first thing that was wrong in it.
 struct Environment<L> {
     lookup: L,
+    /// What holds where a variable is not set.
+    profile: Option<&'static Profile>,
     error: Option<String>,
 }
 
 impl<L: Fn(&str) -> Option<OsString>> Environment<L> {
-    /// A variable that is set and not empty: an empty one counts as unset.
+    /// A variable that is set and not empty (an empty one counts as unset), else what the profile says.
     fn raw(&self, variable: &str) -> Option<OsString> {
-        (self.lookup)(variable).filter(|value| !value.is_empty())
+        let set = (self.lookup)(variable).filter(|value| !value.is_empty());
+        set.or_else(|| Some(self.profile?.get(variable)?.into()))
     }
 
     fn text(&mut self, variable: &str) -> Option<String> {

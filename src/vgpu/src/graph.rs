@@ -21,7 +21,7 @@ use crate::state::{Map, State};
 use std::collections::BTreeMap;
 use weir_cuda::{CUgraphEdgeData, CUresult};
 
-/// The edge's data would be lost by a query that cannot tell it.
+/// The edge's data would be lost by a query that cannot return it.
 pub(crate) const LOSSY_QUERY: CUresult = CUresult::CUDA_ERROR_LOSSY_QUERY;
 
 /// What an edge says besides its two nodes.
@@ -47,7 +47,7 @@ impl Edge {
         Self { from, data: bytes }
     }
 
-    pub(crate) fn told(&self) -> CUgraphEdgeData {
+    pub(crate) fn data(&self) -> CUgraphEdgeData {
         let [from_port, to_port, type_, reserved @ ..] = self.data;
         CUgraphEdgeData { from_port, to_port, type_, reserved }
     }

@@ -8,7 +8,7 @@ use crate::ranges::{BlockIndex, Ranges};
 use crate::sparse::Sparse;
 use crate::store::{self, File};
 
-/// Physical memory is given in pages of this size.
+/// Physical memory is allocated in pages of this size.
 pub(crate) const PAGE: u64 = 2 << 20;
 /// Every address handed out is a multiple of this.
 pub(crate) const ALIGN: u64 = 512;
@@ -37,11 +37,11 @@ pub(crate) enum Use {
 pub(crate) struct Block {
     /// Where it begins.
     pub(crate) addr: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub(crate) size: u64,
     /// Unique for ever.
     pub(crate) id: u64,
-    /// The context that asked.
+    /// The context that requested it.
     pub(crate) ctx: u64,
     /// What for.
     pub(crate) used_as: Use,
@@ -140,7 +140,7 @@ impl Heap {
         first as usize..last as usize
     }
 
-    /// A block of `size` bytes; `charge` is asked for the physical bytes and may refuse.
+    /// A block of `size` bytes; `charge` is called with the physical bytes and may refuse.
     pub(crate) fn take(
         &mut self,
         size: u64,

@@ -3,6 +3,7 @@
 //! (`builtin`, `published`), and what a multiprocessor holds (`occupancy`).
 
 mod builtin;
+mod generated;
 mod image;
 mod launch;
 mod modules;

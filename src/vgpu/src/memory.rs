@@ -38,8 +38,10 @@ pub(crate) struct Extent {
 /// Who touches memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Toucher {
-    /// A copy or memset, which the driver routes between devices itself.
+    /// A copy that the driver routes between devices itself.
     Copier,
+    /// A copy or memset that a device executes.
+    Engine(usize),
     /// A kernel of a context.
     Kernel(u64),
 }
@@ -103,7 +105,13 @@ impl State {
         let enough = |p: Protection| p == Protection::ReadWrite || (!write && p == Protection::Read);
         match (extent.kind, who) {
             _ if config::fault("access_without_setaccess") => true,
-            (Kind::Mapped(_), Toucher::Copier) => self.space.mapping(at).is_some_and(|(_, m)| enough(m.widest())),
+            (Kind::Mapped(_), Toucher::Engine(device)) if config::get().copies_need_access => {
+                let any = config::fault("copy_without_access");
+                self.space.mapping(at).is_some_and(|(_, m)| enough(if any { m.widest() } else { m.of(Some(device)) }))
+            }
+            (Kind::Mapped(_), Toucher::Copier | Toucher::Engine(_)) => {
+                self.space.mapping(at).is_some_and(|(_, m)| enough(m.widest()))
+            }
             (Kind::Mapped(_), Toucher::Kernel(ctx)) => {
                 let device = self.contexts.get(&ctx).map(|c| c.device);
                 self.space.mapping(at).is_some_and(|(_, m)| enough(m.of(device)))
@@ -247,6 +255,7 @@ impl State {
             }
         }
         self.arrays.retain(|_, a| a.ctx != ctx);
+        self.textures.retain(|_, t| t.ctx != ctx);
         let hosts: Vec<u64> = self.space.host.iter().filter(|(_, h)| h.ctx == ctx).map(|(&a, _)| a).collect();
         for addr in hosts {
             self.forget_host(addr);

@@ -1,5 +1,6 @@
 //! Names and descriptions of result codes, for cuGetErrorName and cuGetErrorString. Pure data: the
-//! names are those of the ABI's constants, the descriptions are our own words.
+//! names are those of the ABI's constants. Descriptions that programs print and look for are the ones of public error
+//! messages; the others are our own words.
 
 use core::ffi::CStr;
 use weir_cuda::CUresult;
@@ -43,11 +44,11 @@ fn find(code: CUresult) -> Option<&'static (CUresult, &'static CStr, &'static CS
 }
 
 results! {
-    CUDA_SUCCESS = "success";
-    CUDA_ERROR_INVALID_VALUE = "an argument is outside of what the call accepts";
-    CUDA_ERROR_OUT_OF_MEMORY = "not enough memory or other resources are left";
-    CUDA_ERROR_NOT_INITIALIZED = "cuInit has not been called or has failed";
-    CUDA_ERROR_DEINITIALIZED = "the driver is shutting down";
+    CUDA_SUCCESS = "no error";
+    CUDA_ERROR_INVALID_VALUE = "invalid argument";
+    CUDA_ERROR_OUT_OF_MEMORY = "out of memory";
+    CUDA_ERROR_NOT_INITIALIZED = "initialization error";
+    CUDA_ERROR_DEINITIALIZED = "driver shutting down";
     CUDA_ERROR_PROFILER_DISABLED = "the profiler is not available in this run";
     CUDA_ERROR_PROFILER_NOT_INITIALIZED = "the profiler was not initialised";
     CUDA_ERROR_PROFILER_ALREADY_STARTED = "the profiler is already running";
@@ -56,17 +57,17 @@ results! {
     CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER = "the call needs a newer driver than this one";
     CUDA_ERROR_DEVICE_UNAVAILABLE = "the device cannot be used at the moment";
     CUDA_ERROR_MULTICAST_RESOURCE_FULL = "no hardware resource is left to bind memory to the multicast object";
-    CUDA_ERROR_NO_DEVICE = "there is no device, or none is visible";
-    CUDA_ERROR_INVALID_DEVICE = "no such device, or the action does not suit it";
+    CUDA_ERROR_NO_DEVICE = "no CUDA-capable device is detected";
+    CUDA_ERROR_INVALID_DEVICE = "invalid device ordinal";
     CUDA_ERROR_DEVICE_NOT_LICENSED = "the device has no licence";
-    CUDA_ERROR_INVALID_IMAGE = "the module image is malformed";
-    CUDA_ERROR_INVALID_CONTEXT = "no context is current, or the given one is not valid";
+    CUDA_ERROR_INVALID_IMAGE = "device kernel image is invalid";
+    CUDA_ERROR_INVALID_CONTEXT = "invalid device context";
     CUDA_ERROR_CONTEXT_ALREADY_CURRENT = "the context is already current";
     CUDA_ERROR_MAP_FAILED = "mapping or registering failed";
     CUDA_ERROR_UNMAP_FAILED = "unmapping or unregistering failed";
     CUDA_ERROR_ARRAY_IS_MAPPED = "the array is mapped and cannot be destroyed";
     CUDA_ERROR_ALREADY_MAPPED = "the resource is already mapped";
-    CUDA_ERROR_NO_BINARY_FOR_GPU = "the module holds no code for this device";
+    CUDA_ERROR_NO_BINARY_FOR_GPU = "no kernel image is available for execution on the device";
     CUDA_ERROR_ALREADY_ACQUIRED = "the resource is already acquired";
     CUDA_ERROR_NOT_MAPPED = "the resource is not mapped";
     CUDA_ERROR_NOT_MAPPED_AS_ARRAY = "the mapped resource is not an array";
@@ -74,8 +75,8 @@ results! {
     CUDA_ERROR_ECC_UNCORRECTABLE = "device memory had an error that ECC could not correct";
     CUDA_ERROR_UNSUPPORTED_LIMIT = "the device does not know this limit";
     CUDA_ERROR_CONTEXT_ALREADY_IN_USE = "the context is bound to another thread";
-    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = "these devices cannot reach each other's memory";
-    CUDA_ERROR_INVALID_PTX = "the PTX did not compile";
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = "peer access is not supported between these two devices";
+    CUDA_ERROR_INVALID_PTX = "a PTX JIT compilation failed";
     CUDA_ERROR_INVALID_GRAPHICS_CONTEXT = "the graphics context is not valid";
     CUDA_ERROR_NVLINK_UNCORRECTABLE = "an NVLink transfer failed beyond correction";
     CUDA_ERROR_JIT_COMPILER_NOT_FOUND = "there is no PTX compiler";
@@ -86,38 +87,38 @@ results! {
     CUDA_ERROR_CONTAINED = "the device contained an error; the process must be restarted";
     CUDA_ERROR_INSUFFICIENT_LOADER_VERSION = "the loader is too old for this binary";
     CUDA_ERROR_INVALID_SOURCE = "the device code is not valid";
-    CUDA_ERROR_FILE_NOT_FOUND = "the file was not found";
+    CUDA_ERROR_FILE_NOT_FOUND = "file not found";
     CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND = "a symbol of a shared library was not found";
     CUDA_ERROR_SHARED_OBJECT_INIT_FAILED = "a shared library could not be initialised";
     CUDA_ERROR_OPERATING_SYSTEM = "a call to the operating system failed";
-    CUDA_ERROR_INVALID_HANDLE = "the handle is not valid";
+    CUDA_ERROR_INVALID_HANDLE = "invalid resource handle";
     CUDA_ERROR_ILLEGAL_STATE = "a resource is in a state that does not allow the call";
     CUDA_ERROR_LOSSY_QUERY = "the query would lose information that matters";
-    CUDA_ERROR_NOT_FOUND = "the named symbol was not found";
-    CUDA_ERROR_NOT_READY = "earlier work has not finished yet";
-    CUDA_ERROR_ILLEGAL_ADDRESS = "device work touched an address that is not valid";
-    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = "the launch asks for more resources than there are";
-    CUDA_ERROR_LAUNCH_TIMEOUT = "the kernel ran for too long";
+    CUDA_ERROR_NOT_FOUND = "named symbol not found";
+    CUDA_ERROR_NOT_READY = "device not ready";
+    CUDA_ERROR_ILLEGAL_ADDRESS = "an illegal memory access was encountered";
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = "too many resources requested for launch";
+    CUDA_ERROR_LAUNCH_TIMEOUT = "the launch timed out and was terminated";
     CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING = "the launch uses an incompatible texture mode";
-    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = "access to the peer is already enabled";
-    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = "access to the peer is not enabled";
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = "peer access is already enabled";
+    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = "peer access has not been enabled";
     CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE = "the primary context is already active";
-    CUDA_ERROR_CONTEXT_IS_DESTROYED = "the current context was destroyed";
-    CUDA_ERROR_ASSERT = "an assertion failed on the device";
+    CUDA_ERROR_CONTEXT_IS_DESTROYED = "context is destroyed";
+    CUDA_ERROR_ASSERT = "device-side assert triggered";
     CUDA_ERROR_TOO_MANY_PEERS = "no hardware resource is left for another peer";
     CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = "the host memory is already registered";
     CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = "the host memory is not registered";
     CUDA_ERROR_HARDWARE_STACK_ERROR = "a stack on the device overflowed or is corrupt";
     CUDA_ERROR_ILLEGAL_INSTRUCTION = "the device met an instruction that does not exist";
-    CUDA_ERROR_MISALIGNED_ADDRESS = "device work touched an address that is not aligned";
+    CUDA_ERROR_MISALIGNED_ADDRESS = "misaligned address";
     CUDA_ERROR_INVALID_ADDRESS_SPACE = "an instruction met an address of the wrong space";
     CUDA_ERROR_INVALID_PC = "the program counter left its address space";
-    CUDA_ERROR_LAUNCH_FAILED = "the kernel failed while it ran";
-    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = "the cooperative launch has more blocks than fit at once";
+    CUDA_ERROR_LAUNCH_FAILED = "unspecified launch failure";
+    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = "too many blocks in cooperative launch";
     CUDA_ERROR_TENSOR_MEMORY_LEAK = "a kernel ended without giving back its tensor memory";
-    CUDA_ERROR_NOT_PERMITTED = "the operation is not permitted";
-    CUDA_ERROR_NOT_SUPPORTED = "the operation is not supported";
-    CUDA_ERROR_SYSTEM_NOT_READY = "the system is not ready for work yet";
+    CUDA_ERROR_NOT_PERMITTED = "operation not permitted";
+    CUDA_ERROR_NOT_SUPPORTED = "operation not supported";
+    CUDA_ERROR_SYSTEM_NOT_READY = "system not yet initialized";
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = "the display driver and the CUDA driver do not match";
     CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = "the device does not support forward compatibility";
     CUDA_ERROR_MPS_CONNECTION_FAILED = "the MPS client could not connect";
@@ -128,8 +129,8 @@ results! {
     CUDA_ERROR_MPS_CLIENT_TERMINATED = "the MPS server ended this client";
     CUDA_ERROR_CDP_NOT_SUPPORTED = "launching from the device is not supported here";
     CUDA_ERROR_CDP_VERSION_MISMATCH = "modules mix versions of launching from the device";
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = "the operation is not permitted while a stream captures";
-    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = "an earlier error has made the capture invalid";
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = "operation not permitted when stream is capturing";
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = "operation failed due to a previous error during capture";
     CUDA_ERROR_STREAM_CAPTURE_MERGE = "the operation would merge two captures";
     CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = "the capture was not begun in this stream";
     CUDA_ERROR_STREAM_CAPTURE_UNJOINED = "the capture forked to a stream that was not joined again";

@@ -1,8 +1,9 @@
-//! What tests and the virtual NVML ask: C functions that no CUDA driver has.
+//! What tests and the virtual NVML query: C functions that no CUDA driver has.
 
 use crate::attributes;
 use crate::config;
 use crate::device;
+use crate::store;
 use std::ffi::{c_char, c_int};
 
 /// Physical bytes of a device that this process holds.
@@ -17,13 +18,19 @@ pub extern "C" fn vgpu_physical_peak(device: c_int) -> u64 {
     usize::try_from(device).map_or(0, device::physical_peak)
 }
 
+/// Bytes of the host's memory in this process that stand for device memory, of all devices.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn vgpu_host_bytes() -> u64 {
+    store::host_bytes()
+}
+
 /// How many devices there are, whatever CUDA_VISIBLE_DEVICES says.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn vgpu_device_count() -> c_int {
     config::get().devices as c_int
 }
 
-/// What NVML tells of a device.
+/// What NVML reports of a device.
 #[repr(C)]
 pub struct VgpuInfo {
     total: u64,
@@ -71,6 +78,44 @@ pub unsafe extern "C" fn vgpu_device_info(physical: c_int, info: *mut VgpuInfo) 
     };
     // SAFETY: not NULL, and the caller's place.
     unsafe { info.write(answer) };
+    0
+}
+
+/// Where a machine is not as it should be: what NVML may report, and what tests cannot query from the driver.
+#[repr(C)]
+pub struct VgpuLimits {
+    /// How NVML reports processes: see `config::Nvml`.
+    mode: i32,
+    /// Whether devices reach each other's memory.
+    p2p: i32,
+    /// Whether the device is an instance of a larger one, with the id of that one.
+    mig: i32,
+    unused: i32,
+    parent: [u8; 16],
+    /// Reservations together stay below this; 0 without a limit.
+    address_space: u64,
+}
+
+/// Fills `out` for a device by its physical number; 0 if there is one.
+///
+/// # Safety
+/// `out` is NULL or the caller's place.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn vgpu_limits(physical: c_int, out: *mut VgpuLimits) -> c_int {
+    let config = config::get();
+    let Some(ordinal) = u32::try_from(physical).ok().filter(|o| *o < config.devices && !out.is_null()) else {
+        return 1;
+    };
+    let answer = VgpuLimits {
+        mode: if config::fault("nvml_truth") { 0 } else { config.nvml as i32 },
+        p2p: i32::from(config.p2p),
+        mig: i32::from(config.mig),
+        unused: 0,
+        parent: attributes::parent_uuid(ordinal),
+        address_space: config.address_space.unwrap_or(0),
+    };
+    // SAFETY: not NULL, and the caller's place.
+    unsafe { out.write(answer) };
     0
 }
 

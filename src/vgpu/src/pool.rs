@@ -3,6 +3,7 @@
 //! where an order is known, the free has completed, or a wait may be inserted, as the pool's three
 //! reuse attributes allow.
 
+use crate::config;
 use crate::engine::{Clock, Op, Point, Touches};
 use crate::error::*;
 use crate::heap::{ALIGN, PAGE, Use};
@@ -155,7 +156,7 @@ impl Pool {
     }
 
     /// Merges all holes that wait for nothing any more.
-    fn settle(&mut self, reached: impl Fn(Point) -> bool) {
+    fn complete_frees(&mut self, reached: impl Fn(Point) -> bool) {
         for hole in self.holes.values_mut() {
             hole.after.retain(|p| !reached(*p));
         }
@@ -193,6 +194,11 @@ fn join(after: &mut Vec<Point>, gone: Option<Hole>, reached: &impl Fn(Point) -> 
     after.extend(clock.points());
 }
 
+/// Where devices have no memory pools every call that is about them is not supported.
+pub(crate) fn pools_supported() -> R {
+    if config::get().pools || config::fault("pools_off") { Ok(()) } else { Err(NOT_SUPPORTED) }
+}
+
 impl State {
     pub(crate) fn make_default_pools(&mut self) {
         for device in 0..self.devices.len() {
@@ -205,6 +211,7 @@ impl State {
 
     /// A pool that the job may use.
     pub(crate) fn pool(&self, handle: u64) -> R<&Pool> {
+        pools_supported()?;
         self.pools.get(&handle).filter(|p| !p.destroyed).ok_or(INVALID_VALUE)
     }
 
@@ -238,7 +245,8 @@ impl State {
     fn grow(&mut self, handle: u64, room: u64) -> R {
         let (device, max) = {
             let pool = self.pool(handle)?;
-            (pool.device, pool.max_size)
+            // A pool grows by pages: a smaller maximum stands for one.
+            (pool.device, pool.max_size.next_multiple_of(PAGE))
         };
         let exact = room.next_multiple_of(PAGE);
         for size in [exact.max(GROWTH), exact] {
@@ -267,7 +275,7 @@ impl State {
         let room = size.checked_next_multiple_of(ALIGN).ok_or(OUT_OF_MEMORY)?;
         let mut found = self.find_hole(self.pool(handle)?, room, stream);
         if found.is_none() {
-            self.settle(handle);
+            self.complete_frees(handle);
             found = self.find_hole(self.pool(handle)?, room, stream);
         }
         if found.is_none() {
@@ -370,16 +378,16 @@ impl State {
         }
     }
 
-    fn settle(&mut self, handle: u64) {
+    fn complete_frees(&mut self, handle: u64) {
         let engine = &self.engine;
         if let Some(pool) = self.pools.get_mut(&handle) {
-            pool.settle(|p| engine.reached(p));
+            pool.complete_frees(|p| engine.reached(p));
         }
     }
 
     /// Gives idle segments back to the device until at most `keep` bytes are reserved.
     pub(crate) fn release_idle(&mut self, handle: u64, keep: u64) {
-        self.settle(handle);
+        self.complete_frees(handle);
         let Some(pool) = self.pools.get(&handle) else { return };
         let device = pool.device;
         for segment in pool.idle_segments() {

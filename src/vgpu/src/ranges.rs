@@ -22,7 +22,7 @@ struct Node {
 /// Index of a live block, stable while it lives.
 pub(crate) type BlockIndex = u32;
 
-/// A range of `units` units, from which runs are taken and given back.
+/// A range of `units` units, from which runs are taken and returned.
 pub(crate) struct Ranges {
     nodes: Vec<Node>,
     unused: Vec<u32>,

@@ -90,7 +90,7 @@ impl Shared {
         })
     }
 
-    /// Like `locked`, for questions that have no error: a file that fails is told once, and answers
+    /// Like `locked`, for questions that have no error: a file that fails is reported once, and answers
     /// with nothing.
     fn answer<R: Default>(&self, act: impl FnOnce(&mut Table) -> io::Result<R>) -> R {
         static SAID: AtomicBool = AtomicBool::new(false);
@@ -222,7 +222,7 @@ impl Table<'_> {
     }
 }
 
-/// The lock of the file, given back when dropped.
+/// The lock of the file, released when dropped.
 struct FileLock(RawFd);
 
 /// The descriptor whose lock is held at the moment, for a child that is forked at this moment.

@@ -36,6 +36,10 @@ pub(crate) struct Mapping {
     pub(crate) id: u64,
     /// Rights by device ordinal, and of the host (`None`).
     pub(crate) access: Vec<(Option<usize>, Protection)>,
+    /// Devices with page tables for it: its own since it is mapped, and each since it got rights.
+    pub(crate) tables: Vec<usize>,
+    /// How many of them are for the mapping itself.
+    pub(crate) own_tables: usize,
 }
 
 impl Mapping {

@@ -2,6 +2,7 @@
 //! Bodies of driver functions take the lock, change the state, and give it back; only host functions
 //! of the job run outside it.
 
+use crate::api::texture::Texture;
 use crate::array::Array;
 use crate::config;
 use crate::device::Device;
@@ -65,6 +66,8 @@ pub(crate) struct Context {
     pub(crate) limits: HashMap<u32, usize>,
     pub(crate) cache_config: u32,
     pub(crate) shared_config: u32,
+    /// Device memory that the stacks of its threads hold.
+    pub(crate) local: u64,
 }
 
 /// Everything.
@@ -75,6 +78,7 @@ pub(crate) struct State {
     pub(crate) space: Space,
     pub(crate) pools: Map<Pool>,
     pub(crate) arrays: Map<Array>,
+    pub(crate) textures: Map<Texture>,
     pub(crate) modules: Modules,
     pub(crate) graphs: Graphs,
     next: u64,
@@ -84,7 +88,7 @@ pub(crate) struct State {
 unsafe impl Send for State {}
 
 static STATE: Mutex<Option<Box<State>>> = Mutex::new(None);
-/// Told whenever work completes or arrives.
+/// Notified whenever work completes or arrives.
 pub(crate) static CHANGED: Condvar = Condvar::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -105,7 +109,7 @@ impl DerefMut for Driver {
 }
 
 impl Driver {
-    /// Lets others work until they tell of a change or so much time has passed.
+    /// Lets others work until they report a change or so much time has passed.
     pub(crate) fn wait(self, until: &Condvar, at_most: std::time::Duration) -> Self {
         let (guard, _) = match until.wait_timeout(self.0, at_most) {
             Ok(pair) => pair,
@@ -155,6 +159,7 @@ pub(crate) fn initialize() -> R {
         space: Space::default(),
         pools: Map::default(),
         arrays: Map::default(),
+        textures: Map::default(),
         modules: Modules::default(),
         graphs: Graphs::default(),
         next: 0x10_0000_0000,
@@ -256,7 +261,7 @@ pub(crate) mod thread {
 }
 
 impl State {
-    /// A handle, or the id of a block, that was never given before.
+    /// A handle, or the id of a block, that was never used before.
     pub(crate) fn fresh(&mut self) -> u64 {
         self.next += 0x10;
         self.next
@@ -334,6 +339,7 @@ impl State {
             limits: HashMap::new(),
             cache_config: 0,
             shared_config: 0,
+            local: 0,
         };
         self.contexts.insert(handle, context);
         self.devices[device].context_made();
@@ -353,6 +359,8 @@ impl State {
         let device = context.device;
         self.free_all_of(ctx);
         self.engine.drop_context(ctx);
+        self.unload_code_of(ctx);
+        self.drop_local(ctx);
         self.modules.drop_context(ctx);
         self.graphs.drop_context(ctx);
         self.graph_memory_of_context_gone(ctx);

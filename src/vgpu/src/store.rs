@@ -8,6 +8,7 @@
 use crate::error::{OUT_OF_MEMORY, R};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Where device addresses lie: above the shadow memory of sanitizers, below programs and libraries.
@@ -15,7 +16,7 @@ const WINDOW: std::ops::Range<u64> = 0x1100_0000_0000..0x3000_0000_0000;
 /// How far above a device address the driver's own view of it lies.
 const VIEW: u64 = 0x2000_0000_0000;
 
-/// What is taken of the window, and where the search for room goes on: an address given back comes
+/// What is taken of the window, and where the search for room goes on: an address returned comes
 /// into use again as late as possible.
 struct Taken {
     ranges: BTreeMap<u64, u64>,
@@ -113,7 +114,7 @@ fn bare(addr: u64, bytes: u64) -> bool {
 /// Address space of the host without bytes: touching it is a fault.
 pub(crate) fn reserve(bytes: u64, align: u64) -> R<u64> {
     let len = bytes.checked_add(align).ok_or(OUT_OF_MEMORY)? as usize;
-    // SAFETY: asks the kernel for a fresh range.
+    // SAFETY: maps a fresh range.
     let got = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -184,6 +185,25 @@ pub(crate) fn protect(addr: u64, bytes: u64, protection: Protection) -> R {
     if done == 0 { Ok(()) } else { Err(OUT_OF_MEMORY) }
 }
 
+/// The memory files of this process; -1 is none. Files are made once for a device and never closed.
+static FILES: [AtomicI32; 256] = [const { AtomicI32::new(-1) }; 256];
+
+/// Bytes in them that the job requested as memory of the host.
+pub(crate) static ON_HOST: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of the host's memory that lie behind device memory. Takes no lock.
+pub(crate) fn host_bytes() -> u64 {
+    let files = FILES.iter().map(|file| file.load(Ordering::Acquire)).take_while(|fd| *fd >= 0);
+    files.map(allocated).sum::<u64>().saturating_sub(ON_HOST.load(Ordering::Relaxed))
+}
+
+/// Bytes that a sparse file takes.
+fn allocated(fd: RawFd) -> u64 {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the place is a live local, which is read only if the kernel has filled it.
+    unsafe { if libc::fstat(fd, status.as_mut_ptr()) == 0 { status.assume_init().st_blocks as u64 * 512 } else { 0 } }
+}
+
 /// A sparse memory file.
 pub(crate) struct File {
     fd: RawFd,
@@ -210,6 +230,9 @@ impl File {
         if unsafe { libc::ftruncate(fd, bytes as libc::off_t) } != 0 {
             return Err(OUT_OF_MEMORY);
         }
+        // One too many is not counted.
+        let free = |file: &&AtomicI32| file.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        FILES.iter().find(free);
         Ok(Self { fd })
     }
 

@@ -8,6 +8,7 @@ use crate::ranges::Ranges;
 use crate::space::{Handle, Location};
 use crate::state::{Map, State};
 use crate::store::{self, File, Protection};
+use std::sync::atomic::Ordering;
 use weir_cuda::{CUmemAllocationProp, CUmemLocationType};
 
 const RECORD: u64 = 64;
@@ -34,7 +35,7 @@ impl Common {
     }
 }
 
-/// What the directory tells of an exported handle.
+/// What the directory records of an exported handle.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Record {
@@ -117,6 +118,9 @@ impl State {
                 return Err(code);
             }
         };
+        if matches!(location, Location::HostNuma(_)) {
+            store::ON_HOST.fetch_add(size, Ordering::Relaxed);
+        }
         let handle = self.fresh();
         let made = Handle { size, location, prop, users: 1, maps: 0, offset, foreign: None, exported: false };
         self.space.handles.insert(handle, made);
@@ -134,8 +138,9 @@ impl State {
             unsafe { libc::close(fd) };
             return;
         }
-        if let Location::Device(device) = gone.location {
-            self.devices[device].give(gone.size);
+        match gone.location {
+            Location::Device(device) => self.devices[device].give(gone.size),
+            Location::HostNuma(_) => _ = store::ON_HOST.fetch_sub(gone.size, Ordering::Relaxed),
         }
         if let Ok(common) = self.common()
             && !gone.exported
@@ -166,7 +171,7 @@ impl State {
     }
 
     /// The memory file of a handle, and where its bytes begin there.
-    fn bytes_of(&mut self, handle: u64) -> R<(i32, u64)> {
+    pub(crate) fn bytes_of(&mut self, handle: u64) -> R<(i32, u64)> {
         let known = self.space.handles.get(&handle).ok_or(INVALID_VALUE)?;
         let offset = known.offset;
         match known.foreign {
@@ -204,7 +209,7 @@ impl State {
                 return Err(OUT_OF_MEMORY);
             }
         }
-        // A descriptor with a position of its own, which tells the receiver where the handle begins.
+        // A descriptor with a position of its own, which shows the receiver where the handle begins.
         let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| UNKNOWN)?;
         // SAFETY: a NUL-terminated path; the descriptor returned is the caller's.
         unsafe {
@@ -222,7 +227,7 @@ impl State {
         if !link.to_string_lossy().starts_with("/memfd:vgpu-vmm") {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: asks for the position of a descriptor that the caller gave.
+        // SAFETY: queries the position of a descriptor that the caller gave.
         let offset = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
         let offset = u64::try_from(offset).map_err(|_| INVALID_VALUE)?;
         let own = self.common()?.file.fd();

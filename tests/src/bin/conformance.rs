@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+use weir_settings::profile::PROFILES;
 use weir_tests::rule::{Rule, Scope};
 use weir_tests::runner::{self, Met, Outcome, Verdict};
 use weir_tests::{rules, worker};
@@ -11,18 +12,21 @@ const HELP: &str = "\
 Shows which documented rules of the CUDA driver API the loaded libcuda.so.1 keeps.
 
 usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--jobs N]
+       conformance --profiles [--filter X]...
 
   --list       print the rules and don't run them
   --filter X   only rules whose id contains X; several are joined by or
   --json FILE  write one JSON line a rule to FILE
   --markdown   print the table as Markdown
   --jobs N     processes at a time (default: 2 on the virtual GPU, 1 on a real one)
+  --profiles   on the virtual GPU: show the rules on every profile, with late loading, and print one row a profile
 
 LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed.";
 
 #[derive(Default)]
 struct Wish {
     list: bool,
+    profiles: bool,
     markdown: bool,
     filters: Vec<String>,
     json: Option<String>,
@@ -64,6 +68,7 @@ fn wish(arguments: &[String]) -> Result<Option<Wish>, String> {
         match argument.as_str() {
             "-h" | "--help" => return Ok(None),
             "--list" => wish.list = true,
+            "--profiles" => wish.profiles = true,
             "--markdown" => wish.markdown = true,
             "--filter" => wish.filters.push(value()?),
             "--json" => wish.json = Some(value()?),
@@ -100,6 +105,9 @@ fn suite(wish: &Wish) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if wish.profiles {
+        return profiles(&this_program, &chosen, &met);
+    }
     let chosen: Vec<Rule> = chosen.into_iter().filter(|r| runner::applies(r, &met)).collect();
     let jobs = wish.jobs.unwrap_or(if met.is_virtual { 2 } else { 1 });
     let start = Instant::now();
@@ -123,6 +131,37 @@ fn suite(wish: &Wish) -> ExitCode {
         start.elapsed().as_secs_f64(),
     );
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// Shows the rules on each profile of the virtual GPU: a row of a Markdown table a profile, what failed on stderr.
+fn profiles(program: runner::Start, rules: &[Rule], met: &Met) -> ExitCode {
+    if !met.is_virtual {
+        eprintln!("conformance: only the virtual GPU has profiles");
+        return ExitCode::from(2);
+    }
+    println!("| profile | machine | pass | fail | not applicable |\n|---|---|---|---|---|");
+    let mut all_failed = 0;
+    let none = [("", "no profile")];
+    for (name, machine) in none.into_iter().chain(PROFILES.iter().map(|p| (p.name, p.machine))) {
+        let start = || {
+            let mut command = program();
+            command.env("VGPU_PROFILE", name).env("CUDA_MODULE_LOADING", "LAZY");
+            command
+        };
+        let verdicts = runner::run(&start, rules, 2);
+        let count = |f: fn(&Outcome) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
+        let failed = count(|o| matches!(o, Outcome::Failed(_)));
+        for v in &verdicts {
+            if let Outcome::Failed(why) = &v.outcome {
+                eprintln!("{name}: {}: {why}", v.rule.id);
+            }
+        }
+        let shown = if name.is_empty() { "none".to_owned() } else { format!("`{name}`") };
+        let (passed, skipped) = (count(|o| *o == Outcome::Passed), count(|o| matches!(o, Outcome::Skipped(_))));
+        println!("| {shown} | {machine} | {passed} | {failed} | {skipped} |");
+        all_failed += failed;
+    }
+    ExitCode::from(u8::from(all_failed > 0))
 }
 
 fn print_list(rules: &[Rule], markdown: bool) {

@@ -95,7 +95,7 @@ fn build(root: &Path, folder: &Path) {
     std::fs::write(stamp, run.unwrap_or_default()).expect("target/weir can be written to");
 }
 
-/// What tells this run of the tests from the next: nextest says it, and cargo is one process that starts all of them.
+/// What distinguishes this run of the tests from the next: nextest says it, and cargo is one process that starts all of them.
 /// None for a test program that somebody starts by hand.
 fn this_run() -> Option<String> {
     if let Ok(id) = std::env::var("NEXTEST_RUN_ID") {

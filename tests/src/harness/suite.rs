@@ -1,11 +1,9 @@
 //! Trials that are data: each is listed, filtered and counted by `cargo test` like a test function.
 
-use super::Job;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
 
@@ -24,7 +22,7 @@ pub struct Suite {
 
 impl Suite {
     /// No trial yet.
-    #[expect(clippy::new_without_default, reason = "it changes how the process tells panics")]
+    #[expect(clippy::new_without_default, reason = "it changes how the process reports panics")]
     pub fn new() -> Self {
         std::panic::set_hook(Box::new(|info| {
             if let Some(place) = info.location() {
@@ -50,25 +48,12 @@ impl Suite {
         }));
     }
 
-    /// Adds the cases of a file in the folder `tests`, run by the system's Python: `--list` prints their names, `--exact
-    /// NAME` runs one, which fails by its exit code.
-    pub fn python(&mut self, script: &'static str) {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
-        let listed = Job::new("python3").arg(file).arg("--list").run().quiet();
-        assert!(!listed.out.is_empty(), "{script} has no case");
-        for name in listed.out.lines().map(str::to_owned) {
-            self.add(name.clone(), move || {
-                let _ = Job::python(script).arg("--exact").arg(name).within_seconds(1200).run().well();
-            });
-        }
-    }
-
     /// How many trials run at a time, if not two: for those that wait for their device most of the time.
     pub fn threads(&mut self, count: usize) {
         self.threads = count;
     }
 
-    /// Runs what the arguments of the process ask for.
+    /// Runs what the arguments of the process select.
     pub fn run(self) -> ExitCode {
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(self.threads);

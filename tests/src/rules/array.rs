@@ -29,7 +29,7 @@ fn create_refused(descriptor: &CUDA_ARRAY_DESCRIPTOR) {
     refused(cuArrayCreate_v2(&raw mut array, descriptor), INVALID_VALUE);
 }
 
-/// A mipmapped array of 64 × 32 with as many levels as asked for.
+/// A mipmapped array of 64 × 32 with as many levels as requested.
 fn mipmapped(levels: u32) -> CUmipmappedArray {
     let mut array = null_mut();
     ok(cuMipmappedArrayCreate(&raw mut array, &raw const *Box::leak(Box::new(solid(64, 32, 0))), levels));
@@ -37,7 +37,7 @@ fn mipmapped(levels: u32) -> CUmipmappedArray {
 }
 
 pub(super) const RULES: &[Rule] = &[
-    rule("array.descriptor_told", "cuArrayGetDescriptor", "An array tells the shape it was created with.", || {
+    rule("array.descriptor_told", "cuArrayGetDescriptor", "An array reports the shape it was created with.", || {
         context();
         let array = create(&flat(100, 50));
         let mut got = CUDA_ARRAY_DESCRIPTOR::default();
@@ -46,7 +46,7 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!(got.Format, F::CU_AD_FORMAT_UNSIGNED_INT8);
         ok(cuArrayDestroy(array));
     }),
-    rule("array.3d_descriptor_told", "cuArray3DGetDescriptor", "A three-dimensional array tells its shape.", || {
+    rule("array.3d_descriptor_told", "cuArray3DGetDescriptor", "A three-dimensional array reports its shape.", || {
         context();
         let mut array = null_mut();
         let wanted = solid(8, 6, 4);

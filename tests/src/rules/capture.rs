@@ -67,6 +67,25 @@ fn alloc_code() -> CUresult {
 }
 
 pub(super) const RULES: &[Rule] = &[
+    rule(
+        "capture.joined_stream_destroyed",
+        "cuStreamDestroy",
+        "A stream that was joined back into a capture may be destroyed while the capture goes on.",
+        || {
+            context();
+            let (origin, fork, ptr) = (stream(), stream(), alloc(4096));
+            let (forked, joined) = (event(), event());
+            begin(origin, GLOBAL);
+            ok(cuEventRecord(forked, origin));
+            ok(cuStreamWaitEvent(fork, forked, 0));
+            ok(cuMemsetD32Async(ptr, 1, 1024, fork));
+            ok(cuEventRecord(joined, fork));
+            ok(cuStreamWaitEvent(origin, joined, 0));
+            ok(cuStreamDestroy_v2(fork));
+            ok(cuMemsetD32Async(ptr, 2, 1024, origin));
+            assert_eq!(nodes(end(origin)), 2);
+        },
+    ),
     rule("capture.records_instead_of_running", "cuStreamBeginCapture", "Captured work does not run; it becomes a graph that can be launched.", || {
         context();
         let stream = stream();
@@ -84,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
         sync(stream);
         assert!(all_words(ptr, 1024, 5));
     }),
-    rule("capture.status", "cuStreamIsCapturing", "A stream tells whether it is capturing.", || {
+    rule("capture.status", "cuStreamIsCapturing", "A stream reports whether it is capturing.", || {
         context();
         let stream = stream();
         assert_eq!(status(stream), Status::CU_STREAM_CAPTURE_STATUS_NONE);
@@ -340,12 +359,12 @@ pub(super) const RULES: &[Rule] = &[
         refused(cuEventSynchronize(event), CAPTURED_EVENT);
     })
     .alone(),
-    rule("capture.legacy_unusable", "cuStreamIsCapturing", "While a blocking stream captures, the legacy stream is refused as an implicit dependency; asking does no harm.", || {
+    rule("capture.legacy_unusable", "cuStreamIsCapturing", "While a blocking stream captures, the legacy stream is refused as an implicit dependency; the query does no harm.", || {
         context();
         let stream = stream_with(0);
         begin(stream, RELAXED);
-        let mut told = CUstreamCaptureStatus_enum(0);
-        refused(cuStreamIsCapturing(LEGACY, &raw mut told), STREAM_CAPTURE_IMPLICIT);
+        let mut reported = CUstreamCaptureStatus_enum(0);
+        refused(cuStreamIsCapturing(LEGACY, &raw mut reported), STREAM_CAPTURE_IMPLICIT);
         assert_eq!(status(stream), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
         end(stream);
     })
@@ -369,7 +388,7 @@ pub(super) const RULES: &[Rule] = &[
         assert!(all_words(ptr, 1024, 4));
     })
     .alone(),
-    rule("capture.info", "cuStreamGetCaptureInfo", "A capture tells its id, its graph and what the next work will depend on.", || {
+    rule("capture.info", "cuStreamGetCaptureInfo", "A capture reports its id, its graph and what the next work will depend on.", || {
         context();
         let stream = stream();
         let ptr = alloc(4096);

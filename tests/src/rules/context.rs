@@ -207,7 +207,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "context.device",
         "cuCtxGetDevice",
-        "The current context tells its device; without one that is an invalid context.",
+        "The current context reports its device; without one that is an invalid context.",
         || {
             init();
             let mut device = -1;
@@ -220,7 +220,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "context.api_version",
         "cuCtxGetApiVersion",
-        "A context tells the version of the API it was created with.",
+        "A context reports the version of the API it was created with.",
         || {
             let ctx = context();
             let mut version = 0;
@@ -237,7 +237,7 @@ pub(super) const RULES: &[Rule] = &[
         assert_ne!(one, other);
         ok(cuCtxDestroy_v2(ctx));
     }),
-    rule("context.flags", "cuCtxGetFlags", "A context tells the scheduling flag it was created with.", || {
+    rule("context.flags", "cuCtxGetFlags", "A context reports the scheduling flag it was created with.", || {
         init();
         let wanted = CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC.0;
         let mut ctx = null_mut();
@@ -365,7 +365,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "primary.flags",
         "cuDevicePrimaryCtxSetFlags",
-        "Flags set for the primary context are told by its state.",
+        "Flags set for the primary context are reported by its state.",
         || {
             init();
             let wanted = CUctx_flags::CU_CTX_SCHED_YIELD.0;
@@ -378,7 +378,7 @@ pub(super) const RULES: &[Rule] = &[
         init();
         refused(cuDevicePrimaryCtxSetFlags_v2(0, 0x4000_0000), INVALID_VALUE);
     }),
-    rule("limit.set_is_kept", "cuCtxSetLimit", "A limit that was set is at least that when asked.", || {
+    rule("limit.set_is_kept", "cuCtxSetLimit", "A limit that was set is at least that when queried.", || {
         let ctx = created_context();
         for (limit, value) in [(L::CU_LIMIT_STACK_SIZE, 4096), (L::CU_LIMIT_MALLOC_HEAP_SIZE, 16 * MIB)] {
             ok(cuCtxSetLimit(limit, value));

@@ -19,11 +19,12 @@ fn uuid(device: CUdevice) -> [u8; 16] {
 pub(super) fn uuid_text(device: CUdevice) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(uuid(device)));
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-    format!("GPU-{}", parts.join("-"))
+    let prefix = if crate::driver::limits().mig == 0 { "GPU" } else { "MIG" };
+    format!("{prefix}-{}", parts.join("-"))
 }
 
 /// Plays the process that sees only what the variable lets it see: sends count and uuids.
-fn tell_devices(wire: &mut Wire) {
+fn report_devices(wire: &mut Wire) {
     let code = cuInit(0);
     if code == NO_DEVICE {
         wire.send_u64(0);
@@ -68,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
         init();
         assert_eq!(count(), before);
     }),
-    rule("init.version_before_init", "cuDriverGetVersion", "The version can be asked before initialisation.", || {
+    rule("init.version_before_init", "cuDriverGetVersion", "The version can be queried before initialisation.", || {
         let mut version = 0;
         ok(cuDriverGetVersion(&raw mut version));
         assert!(version > 0);
@@ -91,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
             refused(cuDriverGetVersion(null_mut()), INVALID_VALUE);
         },
     ),
-    rule("init.no_device", "cuInit", "With no device visible, initialisation tells that there is none.", || {
+    rule("init.no_device", "cuInit", "With no device visible, initialisation reports that there is none.", || {
         refused(cuInit(0), NO_DEVICE);
     })
     .env(&[("CUDA_VISIBLE_DEVICES", "")]),
@@ -104,13 +105,13 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!(visible_with("device.visible_selects", "1"), [uuid(1)]);
     })
     .devices(2)
-    .peer(tell_devices),
+    .peer(report_devices),
     rule("device.visible_orders", "cuDeviceGet", "CUDA_VISIBLE_DEVICES decides the order of the devices.", || {
         init();
         assert_eq!(visible_with("device.visible_orders", "1,0"), [uuid(1), uuid(0)]);
     })
     .devices(2)
-    .peer(tell_devices),
+    .peer(report_devices),
     rule(
         "device.visible_stops_at_invalid",
         "cuDeviceGetCount",
@@ -121,13 +122,13 @@ pub(super) const RULES: &[Rule] = &[
         },
     )
     .devices(2)
-    .peer(tell_devices),
+    .peer(report_devices),
     rule("device.visible_by_uuid", "cuDeviceGetCount", "CUDA_VISIBLE_DEVICES selects devices by uuid.", || {
         init();
         assert_eq!(visible_with("device.visible_by_uuid", &uuid_text(1)), [uuid(1)]);
     })
     .devices(2)
-    .peer(tell_devices),
+    .peer(report_devices),
     rule("device.count_needs_result", "cuDeviceGetCount", "A NULL place for the count is an invalid value.", || {
         init();
         refused(cuDeviceGetCount(null_mut()), INVALID_VALUE);
@@ -259,7 +260,7 @@ pub(super) const RULES: &[Rule] = &[
             assert_eq!(minor, attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
         },
     ),
-    rule("device.uuid_stable", "cuDeviceGetUuid", "A device has a uuid, the same whenever it is asked.", || {
+    rule("device.uuid_stable", "cuDeviceGetUuid", "A device has a uuid, the same whenever it is queried.", || {
         init();
         assert_ne!(uuid(0), [0; 16]);
         assert_eq!(uuid(0), uuid(0));

@@ -56,6 +56,23 @@ pub(super) const RULES: &[Rule] = &[
         }
     }),
     rule(
+        "error.string_known",
+        "cuGetErrorString",
+        "Descriptions that programs look for are those of public messages.",
+        || {
+            for (code, description) in [
+                (CUresult::CUDA_SUCCESS, "no error"),
+                (INVALID_VALUE, "invalid argument"),
+                (OUT_OF_MEMORY, "out of memory"),
+                (INVALID_DEVICE, "invalid device ordinal"),
+                (NOT_SUPPORTED, "operation not supported"),
+                (ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
+            ] {
+                assert_eq!(text(cuGetErrorString, code), description);
+            }
+        },
+    ),
+    rule(
         "error.string_unknown",
         "cuGetErrorString",
         "An unknown code is an invalid value and its description NULL.",
@@ -100,7 +117,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "getproc.version_not_sufficient",
         "cuGetProcAddress",
-        "A function younger than the version is not given, and the status tells why.",
+        "A function younger than the version is not returned, and the status says why.",
         || {
             init();
             let (code, found, status) = find(c"cuMemAllocAsync", 11010, LEGACY_FLAG);
@@ -112,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "getproc.symbol_not_found",
         "cuGetProcAddress",
-        "An unknown name succeeds with NULL, and the status tells why.",
+        "An unknown name succeeds with NULL, and the status says why.",
         || {
             init();
             let (code, found, status) = find(c"cuNoSuchFunction", 12000, LEGACY_FLAG);

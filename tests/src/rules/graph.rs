@@ -111,13 +111,30 @@ fn update(exec: CUgraphExec, graph: CUgraph) -> (CUresult, CUgraphExecUpdateResu
 }
 
 pub(super) const RULES: &[Rule] = &[
+    rule(
+        "graph.conditional_handles",
+        "cuGraphConditionalHandleCreate",
+        "A graph gives handles for conditions, each another one; flags that do not exist are refused.",
+        || {
+            context();
+            let (mut graph, mut one, mut other) = (null_mut(), 0, 0);
+            ok(cuGraphCreate(&raw mut graph, 0));
+            ok(cuGraphConditionalHandleCreate(&raw mut one, graph, null_mut(), 1, 1));
+            ok(cuGraphConditionalHandleCreate(&raw mut other, graph, current(), 0, 0));
+            assert_ne!(one, other);
+            refused(cuGraphConditionalHandleCreate(&raw mut one, graph, null_mut(), 0, 8), INVALID_VALUE);
+            refused(cuGraphConditionalHandleCreate(null_mut(), graph, null_mut(), 0, 0), INVALID_VALUE);
+            ok(cuGraphDestroy(graph));
+        },
+    )
+    .virtual_only(),
     rule("graph.flags", "cuGraphCreate", "Flags must be zero.", || {
         init();
         let mut graph = null_mut();
         refused(cuGraphCreate(&raw mut graph, 1), INVALID_VALUE);
         refused(cuGraphCreate(null_mut(), 0), INVALID_VALUE);
     }),
-    rule("graph.nodes_told", "cuGraphGetNodes", "A graph tells its nodes and a node its type.", || {
+    rule("graph.nodes_told", "cuGraphGetNodes", "A graph reports its nodes and a node its type.", || {
         context();
         let graph = graph();
         let ptr = alloc(4096);
@@ -143,7 +160,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "graph.edges_told",
         "cuGraphGetEdges",
-        "A graph tells its edges, a node what it depends on and what depends on it.",
+        "A graph reports its edges, a node what it depends on and what depends on it.",
         || {
             context();
             let graph = graph();
@@ -369,7 +386,7 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuGraphDestroy(original));
         assert_eq!(nodes(clone).len(), 1);
     }),
-    rule("graph.parameters_told", "cuGraphMemsetNodeGetParams", "A node tells the parameters it was given.", || {
+    rule("graph.parameters_told", "cuGraphMemsetNodeGetParams", "A node reports the parameters it was given.", || {
         context();
         let graph = graph();
         let ptr = alloc(4096);

@@ -66,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "graph_memory.parameters_told",
         "cuGraphMemAllocNodeGetParams",
-        "An allocation node tells address and size, a free node its address.",
+        "An allocation node reports address and size, a free node its address.",
         || {
             super::pool::needs_pools();
             let graph = graph();

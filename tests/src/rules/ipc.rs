@@ -128,7 +128,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "ipc.handle_repeatable",
         "cuIpcGetMemHandle",
-        "The handle of an allocation may be asked for again and again.",
+        "The handle of an allocation may be requested again and again.",
         || {
             context();
             let ptr = alloc(2 * MIB);

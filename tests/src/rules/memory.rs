@@ -1,4 +1,4 @@
-//! Rules of plain device memory: allocation, freeing, what is told about it.
+//! Rules of plain device memory: allocation, freeing, what is reported about it.
 
 use crate::prelude::*;
 
@@ -116,7 +116,7 @@ pub(super) const RULES: &[Rule] = &[
         },
     )
     .alone(),
-    rule("memory.info_needs_context", "cuMemGetInfo", "Without a context there is no memory to tell of.", || {
+    rule("memory.info_needs_context", "cuMemGetInfo", "Without a context there is no memory to report.", || {
         init();
         let (mut free, mut total) = (0, 0);
         refused(cuMemGetInfo_v2(&raw mut free, &raw mut total), INVALID_CONTEXT);

@@ -1,4 +1,4 @@
-//! Rules of modules, libraries, functions and what can be asked about them.
+//! Rules of modules, libraries, functions and what can be queried about them.
 
 use crate::prelude::*;
 use CUfunction_attribute as F;
@@ -16,7 +16,7 @@ fn kernel(library: CUlibrary, name: &CStr) -> CUkernel {
     kernel
 }
 
-fn told(f: CUfunction, attribute: F) -> i32 {
+fn reported(f: CUfunction, attribute: F) -> i32 {
     let mut value = -1;
     ok(cuFuncGetAttribute(&raw mut value, attribute, f));
     value
@@ -91,7 +91,7 @@ pub(super) const RULES: &[Rule] = &[
             refused(cuModuleGetFunction(&raw mut f, module, c"weir_fil".as_ptr()), NOT_FOUND);
         },
     ),
-    rule("module.function_count", "cuModuleGetFunctionCount", "A module tells how many functions it has.", || {
+    rule("module.function_count", "cuModuleGetFunctionCount", "A module reports how many functions it has.", || {
         context();
         let mut count = 0;
         ok(cuModuleGetFunctionCount(&raw mut count, kernels()));
@@ -140,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
         refused_by_any(cuModuleUnload(module), &[INVALID_HANDLE, INVALID_VALUE]);
     })
     .virtual_only(),
-    rule("function.module_told", "cuFuncGetModule", "A function tells its module and its name.", || {
+    rule("function.module_told", "cuFuncGetModule", "A function reports its module and its name.", || {
         context();
         let module = kernels();
         let f = function(module, c"weir_check");
@@ -155,10 +155,10 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "function.threads_told",
         "cuFuncGetAttribute",
-        "A function tells how many threads a block of it may have.",
+        "A function reports how many threads a block of it may have.",
         || {
             context();
-            let threads = told(function(kernels(), c"weir_fill"), F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+            let threads = reported(function(kernels(), c"weir_fill"), F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
             assert!((32..=1024).contains(&threads), "{threads}");
         },
     ),
@@ -171,7 +171,7 @@ pub(super) const RULES: &[Rule] = &[
             let f = function(kernels(), c"weir_fill");
             let attribute = F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             ok(cuFuncSetAttribute(f, attribute, 16_384));
-            assert_eq!(told(f, attribute), 16_384);
+            assert_eq!(reported(f, attribute), 16_384);
             refused(cuFuncSetAttribute(f, attribute, 1 << 30), INVALID_VALUE);
         },
     ),
@@ -194,7 +194,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "function.parameters_told",
         "cuFuncGetParamInfo",
-        "A function tells offset and size of each parameter, and nothing beyond the last.",
+        "A function reports offset and size of each parameter, and nothing beyond the last.",
         || {
             context();
             let f = function(kernels(), c"weir_check");
@@ -246,7 +246,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "library.kernels",
         "cuLibraryGetKernel",
-        "A library is loaded without a context and tells its kernels.",
+        "A library is loaded without a context and reports its kernels.",
         || {
             init();
             let library = library();
@@ -289,7 +289,7 @@ pub(super) const RULES: &[Rule] = &[
             ok(cuLibraryUnload(library));
         },
     ),
-    rule("library.kernel_told", "cuKernelGetName", "A kernel tells its name and its library.", || {
+    rule("library.kernel_told", "cuKernelGetName", "A kernel reports its name and its library.", || {
         init();
         let library = library();
         let fill = kernel(library, c"weir_fill");

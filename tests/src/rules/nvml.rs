@@ -1,5 +1,6 @@
-//! Rules of NVML where it tells of the same devices and memory as the driver.
+//! Rules of NVML where it reports the same devices and memory as the driver.
 
+use crate::driver::{NVML_MODES, limits};
 use crate::nvml::*;
 use crate::prelude::*;
 use std::ffi::c_uint;
@@ -10,9 +11,31 @@ fn good(code: NvmlReturn) {
     assert_eq!(code, NvmlReturn::SUCCESS, "NVML must succeed");
 }
 
-fn device() -> NvmlDevice {
+/// Starts NVML; leaves the rule where there is none.
+fn start() {
+    if limits().nvml == 4 {
+        skip(NVML_MODES[4]);
+    }
     good(nvmlInit_v2());
-    handle(0)
+}
+
+/// The first device: of a divided one its instance.
+fn device() -> NvmlDevice {
+    start();
+    if limits().mig == 0 {
+        return handle(0);
+    }
+    let mut instance = null_mut();
+    good(nvmlDeviceGetMigDeviceHandleByIndex(handle(0), 0, &raw mut instance));
+    instance
+}
+
+/// Leaves the rule where NVML does not report of processes what it should.
+fn needs_processes() {
+    match limits().nvml {
+        0 => {}
+        mode => skip(NVML_MODES[mode as usize]),
+    }
 }
 
 fn handle(index: c_uint) -> NvmlDevice {
@@ -33,9 +56,9 @@ fn memory_v2(device: NvmlDevice) -> NvmlMemoryV2 {
     memory
 }
 
-fn text(ask: impl FnOnce(*mut c_char, c_uint) -> NvmlReturn) -> String {
+fn text(query: impl FnOnce(*mut c_char, c_uint) -> NvmlReturn) -> String {
     let mut buffer = [0 as c_char; 96];
-    good(ask(buffer.as_mut_ptr(), 96));
+    good(query(buffer.as_mut_ptr(), 96));
     // SAFETY: the library has terminated the text, or the scan ends at the last zero.
     unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_string_lossy().into_owned()
 }
@@ -48,7 +71,7 @@ pub(super) fn processes(device: NvmlDevice) -> Vec<NvmlProcessInfo> {
     infos
 }
 
-/// The other process: takes memory, says so, and ends when told.
+/// The other process: takes memory, says so, and ends on command.
 fn take_memory(wire: &mut Wire) {
     context();
     let ptr = alloc(256 * MIB);
@@ -69,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     .alone(),
     rule("nvml.counted", "nvmlShutdown", "Every initialisation needs a shutdown of its own.", || {
         let mut count = 0;
-        good(nvmlInit_v2());
+        start();
         good(nvmlInit_v2());
         good(nvmlShutdown());
         good(nvmlDeviceGetCount_v2(&raw mut count));
@@ -80,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
     .alone(),
     rule("nvml.count", "nvmlDeviceGetCount", "NVML sees at least the devices of the driver.", || {
         init();
-        good(nvmlInit_v2());
+        start();
         let (mut seen, mut there) = (0, 0);
         good(nvmlDeviceGetCount_v2(&raw mut seen));
         ok(cuDeviceGetCount(&raw mut there));
@@ -92,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
         "nvmlDeviceGetCount",
         "CUDA_VISIBLE_DEVICES hides nothing from NVML.",
         || {
-            good(nvmlInit_v2());
+            start();
             let mut count = 0;
             good(nvmlDeviceGetCount_v2(&raw mut count));
             assert!(count >= 1);
@@ -104,13 +127,13 @@ pub(super) const RULES: &[Rule] = &[
         "nvmlDeviceGetHandleByIndex",
         "An index beyond the last device is an invalid argument.",
         || {
-            good(nvmlInit_v2());
+            start();
             let mut device = null_mut();
             assert_eq!(nvmlDeviceGetHandleByIndex_v2(999, &raw mut device), NvmlReturn::INVALID_ARGUMENT);
         },
     ),
     rule("nvml.index_told", "nvmlDeviceGetIndex", "A handle leads back to its index.", || {
-        good(nvmlInit_v2());
+        start();
         for index in 0..2 {
             let mut got = 77;
             good(nvmlDeviceGetIndex(handle(index), &raw mut got));
@@ -148,7 +171,7 @@ pub(super) const RULES: &[Rule] = &[
             ok(cuDeviceGetPCIBusId(id.as_mut_ptr(), 32, 0));
             let mut got = null_mut();
             good(nvmlDeviceGetHandleByPciBusId_v2(id.as_ptr(), &raw mut got));
-            assert_eq!(got, device);
+            assert_eq!(got, handle(0));
             // SAFETY: all-zero is a valid value of the struct.
             let mut pci: NvmlPciInfo = unsafe { std::mem::zeroed() };
             good(nvmlDeviceGetPciInfo_v3(device, &raw mut pci));
@@ -177,7 +200,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "nvml.memory_v2_adds_up",
         "nvmlDeviceGetMemoryInfo_v2",
-        "In the second version reserved memory is told apart.",
+        "In the second version reserved memory is separate.",
         || {
             let m = memory_v2(device());
             assert_eq!(m.used + m.free + m.reserved, m.total);
@@ -205,7 +228,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "nvml.memory_agrees",
         "nvmlDeviceGetMemoryInfo",
-        "NVML tells at least as much total memory as the driver.",
+        "NVML reports at least as much total memory as the driver.",
         || {
             context();
             assert!(memory(device()).total >= memory_info().1 as u64);
@@ -217,6 +240,7 @@ pub(super) const RULES: &[Rule] = &[
         "A process with a context is among the compute processes.",
         || {
             context();
+            needs_processes();
             let ptr = alloc(64 * MIB);
             let me = std::process::id();
             let found = processes(device()).into_iter().find(|p| p.pid == me);
@@ -228,10 +252,13 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "nvml.processes_count",
         "nvmlDeviceGetComputeRunningProcesses",
-        "Without enough room only the number of processes is told.",
+        "Without enough room only the number of processes is reported.",
         || {
             context();
             let device = device();
+            if limits().nvml == 3 {
+                skip(NVML_MODES[3]);
+            }
             let mut count = 0;
             assert_eq!(
                 nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, null_mut()),
@@ -247,6 +274,7 @@ pub(super) const RULES: &[Rule] = &[
         "Other processes and what they hold are seen, until they end.",
         || {
             context();
+            needs_processes();
             let device = device();
             let before = memory(device).used;
             let mut peer = Peer::start("nvml.processes_of_others", &[]);
@@ -265,9 +293,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "nvml.driver_version",
         "nvmlSystemGetCudaDriverVersion",
-        "NVML tells the CUDA version of the driver, and a driver version.",
+        "NVML reports the CUDA version of the driver, and a driver version.",
         || {
-            good(nvmlInit_v2());
+            start();
             let mut version = 0;
             good(nvmlSystemGetCudaDriverVersion_v2(&raw mut version));
             assert_eq!(version, driver_version());

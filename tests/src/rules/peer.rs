@@ -125,7 +125,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "peer.link_agrees",
         "cuDeviceGetP2PAttribute",
-        "The link tells the same as the question whether access is possible.",
+        "The link reports the same as the query whether access is possible.",
         || {
             init();
             let mut can = -1;

@@ -1,14 +1,14 @@
-//! Rules of what can be asked about a pointer.
+//! Rules of what can be queried about a pointer.
 
 use crate::prelude::*;
 use CUpointer_attribute as P;
 
-fn ask<T: Default>(attribute: P, ptr: CUdeviceptr) -> T {
-    pointer_attribute(attribute, ptr).unwrap_or_else(|c| panic!("must be told, but gave {}", crate::rule::name(c)))
+fn query<T: Default>(attribute: P, ptr: CUdeviceptr) -> T {
+    pointer_attribute(attribute, ptr).unwrap_or_else(|c| panic!("must be reported, but gave {}", crate::rule::name(c)))
 }
 
-fn ask_pointer(attribute: P, ptr: CUdeviceptr) -> u64 {
-    ask(attribute, ptr)
+fn query_pointer(attribute: P, ptr: CUdeviceptr) -> u64 {
+    query(attribute, ptr)
 }
 
 pub(super) const RULES: &[Rule] = &[
@@ -16,14 +16,14 @@ pub(super) const RULES: &[Rule] = &[
         context();
         let ptr = alloc(4096);
         for inside in [ptr, ptr + 4095] {
-            assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside), CUmemorytype::CU_MEMORYTYPE_DEVICE.0);
+            assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside), CUmemorytype::CU_MEMORYTYPE_DEVICE.0);
         }
         free(ptr);
     }),
     rule("pointer.type_of_host", "cuPointerGetAttribute", "Page-locked memory is of the host type.", || {
         context();
         let ptr = pinned(4096);
-        assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr as u64), CUmemorytype::CU_MEMORYTYPE_HOST.0);
+        assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr as u64), CUmemorytype::CU_MEMORYTYPE_HOST.0);
         ok(cuMemFreeHost(ptr.cast()));
     }),
     rule(
@@ -65,61 +65,61 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "pointer.range",
         "cuPointerGetAttribute",
-        "Start and size of the allocation are told from any address inside.",
+        "Start and size of the allocation are reported from any address inside.",
         || {
             context();
             let ptr = alloc(10_000);
-            assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr + 5000), ptr);
-            assert_eq!(ask::<usize>(P::CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr + 5000), 10_000);
+            assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr + 5000), ptr);
+            assert_eq!(query::<usize>(P::CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr + 5000), 10_000);
             free(ptr);
         },
     ),
-    rule("pointer.device_ordinal", "cuPointerGetAttribute", "A pointer tells the device of its memory.", || {
+    rule("pointer.device_ordinal", "cuPointerGetAttribute", "A pointer reports the device of its memory.", || {
         context();
         let ptr = alloc(64);
-        assert_eq!(ask::<i32>(P::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr), 0);
+        assert_eq!(query::<i32>(P::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr), 0);
         free(ptr);
         let other = context_on(1);
         let ptr = alloc(64);
-        assert_eq!(ask::<i32>(P::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr), 1);
-        assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_CONTEXT, ptr), other as u64);
+        assert_eq!(query::<i32>(P::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr), 1);
+        assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_CONTEXT, ptr), other as u64);
     })
     .devices(2),
-    rule("pointer.context", "cuPointerGetAttribute", "A pointer tells the context that allocated it.", || {
+    rule("pointer.context", "cuPointerGetAttribute", "A pointer reports the context that allocated it.", || {
         let ctx = context();
         let ptr = alloc(64);
-        assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_CONTEXT, ptr), ctx as u64);
+        assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_CONTEXT, ptr), ctx as u64);
         free(ptr);
     }),
-    rule("pointer.device_pointer", "cuPointerGetAttribute", "Device memory tells its device address.", || {
+    rule("pointer.device_pointer", "cuPointerGetAttribute", "Device memory reports its device address.", || {
         context();
         let ptr = alloc(4096);
-        assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr + 10), ptr + 10);
+        assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr + 10), ptr + 10);
         free(ptr);
     }),
     rule(
         "pointer.host_pointer",
         "cuPointerGetAttribute",
-        "Page-locked memory tells its host address; device memory has none.",
+        "Page-locked memory reports its host address; device memory has none.",
         || {
             context();
             let host = pinned(4096);
-            assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_HOST_POINTER, host as u64), host as u64);
+            assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_HOST_POINTER, host as u64), host as u64);
             ok(cuMemFreeHost(host.cast()));
             let ptr = alloc(64);
             assert_eq!(pointer_attribute::<u64>(P::CU_POINTER_ATTRIBUTE_HOST_POINTER, ptr), Err(INVALID_VALUE));
             free(ptr);
         },
     ),
-    rule("pointer.managed", "cuPointerGetAttribute", "Only managed memory is told to be managed.", || {
+    rule("pointer.managed", "cuPointerGetAttribute", "Only managed memory is reported as managed.", || {
         context();
         let ptr = alloc(64);
-        assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) & 0xFF, 0);
+        assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) & 0xFF, 0);
         free(ptr);
         needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
         let mut managed = 0;
         ok(cuMemAllocManaged(&raw mut managed, 64, CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0));
-        assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_IS_MANAGED, managed) & 0xFF, 1);
+        assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_IS_MANAGED, managed) & 0xFF, 1);
         free(managed);
     }),
     rule(
@@ -131,17 +131,17 @@ pub(super) const RULES: &[Rule] = &[
             let mut ids = std::collections::HashSet::new();
             for _ in 0..50 {
                 let ptr = alloc(4096);
-                let id = ask_pointer(P::CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
-                assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr + 4095), id);
+                let id = query_pointer(P::CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
+                assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr + 4095), id);
                 assert!(ids.insert(id), "id {id} was given before");
                 free(ptr);
             }
         },
     ),
-    rule("pointer.mapped", "cuPointerGetAttribute", "An allocation is told to be mapped.", || {
+    rule("pointer.mapped", "cuPointerGetAttribute", "An allocation is reported as mapped.", || {
         context();
         let ptr = alloc(64);
-        assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_MAPPED, ptr) & 0xFF, 1);
+        assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_MAPPED, ptr) & 0xFF, 1);
         free(ptr);
     }),
     rule(
@@ -151,14 +151,14 @@ pub(super) const RULES: &[Rule] = &[
         || {
             context();
             let ptr = alloc(64);
-            assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ptr) & 0xFF, 1);
+            assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ptr) & 0xFF, 1);
             free(ptr);
             let mapped = Mapped::units(1);
-            assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, mapped.ptr) & 0xFF, 0);
+            assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, mapped.ptr) & 0xFF, 0);
             mapped.drop_all();
         },
     ),
-    rule("pointer.pool", "cuPointerGetAttribute", "Memory from a pool tells its pool.", || {
+    rule("pointer.pool", "cuPointerGetAttribute", "Memory from a pool reports its pool.", || {
         context();
         needs(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
         let stream = stream();
@@ -166,22 +166,22 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuDeviceGetDefaultMemPool(&raw mut pool, 0));
         let mut ptr = 0;
         ok(cuMemAllocAsync(&raw mut ptr, 4096, stream));
-        assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr), pool as u64);
+        assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr), pool as u64);
         ok(cuMemFreeAsync(ptr, stream));
     }),
     rule(
         "pointer.handle_types",
         "cuPointerGetAttribute",
-        "Mapped memory tells which handle types it can be exported as.",
+        "Mapped memory reports which handle types it can be exported as.",
         || {
             context();
             let unit = granularity();
             let mapped = Mapped::of(create_with(unit, &exportable(0)), unit);
-            assert_eq!(ask_pointer(P::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped.ptr), u64::from(FD.0));
+            assert_eq!(query_pointer(P::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped.ptr), u64::from(FD.0));
             mapped.drop_all();
         },
     ),
-    rule("pointer.several_at_once", "cuPointerGetAttributes", "Several attributes are told in one call.", || {
+    rule("pointer.several_at_once", "cuPointerGetAttributes", "Several attributes are reported in one call.", || {
         context();
         let ptr = alloc(3000);
         let (mut kind, mut size, mut start) = (0u32, 0usize, 0u64);
@@ -198,7 +198,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "pointer.several_of_unknown",
         "cuPointerGetAttributes",
-        "Asked together, an unknown pointer is no error: everything is zero.",
+        "Queried together, an unknown pointer is no error: everything is zero.",
         || {
             context();
             let (mut kind, mut size) = (77u32, 77usize);
@@ -212,13 +212,13 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "pointer.sync_memops",
         "cuPointerSetAttribute",
-        "Synchronous memory operations can be asked for and are told.",
+        "Synchronous memory operations can be requested and are reported.",
         || {
             context();
             let ptr = alloc(4096);
             let mut on = 1u32;
             ok(cuPointerSetAttribute((&raw mut on).cast(), P::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
-            assert_eq!(ask::<u32>(P::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr) & 0xFF, 1);
+            assert_eq!(query::<u32>(P::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr) & 0xFF, 1);
             free(ptr);
         },
     ),

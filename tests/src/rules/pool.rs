@@ -1,4 +1,4 @@
-//! Rules of memory pools: which there are, what they tell, what they keep, who may use them.
+//! Rules of memory pools: which there are, what they report, what they keep, who may use them.
 
 use crate::prelude::*;
 use CUmemPool_attribute as A;
@@ -32,7 +32,7 @@ fn create_refused(properties: &CUmemPoolProps, with: &[CUresult]) {
     refused_by_any(cuMemPoolCreate(&raw mut pool, properties), with);
 }
 
-pub(super) fn told(pool: CUmemoryPool, attribute: A) -> u64 {
+pub(super) fn reported(pool: CUmemoryPool, attribute: A) -> u64 {
     let mut value = 0u64;
     ok(cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()));
     value
@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!(current_pool(), pool);
         let mut ptr = 0;
         ok(cuMemAllocAsync(&raw mut ptr, MIB, stream));
-        assert!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= MIB as u64);
+        assert!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= MIB as u64);
         free_in(ptr, stream);
         sync(stream);
         ok(cuDeviceSetMemPool(0, default_pool()));
@@ -181,24 +181,24 @@ pub(super) const RULES: &[Rule] = &[
         || {
             needs_pools();
             let pool = new_pool();
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0);
             for reuse in [
                 A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
                 A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
                 A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
             ] {
-                assert_eq!(told(pool, reuse) as u32, 1);
+                assert_eq!(reported(pool, reuse) as u32, 1);
             }
             ok(cuMemPoolDestroy(pool));
         },
     ),
-    rule("pool.attributes_kept", "cuMemPoolSetAttribute", "Settings of a pool are told as they were set.", || {
+    rule("pool.attributes_kept", "cuMemPoolSetAttribute", "Settings of a pool are reported as they were set.", || {
         needs_pools();
         let pool = new_pool();
         ok(set(pool, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 12 << 20));
-        assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 12 << 20);
+        assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 12 << 20);
         ok(set(pool, A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
-        assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC) as u32, 0);
+        assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC) as u32, 0);
         ok(cuMemPoolDestroy(pool));
     }),
     rule(
@@ -229,12 +229,12 @@ pub(super) const RULES: &[Rule] = &[
             needs_pools();
             let (pool, stream) = (keeping_pool(), stream());
             let ptr = alloc_from(pool, 3 * MIB, stream);
-            let used = told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+            let used = reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
             assert!(used >= 3 * MIB as u64, "{used}");
-            assert!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= used);
+            assert!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= used);
             free_in(ptr, stream);
             sync(stream);
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
             ok(cuMemPoolDestroy(pool));
         },
     ),
@@ -247,10 +247,10 @@ pub(super) const RULES: &[Rule] = &[
             let (pool, stream) = (keeping_pool(), stream());
             free_in(alloc_from(pool, 4 * MIB, stream), stream);
             sync(stream);
-            assert!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= 4 * MIB as u64);
-            assert!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 4 * MIB as u64);
+            assert!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= 4 * MIB as u64);
+            assert!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 4 * MIB as u64);
             ok(set(pool, A::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
             ok(cuMemPoolDestroy(pool));
         },
     ),
@@ -301,11 +301,34 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuMemPoolDestroy(pool));
     }),
     rule(
+        "pool.max_size_small",
+        "cuMemPoolCreate",
+        "A pool whose maximum is smaller than what it grows by still serves.",
+        || {
+            needs_pools();
+            let pool = pool_with(&CUmemPoolProps { maxSize: 4096, ..properties(0) });
+            let stream = stream();
+            let ptr = alloc_from(pool, 4096, stream);
+            free_in(ptr, stream);
+            sync(stream);
+            ok(cuMemPoolDestroy(pool));
+        },
+    )
+    .virtual_only(),
+    rule("pool.zero_bytes", "cuMemAllocAsync", "A request for nothing succeeds, and can be freed.", || {
+        needs_pools();
+        let (stream, mut ptr) = (stream(), 1);
+        ok(cuMemAllocAsync(&raw mut ptr, 0, stream));
+        free_in(ptr, stream);
+        sync(stream);
+    })
+    .virtual_only(),
+    rule(
         "pool.free_of_linear",
         "cuMemFreeAsync",
         "Memory of cuMemAlloc may be freed in stream order, after the work queued before.",
         || {
-            let _context = context();
+            needs_pools();
             let (k, stream) = (Kernels::load(), stream());
             let (ptr, copy) = (alloc(MIB), alloc(MIB));
             k.spin(stream, 5);
@@ -369,7 +392,7 @@ pub(super) const RULES: &[Rule] = &[
             let ptr = alloc_from(pool, MIB, stream);
             sync(stream);
             free(ptr);
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
             ok(cuMemPoolDestroy(pool));
         },
     ),
@@ -395,7 +418,7 @@ pub(super) const RULES: &[Rule] = &[
             let (pool, stream) = (keeping_pool(), stream());
             free_in(alloc_from(pool, 8 * MIB, stream), stream);
             sync(stream);
-            assert!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 8 * MIB as u64);
+            assert!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 8 * MIB as u64);
             ok(cuMemPoolDestroy(pool));
         },
     ),
@@ -409,7 +432,7 @@ pub(super) const RULES: &[Rule] = &[
             let before = memory_info().0;
             free_in(alloc_from(pool, 64 * MIB, stream), stream);
             sync(stream);
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
             assert!(memory_info().0 >= before);
             ok(cuMemPoolDestroy(pool));
         },
@@ -421,7 +444,7 @@ pub(super) const RULES: &[Rule] = &[
         free_in(alloc_from(pool, 64 * MIB, stream), stream);
         sync(stream);
         ok(cuMemPoolTrimTo(pool, 0));
-        assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+        assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
         ok(cuMemPoolDestroy(pool));
     }),
     rule("pool.trim_keeps_minimum", "cuMemPoolTrimTo", "Trimming leaves at least what is to be kept.", || {
@@ -433,7 +456,7 @@ pub(super) const RULES: &[Rule] = &[
         }
         sync(stream);
         ok(cuMemPoolTrimTo(pool, 40 * MIB));
-        assert!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 40 * MIB as u64);
+        assert!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 40 * MIB as u64);
         ok(cuMemPoolDestroy(pool));
     }),
     rule("pool.trim_spares_living", "cuMemPoolTrimTo", "Trimming leaves living allocations alone.", || {

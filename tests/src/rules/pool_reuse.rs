@@ -1,6 +1,6 @@
 //! Rules of stream-ordered reuse: freed memory is handed out again only where the order allows it.
 
-use super::pool::{alloc_from, free_in, keeping_pool, needs_pools, set, told};
+use super::pool::{alloc_from, free_in, keeping_pool, needs_pools, reported, set};
 use crate::prelude::*;
 use CUmemPool_attribute as A;
 
@@ -36,11 +36,11 @@ pub(super) const RULES: &[Rule] = &[
             needs_pools();
             let (pool, stream) = (keeping_pool(), stream());
             free_in(alloc_from(pool, SIZE, stream), stream);
-            let reserved = told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+            let reserved = reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
             for _ in 0..20 {
                 free_in(alloc_from(pool, SIZE, stream), stream);
             }
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
             sync(stream);
         },
     ),
@@ -184,7 +184,7 @@ pub(super) const RULES: &[Rule] = &[
             sync(one);
             free_in(ptr, other);
             sync(other);
-            assert_eq!(told(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+            assert_eq!(reported(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
         },
     ),
     rule(

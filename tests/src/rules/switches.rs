@@ -3,7 +3,7 @@
 use crate::driver::{vgpu_physical_bytes, vgpu_physical_peak, vgpu_unsupported_count};
 use crate::prelude::*;
 
-/// The other process: takes half of the device and says whether it got it; ends when told or killed.
+/// The other process: takes half of the device and says whether it got it; ends on command or when killed.
 fn take_half(wire: &mut Wire) {
     context();
     let (_, total) = memory_info();
@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!(count, 5);
     })
     .virtual_only()
-    .env(&[("VGPU_DEVICES", "5")]),
+    .env(&[("VGPU_DEVICES", "5"), ("VGPU_MIG", "off")]),
     rule("switch.driver_version", "VGPU_DRIVER", "VGPU_DRIVER decides the version of the driver.", || {
         assert_eq!(driver_version(), 11040);
     })
@@ -108,6 +108,26 @@ pub(super) const RULES: &[Rule] = &[
     })
     .virtual_only()
     .env(&[("VGPU_BACKING", "none"), ("VGPU_MEM", "80GiB")]),
+    rule(
+        "switch.no_backing_small",
+        "VGPU_BACKING",
+        "Without backing the bytes of small copies, sets and computed kernels are kept, and larger ones forgotten.",
+        || {
+            context();
+            let (ptr, copy, k) = (alloc(8 * MIB), alloc(8 * MIB), Kernels::load());
+            put(ptr, &pattern(100, 3));
+            ok(cuMemcpyDtoD_v2(copy, ptr, 100));
+            assert_eq!(get(copy, 100), pattern(100, 3));
+            k.fill(DEFAULT, ptr, 16, 7);
+            assert!(all_words(ptr, 16, 7));
+            ok(cuMemsetD8_v2(ptr + 8, 9, 4));
+            assert_eq!(get(ptr + 7, 6), [0, 9, 9, 9, 9, 7]);
+            ok(cuMemcpyDtoD_v2(ptr, copy, 8 * MIB));
+            assert_eq!(get(ptr, 16), [0; 16]);
+        },
+    )
+    .virtual_only()
+    .env(&[("VGPU_BACKING", "none")]),
     rule("switch.cost", "VGPU_COST", "VGPU_COST makes calls take their time.", || {
         context();
         let start = std::time::Instant::now();
@@ -195,7 +215,7 @@ pub(super) const RULES: &[Rule] = &[
         },
     )
     .virtual_only()
-    .alone(),
+    .env(&[("VGPU_PAGE_TABLES", "0")]),
     rule("shared.missing_for_others", "VGPU_SHARED", "What one process holds is missing for the others.", || {
         context();
         let (before, total) = memory_info();

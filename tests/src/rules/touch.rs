@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
     })
     .virtual_only(),
     rule("touch.pool", "cuMemAllocAsync", "The host's instructions fault on memory of a pool, live and freed.", || {
-        context();
+        super::pool::needs_pools();
         let (stream, mut ptr) = (stream(), 0);
         ok(cuMemAllocAsync(&raw mut ptr, MIB, stream));
         sync(stream);
@@ -132,6 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     .virtual_only(),
     rule("touch.pinned", "cuMemAllocHost", "The host touches pinned and managed memory; freed, it is gone.", || {
         context();
+        needs_managed();
         let ptr = pinned(4096);
         let all = Touch { read: true, write: true };
         assert_eq!(touch(ptr as CUdeviceptr), all);

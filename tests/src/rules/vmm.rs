@@ -85,7 +85,7 @@ pub(super) const RULES: &[Rule] = &[
             refused(cuMemAddressReserve(null_mut(), granularity(), 0, 0, 0), INVALID_VALUE);
         },
     ),
-    rule("vmm.reserve_alignment_kept", "cuMemAddressReserve", "The address is aligned as asked for.", || {
+    rule("vmm.reserve_alignment_kept", "cuMemAddressReserve", "The address is aligned as requested.", || {
         context();
         let unit = granularity();
         let mut ptr = 0;
@@ -112,6 +112,7 @@ pub(super) const RULES: &[Rule] = &[
             let unit = granularity();
             let (free, total) = memory_info();
             let size = (2 * total).next_multiple_of(unit);
+            needs_address_space(size);
             let ptr = reserve(size);
             assert_eq!(memory_info().0, free);
             ok(cuMemAddressFree(ptr, size));
@@ -219,7 +220,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "vmm.properties_told",
         "cuMemGetAllocationPropertiesFromHandle",
-        "A handle tells the properties it was created with.",
+        "A handle reports the properties it was created with.",
         || {
             context();
             let handle = create_with(granularity(), &exportable(0));

@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "share.properties_travel",
         "cuMemGetAllocationPropertiesFromHandle",
-        "An imported handle tells where its memory is.",
+        "An imported handle reports where its memory is.",
         || {
             needs_fd();
             let original = create_with(granularity(), &exportable(0));

@@ -1,6 +1,7 @@
 //! Devices: how they are found, what they are, their memory, and who holds it.
 
-use crate::driver::{Driver, VgpuInfo};
+use crate::driver::{Driver, FOREIGN_PIDS, NO_PROCESSES, VgpuInfo, VgpuProcess, ZERO_BYTES};
+use crate::mig::{COMPUTE_INSTANCE, GPU_INSTANCE};
 use crate::session::{Outcome, answer};
 use crate::system::{put, text};
 use core::ffi::{CStr, c_char, c_int, c_uint};
@@ -12,15 +13,36 @@ use weir_cuda::nvml::{
 /// Handles are this and the index: never NULL, and no index by itself.
 const HANDLE: usize = 0x5647_5055_0000;
 
-fn handle(index: u32) -> NvmlDevice {
+/// The instance of a divided device has a handle of its own.
+pub(crate) const INSTANCE: usize = 0x1000;
+
+pub(crate) fn handle(index: u32) -> NvmlDevice {
     (HANDLE + index as usize) as NvmlDevice
 }
 
-/// The index of a device; an error for what is no handle.
+pub(crate) fn instance(index: u32) -> NvmlDevice {
+    (HANDLE + INSTANCE + index as usize) as NvmlDevice
+}
+
+/// The index of a device, and whether its instance is meant; an error for what is no handle.
+pub(crate) fn meant(driver: &Driver, device: NvmlDevice) -> Result<(u32, bool), NvmlReturn> {
+    let known = |i: usize| u32::try_from(i).ok().filter(|index| *index < driver.device_count());
+    let number = (device as usize).checked_sub(HANDLE).ok_or(NvmlReturn::INVALID_ARGUMENT)?;
+    if let Some(index) = number.checked_sub(INSTANCE).and_then(known).filter(|i| driver.limits(*i).mig != 0) {
+        return Ok((index, true));
+    }
+    known(number).map(|index| (index, false)).ok_or(NvmlReturn::INVALID_ARGUMENT)
+}
+
+/// The index of a device or of the one that an instance belongs to.
 fn index_of(driver: &Driver, device: NvmlDevice) -> Result<u32, NvmlReturn> {
-    let index = (device as usize).checked_sub(HANDLE).and_then(|i| u32::try_from(i).ok());
-    let known = index.filter(|index| *index < driver.device_count());
-    known.ok_or(NvmlReturn::INVALID_ARGUMENT)
+    meant(driver, device).map(|(index, _)| index)
+}
+
+/// Sums over all instances of a device are for the administrator.
+fn refuse_sum(driver: &Driver, device: NvmlDevice) -> Outcome {
+    let (index, instance) = meant(driver, device)?;
+    if driver.limits(index).mig != 0 && !instance { Err(NvmlReturn::NO_PERMISSION) } else { Ok(()) }
 }
 
 fn info(driver: &Driver, device: NvmlDevice) -> Result<VgpuInfo, NvmlReturn> {
@@ -43,8 +65,8 @@ fn string(chars: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
 }
 
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = "GPU-".to_owned();
+fn uuid_text(prefix: &str, uuid: &[u8; 16]) -> String {
+    let mut text = prefix.to_owned();
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push('-');
@@ -124,8 +146,23 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, d
     answer(|driver| {
         // SAFETY: the caller passes a C string or NULL.
         let uuid = unsafe { given(uuid) }?;
+        let handles = (0..driver.device_count()).flat_map(|index| [handle(index), instance(index)]);
+        let mut named = handles.filter(|h| name_of(driver, *h).is_ok_and(|name| uuid.eq_ignore_ascii_case(&name)));
+        let found = named.next().ok_or(NvmlReturn::NOT_FOUND)?;
         // SAFETY: the caller passes a handle to write to, or NULL.
-        unsafe { find(driver, device, |info| uuid.eq_ignore_ascii_case(&uuid_text(&info.uuid))) }
+        unsafe { put(device, found) }
+    })
+}
+
+/// The uuid of a device or of its instance, as tools write it.
+fn name_of(driver: &Driver, device: NvmlDevice) -> Result<String, NvmlReturn> {
+    let (index, instance) = meant(driver, device)?;
+    let info = driver.device(index).ok_or(NvmlReturn::UNKNOWN)?;
+    let limits = driver.limits(index);
+    Ok(match (instance, limits.mig != 0) {
+        (true, _) => uuid_text("MIG-", &info.uuid),
+        (false, true) => uuid_text("GPU-", &limits.parent),
+        (false, false) => uuid_text("GPU-", &info.uuid),
     })
 }
 
@@ -170,9 +207,8 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetHandleBySerial(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlDeviceGetUUID(device: NvmlDevice, uuid: *mut c_char, length: c_uint) -> NvmlReturn {
     answer(|driver| {
-        let info = info(driver, device)?;
         // SAFETY: the caller's buffer has `length` bytes.
-        unsafe { text(uuid, length, &uuid_text(&info.uuid)) }
+        unsafe { text(uuid, length, &name_of(driver, device)?) }
     })
 }
 
@@ -312,6 +348,7 @@ pcie! {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
     answer(|driver| {
+        refuse_sum(driver, device)?;
         let info = info(driver, device)?;
         let used = info.used.saturating_add(info.reserved).min(info.total);
         let found = NvmlMemory { total: info.total, free: info.total - used, used };
@@ -320,13 +357,14 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memo
     })
 }
 
-/// The memory of a device; what the driver keeps for itself is told apart.
+/// The memory of a device; what the driver keeps for itself is counted separately.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
     device: NvmlDevice,
     memory: *mut NvmlMemoryV2,
 ) -> NvmlReturn {
     answer(|driver| {
+        refuse_sum(driver, device)?;
         let info = info(driver, device)?;
         if memory.is_null() {
             return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -360,10 +398,11 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     const OK: c_uint = 0;
     const NOT_SUPPORTED: c_uint = 5;
     answer(|driver| {
-        index_of(driver, one).and(index_of(driver, other))?;
+        let index = index_of(driver, one)?;
+        index_of(driver, other)?;
         let found = match capability {
-            0 | 1 | 3 => OK,
-            2 | 4 => NOT_SUPPORTED,
+            0 | 1 | 3 if driver.limits(index).p2p != 0 => OK,
+            0..=4 => NOT_SUPPORTED,
             _ => return Err(NvmlReturn::INVALID_ARGUMENT),
         };
         // SAFETY: the caller passes a number to write to, or NULL.
@@ -371,7 +410,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     })
 }
 
-/// Hands out a list: the count says how much room there is, and afterwards how much there is to tell.
+/// Hands out a list: the count says how much room there is, and afterwards how much there is to report.
 unsafe fn list<T>(count: *mut c_uint, out: *mut T, found: Vec<T>) -> Outcome {
     if count.is_null() {
         return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -391,6 +430,23 @@ unsafe fn list<T>(count: *mut c_uint, out: *mut T, found: Vec<T>) -> Outcome {
     Ok(())
 }
 
+/// How far apart the process ids of the namespaces lie where NVML reports those of another.
+const FOREIGN: u32 = 1 << 20;
+
+/// The processes that hold memory of a device, as far as NVML is there to report them.
+fn listed(driver: &Driver, device: NvmlDevice) -> Result<Vec<VgpuProcess>, NvmlReturn> {
+    refuse_sum(driver, device)?;
+    let index = index_of(driver, device)?;
+    let mut processes = driver.device_processes(index);
+    match driver.limits(index).mode {
+        NO_PROCESSES => return Err(NvmlReturn::NOT_SUPPORTED),
+        FOREIGN_PIDS => processes.iter_mut().for_each(|p| p.pid += FOREIGN),
+        ZERO_BYTES => processes.iter_mut().for_each(|p| p.bytes = 0),
+        _ => {}
+    }
+    Ok(processes)
+}
+
 /// The processes that hold memory of a device.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
@@ -399,12 +455,13 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     out: *mut NvmlProcessInfo,
 ) -> NvmlReturn {
     answer(|driver| {
-        let index = index_of(driver, device)?;
-        let rows = driver.device_processes(index).into_iter().map(|process| NvmlProcessInfo {
+        let (_, in_instance) = meant(driver, device)?;
+        let (gpu, compute) = if in_instance { (GPU_INSTANCE, COMPUTE_INSTANCE) } else { (u32::MAX, u32::MAX) };
+        let rows = listed(driver, device)?.into_iter().map(|process| NvmlProcessInfo {
             pid: process.pid,
             used_gpu_memory: process.bytes,
-            gpu_instance_id: u32::MAX,
-            compute_instance_id: u32::MAX,
+            gpu_instance_id: gpu,
+            compute_instance_id: compute,
         });
         // SAFETY: the caller's list has room for as many rows as it says.
         unsafe { list(count, out, rows.collect()) }
@@ -430,9 +487,7 @@ pub(crate) unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     out: *mut NvmlProcessInfoV1,
 ) -> NvmlReturn {
     answer(|driver| {
-        let index = index_of(driver, device)?;
-        let rows = driver
-            .device_processes(index)
+        let rows = listed(driver, device)?
             .into_iter()
             .map(|process| NvmlProcessInfoV1 { pid: process.pid, used_gpu_memory: process.bytes });
         // SAFETY: the caller's list has room for as many rows as it says.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What libcuda tells of a device; the layout is an agreement between the two libraries.
+/// What libcuda reports of a device; the layout is an agreement between the two libraries.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct VgpuInfo {
@@ -26,6 +26,26 @@ pub(crate) struct VgpuInfo {
     pub(crate) driver_version: i32,
 }
 
+/// How NVML reports processes (VGPU_NVML).
+pub(crate) const FOREIGN_PIDS: i32 = 1;
+pub(crate) const ZERO_BYTES: i32 = 2;
+pub(crate) const NO_PROCESSES: i32 = 3;
+pub(crate) const ABSENT: i32 = 4;
+
+/// What NVML may report of a device on machines where it does not report the truth; the layout is an agreement too.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct VgpuLimits {
+    pub(crate) mode: i32,
+    pub(crate) p2p: i32,
+    /// The device is an instance of a larger one.
+    pub(crate) mig: i32,
+    pub(crate) pad: i32,
+    /// The uuid of the larger one.
+    pub(crate) parent: [u8; 16],
+    pub(crate) address_space: u64,
+}
+
 /// A process that holds memory of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +60,7 @@ pub(crate) struct Driver {
     pub(crate) count: unsafe extern "C" fn() -> c_int,
     pub(crate) info: unsafe extern "C" fn(c_int, *mut VgpuInfo) -> c_int,
     pub(crate) processes: unsafe extern "C" fn(c_int, *mut VgpuProcess, c_int) -> c_int,
+    pub(crate) limits: unsafe extern "C" fn(c_int, *mut VgpuLimits) -> c_int,
     pub(crate) version: unsafe extern "C" fn(*mut c_int) -> c_int,
 }
 
@@ -76,6 +97,7 @@ impl Driver {
         let count = symbol(c"vgpu_device_count")?;
         let info = symbol(c"vgpu_device_info")?;
         let processes = symbol(c"vgpu_processes")?;
+        let limits = symbol(c"vgpu_limits")?;
         let version = symbol(c"cuDriverGetVersion")?;
         // SAFETY: only the virtual GPU's libcuda exports the vgpu_ names, with these signatures, and
         // cuDriverGetVersion is public.
@@ -87,6 +109,9 @@ impl Driver {
                     *mut c_void,
                     unsafe extern "C" fn(c_int, *mut VgpuProcess, c_int) -> c_int,
                 >(processes),
+                limits: core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut VgpuLimits) -> c_int>(
+                    limits,
+                ),
                 version: core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(version),
             }
         })
@@ -114,6 +139,14 @@ impl Driver {
         // SAFETY: `info` has the layout that both libraries agree on.
         let result = unsafe { (self.info)(index.try_into().ok()?, &raw mut info) };
         (result == 0).then_some(info)
+    }
+
+    /// What NVML may report of a device.
+    pub(crate) fn limits(&self, index: u32) -> VgpuLimits {
+        let mut limits = VgpuLimits { p2p: 1, ..VgpuLimits::default() };
+        // SAFETY: `limits` has the layout that both libraries agree on; an index without a device changes nothing.
+        unsafe { (self.limits)(index.try_into().unwrap_or(-1), &raw mut limits) };
+        limits
     }
 
     /// The processes that hold memory of a device.
@@ -164,9 +197,9 @@ pub(crate) mod tests {
     use super::*;
 
     impl Driver {
-        /// Two devices as libcuda would tell of them, so that the rules of NVML can be tested alone.
+        /// Two devices as libcuda would report them, so that the rules of NVML can be tested alone.
         pub(super) fn for_tests() -> Option<Self> {
-            let two_devices = Self { count, info, processes, version };
+            let two_devices = Self { count, info, processes, limits, version };
             Some(two_devices).filter(|driver| driver.device_count() == 2)
         }
     }
@@ -204,6 +237,10 @@ pub(crate) mod tests {
         0
     }
 
+    unsafe extern "C" fn limits(_: c_int, _: *mut VgpuLimits) -> c_int {
+        0
+    }
+
     /// Device 0 is held by 100 processes, device 1 by none.
     unsafe extern "C" fn processes(index: c_int, out: *mut VgpuProcess, room: c_int) -> c_int {
         if index != 0 {
@@ -219,7 +256,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn more_processes_than_expected_are_all_told() {
+    fn more_processes_than_expected_are_all_reported() {
         let driver = Driver::for_tests().expect("two devices");
         assert_eq!(driver.device_processes(0).len(), 100);
         assert_eq!(driver.device_processes(0)[99].pid, 1099);

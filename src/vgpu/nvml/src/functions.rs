@@ -1,5 +1,5 @@
 // Made by src/vgpu/nvml/list-functions from the public header; do not edit.
-//! The 342 of 387 NVML functions that are not implemented: they answer NOT_SUPPORTED.
+//! The 335 of 387 NVML functions that are not implemented: they answer NOT_SUPPORTED.
 
 use crate::session::not_supported;
 use weir_cuda::nvml::NvmlReturn;
@@ -51,7 +51,6 @@ unimplemented_functions! {
     nvmlDeviceGetClock
     nvmlDeviceGetClockInfo
     nvmlDeviceGetClockOffsets
-    nvmlDeviceGetComputeInstanceId
     nvmlDeviceGetComputeMode
     nvmlDeviceGetConfComputeGpuAttestationReport
     nvmlDeviceGetConfComputeGpuCertificate
@@ -68,7 +67,6 @@ unimplemented_functions! {
     nvmlDeviceGetDefaultApplicationsClock
     nvmlDeviceGetDefaultEccMode
     nvmlDeviceGetDetailedEccErrors
-    nvmlDeviceGetDeviceHandleFromMigDeviceHandle
     nvmlDeviceGetDisplayActive
     nvmlDeviceGetDisplayMode
     nvmlDeviceGetDramEncryptionMode
@@ -93,7 +91,6 @@ unimplemented_functions! {
     nvmlDeviceGetGpuFabricInfo
     nvmlDeviceGetGpuFabricInfoV
     nvmlDeviceGetGpuInstanceById
-    nvmlDeviceGetGpuInstanceId
     nvmlDeviceGetGpuInstancePossiblePlacements
     nvmlDeviceGetGpuInstancePossiblePlacements_v2
     nvmlDeviceGetGpuInstanceProfileInfo
@@ -118,14 +115,11 @@ unimplemented_functions! {
     nvmlDeviceGetMarginTemperature
     nvmlDeviceGetMaxClockInfo
     nvmlDeviceGetMaxCustomerBoostClock
-    nvmlDeviceGetMaxMigDeviceCount
     nvmlDeviceGetMemClkMinMaxVfOffset
     nvmlDeviceGetMemClkVfOffset
     nvmlDeviceGetMemoryAffinity
     nvmlDeviceGetMemoryBusWidth
     nvmlDeviceGetMemoryErrorCounter
-    nvmlDeviceGetMigDeviceHandleByIndex
-    nvmlDeviceGetMigMode
     nvmlDeviceGetMinMaxClockOfPState
     nvmlDeviceGetMinMaxFanSpeed
     nvmlDeviceGetModuleId
@@ -203,7 +197,6 @@ unimplemented_functions! {
     nvmlDeviceGetVgpuUtilization
     nvmlDeviceGetViolationStatus
     nvmlDeviceGetVirtualizationMode
-    nvmlDeviceIsMigDeviceHandle
     nvmlDeviceModifyDrainState
     nvmlDeviceOnSameBoard
     nvmlDevicePowerSmoothingActivatePresetProfile

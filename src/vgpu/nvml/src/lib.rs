@@ -9,5 +9,6 @@
 mod device;
 mod driver;
 mod functions;
+mod mig;
 mod session;
 mod system;

@@ -1,6 +1,6 @@
 //! Whether NVML is initialised: a count of nvmlInit calls that nvmlShutdown calls take back.
 
-use crate::driver::Driver;
+use crate::driver::{ABSENT, Driver};
 use std::sync::{Mutex, PoisonError};
 use weir_cuda::nvml::NvmlReturn;
 
@@ -10,6 +10,9 @@ pub(crate) const NO_GPUS: u32 = 1;
 const NO_ATTACH: u32 = 2;
 /// NVML_ERROR_GPU_NOT_FOUND.
 const GPU_NOT_FOUND: NvmlReturn = NvmlReturn(28);
+
+/// NVML_ERROR_LIBRARY_NOT_FOUND: what a program concludes that finds no library.
+const LIBRARY_NOT_FOUND: NvmlReturn = NvmlReturn(12);
 
 static SESSIONS: Mutex<u64> = Mutex::new(0);
 
@@ -22,6 +25,9 @@ pub(crate) fn begin(flags: u32) -> Outcome {
         return Err(NvmlReturn::INVALID_ARGUMENT);
     }
     let driver = Driver::get().ok_or(NvmlReturn::DRIVER_NOT_LOADED)?;
+    if driver.limits(0).mode == ABSENT {
+        return Err(LIBRARY_NOT_FOUND);
+    }
     if driver.device_count() == 0 && flags & NO_GPUS == 0 {
         return Err(GPU_NOT_FOUND);
     }
@@ -29,7 +35,7 @@ pub(crate) fn begin(flags: u32) -> Outcome {
     Ok(())
 }
 
-/// Ends a session; ending one too many is told.
+/// Ends a session; ending one too many is an error.
 pub(crate) fn end() -> Outcome {
     let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     *sessions = sessions.checked_sub(1).ok_or(NvmlReturn::UNINITIALIZED)?;

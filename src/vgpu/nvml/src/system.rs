@@ -106,7 +106,7 @@ fn branch(cuda: c_int) -> u32 {
     }
 }
 
-/// The CUDA version; unlike the others it may be asked for before initialisation.
+/// The CUDA version; unlike the others it may be queried before initialisation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) -> NvmlReturn {
     // SAFETY: the caller passes a number to write to, or NULL.

@@ -97,16 +97,16 @@ unsafe fn capture_info(h_stream: CUstream, wanted: &Wanted) -> R {
     if !wanted.dependencies.is_null() && wanted.data.is_null() && !joined.frontier.iter().all(Edge::is_plain) {
         return Err(LOSSY_QUERY);
     }
-    joined.told_nodes = joined.frontier.iter().map(|e| e.from).collect();
-    joined.told_data = joined.frontier.iter().map(Edge::told).collect();
-    // SAFETY: as promised. The arrays stay until the capture ends or is asked about again; a handle
+    joined.returned_nodes = joined.frontier.iter().map(|e| e.from).collect();
+    joined.returned_data = joined.frontier.iter().map(Edge::data).collect();
+    // SAFETY: as promised. The arrays stay until the capture ends or is queried again; a handle
     // is as wide as a pointer.
     unsafe {
         put(wanted.id, id);
         put(wanted.graph, graph as CUgraph);
-        put(wanted.dependencies, joined.told_nodes.as_ptr().cast());
-        put(wanted.data, joined.told_data.as_ptr());
-        put(wanted.count, joined.told_nodes.len());
+        put(wanted.dependencies, joined.returned_nodes.as_ptr().cast());
+        put(wanted.data, joined.returned_data.as_ptr());
+        put(wanted.count, joined.returned_nodes.len());
     }
     Ok(())
 }

@@ -245,6 +245,9 @@ pub(crate) unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> R {
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT);
     }
     attributes::limit_default(limit).ok_or(INVALID_VALUE)?;
+    if limit == CUlimit::CU_LIMIT_STACK_SIZE {
+        s.resize_local(ctx, value, true)?;
+    }
     if let Some(context) = s.contexts.get_mut(&ctx) {
         context.limits.insert(limit.0, value);
     }

@@ -15,7 +15,7 @@ pub(crate) enum End {
     Host(u64),
     /// Memory that the driver must know.
     Device(u64),
-    /// Either: the address tells.
+    /// Either: the address decides.
     Unified(u64),
     Array(CUarray),
 }
@@ -38,14 +38,21 @@ impl Side {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MemoryKind {
     Pageable,
     Pinned,
     Device,
 }
 
 impl State {
-    fn resolve(&self, side: &Side, extent: Extent3, write: bool, list: &mut Vec<Touch>) -> R<(Plane, Place)> {
+    fn resolve(
+        &self,
+        side: &Side,
+        extent: Extent3,
+        write: bool,
+        who: Toucher,
+        list: &mut Vec<Touch>,
+    ) -> R<(Plane, MemoryKind)> {
         let addr = match side.end {
             End::Array(handle) => return self.resolve_array(handle, side, extent, write, list),
             End::Host(a) | End::Device(a) | End::Unified(a) => a,
@@ -65,22 +72,22 @@ impl State {
         let slice = pitch.checked_mul(tall).ok_or(INVALID_VALUE)?;
         let base = addr + side.x as u64 + side.y as u64 * pitch + side.z as u64 * slice;
         let place = match self.extent(base) {
-            None if self.is_driver_range(base) && crate::config::fault("use_after_free") => Place::Device,
+            None if self.is_driver_range(base) && crate::config::fault("use_after_free") => MemoryKind::Device,
             None if self.is_driver_range(base) => return Err(INVALID_VALUE),
             None if matches!(side.end, End::Device(_)) => return Err(INVALID_VALUE),
-            None => Place::Pageable,
-            Some(e) if matches!(e.kind, Kind::Pinned | Kind::Registered) => Place::Pinned,
+            None => MemoryKind::Pageable,
+            Some(e) if matches!(e.kind, Kind::Pinned | Kind::Registered) => MemoryKind::Pinned,
             // The address of a host argument must be one that the host can read.
             Some(e) if matches!(side.end, End::Host(_)) && e.kind != Kind::Managed => return Err(INVALID_VALUE),
-            Some(_) => Place::Device,
+            Some(_) => MemoryKind::Device,
         };
-        if place != Place::Pageable {
+        if place != MemoryKind::Pageable {
             for z in 0..extent.depth {
                 if pitch == extent.width || extent.height == 1 {
-                    self.touch(list, base + z * slice, extent.width * extent.height, write, Toucher::Copier)?;
+                    self.touch(list, base + z * slice, extent.width * extent.height, write, who)?;
                 } else {
                     for y in 0..extent.height {
-                        self.touch(list, base + z * slice + y * pitch, extent.width, write, Toucher::Copier)?;
+                        self.touch(list, base + z * slice + y * pitch, extent.width, write, who)?;
                     }
                 }
             }
@@ -95,7 +102,7 @@ impl State {
         extent: Extent3,
         write: bool,
         list: &mut Vec<Touch>,
-    ) -> R<(Plane, Place)> {
+    ) -> R<(Plane, MemoryKind)> {
         let array = self.arrays.get(&(handle as u64)).filter(|a| a.levels == 0).ok_or(INVALID_HANDLE)?;
         let l = array.layout;
         let width = array.descriptor.Width as u64 * l.element;
@@ -105,7 +112,7 @@ impl State {
         }
         let base = array.addr + z * l.slice + y * l.pitch + x;
         list.push(Touch { addr: array.addr, len: l.bytes, write, id: array.id });
-        Ok((Plane { base, pitch: l.pitch, slice: l.slice }, Place::Device))
+        Ok((Plane { base, pitch: l.pitch, slice: l.slice }, MemoryKind::Device))
     }
 }
 
@@ -120,15 +127,15 @@ pub(crate) enum Mode {
 pub(crate) struct Copy {
     pub(crate) op: Op,
     pub(crate) touches: Vec<Touch>,
-    from: Place,
-    to: Place,
+    from: MemoryKind,
+    to: MemoryKind,
 }
 
 /// Checks a copy and finds what it touches.
-pub(crate) fn prepare(s: &State, target: &Side, source: &Side, extent: Extent3) -> R<Copy> {
+pub(crate) fn prepare(s: &State, target: &Side, source: &Side, extent: Extent3, who: Toucher) -> R<Copy> {
     let mut touches = Vec::new();
-    let (to_plane, to) = s.resolve(target, extent, true, &mut touches)?;
-    let (from_plane, from) = s.resolve(source, extent, false, &mut touches)?;
+    let (to_plane, to) = s.resolve(target, extent, true, who, &mut touches)?;
+    let (from_plane, from) = s.resolve(source, extent, false, who, &mut touches)?;
     let op = Op::Copy { source: Source::Memory(from_plane), target: to_plane, extent };
     Ok(Copy { op, touches, from, to })
 }
@@ -148,6 +155,11 @@ fn stage(op: Op) -> Op {
 }
 
 fn copy(label: &'static str, target: &Side, source: &Side, extent: Extent3, mode: Mode) -> R {
+    copy_by(label, target, source, extent, mode, false)
+}
+
+/// `routed`: the caller named the two contexts, and the driver finds a way between their devices.
+fn copy_by(label: &'static str, target: &Side, source: &Side, extent: Extent3, mode: Mode, routed: bool) -> R {
     let mut s = driver()?;
     let (ctx, device) = s.current_device()?;
     let stream = match mode {
@@ -157,7 +169,9 @@ fn copy(label: &'static str, target: &Side, source: &Side, extent: Extent3, mode
     if extent.bytes() == 0 {
         return Ok(());
     }
-    let prepared = prepare(&s, target, source, extent)?;
+    let executing = s.engine.streams.get(&stream).map_or(device, |st| st.device);
+    let who = if routed { Toucher::Copier } else { Toucher::Engine(executing) };
+    let prepared = prepare(&s, target, source, extent, who)?;
     for end in [target.end, source.end] {
         if let End::Unified(a) | End::Device(a) = end
             && s.extent(a).is_some_and(|e| e.kind == Kind::Managed)
@@ -170,12 +184,12 @@ fn copy(label: &'static str, target: &Side, source: &Side, extent: Extent3, mode
     if matches!(mode, Mode::Wait) {
         s.refuse_unsafe_call()?;
     }
-    let op = if from == Place::Pageable && !capturing { stage(op) } else { op };
+    let op = if from == MemoryKind::Pageable && !capturing { stage(op) } else { op };
     let number = s.submit(stream, label, op, Touches::Known(touches))?;
     // Between device memory nobody waits; into pageable memory everybody does.
     let waits = match mode {
-        Mode::Wait => from != Place::Device || to != Place::Device,
-        Mode::Stream(_) => to == Place::Pageable && !capturing,
+        Mode::Wait => from != MemoryKind::Device || to != MemoryKind::Device,
+        Mode::Stream(_) => to == MemoryKind::Pageable && !capturing,
     };
     if waits {
         let s = wait_points(s, &[(stream, number)]);
@@ -235,6 +249,11 @@ pub(crate) unsafe fn cuMemcpyDtoDAsync_v2(
     line("cuMemcpyDtoDAsync", End::Device(dst_device), End::Device(src_device), byte_count, Mode::Stream(h_stream))
 }
 
+fn peer_line(label: &'static str, to: CUdeviceptr, from: CUdeviceptr, bytes: usize, mode: Mode) -> R {
+    let (to, from) = (Side::line(End::Device(to)), Side::line(End::Device(from)));
+    copy_by(label, &to, &from, Extent3::line(bytes as u64), mode, true)
+}
+
 fn peer_contexts(contexts: [CUcontext; 2]) -> R {
     let s = driver()?;
     for ctx in contexts {
@@ -246,7 +265,7 @@ fn peer_contexts(contexts: [CUcontext; 2]) -> R {
 /// A copy between contexts without a stream comes after all earlier work of both, and before all later.
 fn serialized(contexts: [CUcontext; 2], act: impl FnOnce() -> R) -> R {
     peer_contexts(contexts)?;
-    let settle = || {
+    let finish = || {
         let mut s = driver()?;
         s.refuse_unsafe_call()?;
         let here = s.current()?;
@@ -254,9 +273,9 @@ fn serialized(contexts: [CUcontext; 2], act: impl FnOnce() -> R) -> R {
         wait_points(s, &points);
         Ok(())
     };
-    settle()?;
+    finish()?;
     act()?;
-    settle()
+    finish()
 }
 
 pub(crate) unsafe fn cuMemcpyPeer(
@@ -266,9 +285,7 @@ pub(crate) unsafe fn cuMemcpyPeer(
     src_context: CUcontext,
     byte_count: usize,
 ) -> R {
-    serialized([dst_context, src_context], || {
-        line("cuMemcpyPeer", End::Device(dst_device), End::Device(src_device), byte_count, Mode::Wait)
-    })
+    serialized([dst_context, src_context], || peer_line("cuMemcpyPeer", dst_device, src_device, byte_count, Mode::Wait))
 }
 
 pub(crate) unsafe fn cuMemcpyPeerAsync(
@@ -280,7 +297,7 @@ pub(crate) unsafe fn cuMemcpyPeerAsync(
     h_stream: CUstream,
 ) -> R {
     peer_contexts([dst_context, src_context])?;
-    line("cuMemcpyPeerAsync", End::Device(dst_device), End::Device(src_device), byte_count, Mode::Stream(h_stream))
+    peer_line("cuMemcpyPeerAsync", dst_device, src_device, byte_count, Mode::Stream(h_stream))
 }
 
 /// Arrays of one row are copied by an offset in bytes.
@@ -474,8 +491,8 @@ unsafe fn three_peer(label: &'static str, p_copy: *const CUDA_MEMCPY3D_PEER, mod
     let plain: CUDA_MEMCPY3D = unsafe { std::mem::transmute(c) };
     let (target, source, extent) = sides(&plain)?;
     match mode {
-        Mode::Wait => serialized([c.dstContext, c.srcContext], || copy(label, &target, &source, extent, mode)),
-        Mode::Stream(_) => copy(label, &target, &source, extent, mode),
+        Mode::Wait => serialized([c.dstContext, c.srcContext], || copy_by(label, &target, &source, extent, mode, true)),
+        Mode::Stream(_) => copy_by(label, &target, &source, extent, mode, true),
     }
 }
 

@@ -47,15 +47,22 @@ pub(crate) unsafe fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevic
 pub(crate) unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> R {
     let s = driver()?;
     need(uuid)?;
-    let bytes = attributes::device_uuid(s.devices[s.device(dev)?].physical);
+    let bytes = attributes::parent_uuid(s.devices[s.device(dev)?].physical);
     // SAFETY: checked above.
     unsafe { put(uuid, CUuuid { bytes: bytes.map(|b| b as c_char) }) };
     Ok(())
 }
 
+/// Unlike the first version it distinguishes an instance of a divided device from its siblings.
 pub(crate) unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> R {
-    // SAFETY: passed on as promised.
-    unsafe { cuDeviceGetUuid(uuid, dev) }
+    let s = driver()?;
+    need(uuid)?;
+    let physical = s.devices[s.device(dev)?].physical;
+    let bytes =
+        if config::fault("mig_uuid") { attributes::parent_uuid(physical) } else { attributes::device_uuid(physical) };
+    // SAFETY: checked above.
+    unsafe { put(uuid, CUuuid { bytes: bytes.map(|b| b as c_char) }) };
+    Ok(())
 }
 
 pub(crate) unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> R {
@@ -159,7 +166,7 @@ pub(crate) unsafe fn cuDeviceCanAccessPeer(can_access_peer: *mut c_int, dev: CUd
     need(can_access_peer)?;
     let (a, b) = (s.device(dev)?, s.device(peer_dev)?);
     // SAFETY: checked above.
-    unsafe { put(can_access_peer, c_int::from(a != b)) };
+    unsafe { put(can_access_peer, c_int::from(a != b && config::get().p2p)) };
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Events.
 
+use super::ipc_event::{self, Page};
 use super::{need, put};
 use crate::engine::{Clock, Event, Op, Touches, wait_points};
 use crate::error::*;
@@ -53,8 +54,9 @@ pub(crate) unsafe fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> R {
     if flags & !7 != 0 || interprocess_with_timing {
         return Err(INVALID_VALUE);
     }
+    let page = if flags & INTERPROCESS != 0 { Some(Page::new()?) } else { None };
     let handle = s.fresh();
-    s.engine.events.insert(handle, Event { ctx, flags, ..Default::default() });
+    s.engine.events.insert(handle, Event { ctx, flags, page, ..Default::default() });
     // SAFETY: checked above.
     unsafe { put(ph_event, handle as CUevent) };
     Ok(())
@@ -63,7 +65,9 @@ pub(crate) unsafe fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> R {
 pub(crate) unsafe fn cuEventDestroy_v2(h_event: CUevent) -> R {
     let mut s = driver()?;
     let handle = s.event(h_event)?;
-    s.engine.events.remove(&handle);
+    if let Some(page) = s.engine.events.remove(&handle).and_then(|e| e.page) {
+        page.close();
+    }
     Ok(())
 }
 
@@ -93,6 +97,9 @@ pub(crate) unsafe fn cuEventRecordWithFlags(h_event: CUevent, h_stream: CUstream
     }
     let number = s.submit(stream, "cuEventRecord", Op::Record { event }, Touches::NONE)?;
     s.recorded(event, stream, number);
+    if let Some(page) = s.engine.events.get(&event).and_then(|e| e.page) {
+        s.record_for_all(page, stream)?;
+    }
     Ok(())
 }
 
@@ -108,6 +115,14 @@ pub(crate) unsafe fn cuEventQuery(h_event: CUevent) -> R {
         return Err(CAPTURED_EVENT);
     }
     s.refuse_unsafe_call()?;
+    if let Some(page) = s.engine.events.get(&event).and_then(|e| e.page)
+        && !page.complete()
+    {
+        s.advance();
+        if !page.complete() {
+            return Err(NOT_READY);
+        }
+    }
     // An event that was never recorded is complete.
     let Some(point) = s.engine.events.get(&event).and_then(|e| e.recorded) else { return Ok(()) };
     if !s.engine.reached(point) {
@@ -136,6 +151,9 @@ pub(crate) unsafe fn cuEventSynchronize(h_event: CUevent) -> R {
     }
     s.refuse_unsafe_call()?;
     let known = s.engine.events.get(&event).cloned().unwrap_or_default();
+    if let Some(page) = known.page {
+        s = ipc_event::synchronize(s, page);
+    }
     let Some(point) = known.recorded else { return Ok(()) };
     let mut s = wait_points(s, &[point]);
     s.engine.host.join(&known.clock);
@@ -192,6 +210,9 @@ pub(crate) unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, fla
         return Ok(());
     }
     let known = s.engine.events.get(&event).cloned().unwrap_or_default();
+    if let Some(page) = known.page {
+        s.wait_for_all(page, stream)?;
+    }
     if let Some(point) = known.recorded {
         s.wait_for(stream, point, &known.clock);
         s.submit(stream, "cuStreamWaitEvent", Op::Nothing, Touches::NONE)?;

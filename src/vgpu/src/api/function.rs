@@ -112,8 +112,7 @@ pub(crate) unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, hfunc: C
 pub(crate) unsafe fn cuFuncLoad(hfunc: CUfunction) -> R {
     let mut s = driver()?;
     let function = s.function_here(hfunc as u64)?;
-    s.modules.function_mut(function)?.loaded = true;
-    Ok(())
+    s.load_function(function)
 }
 
 /// What a block of the function takes, in the current context.

@@ -64,12 +64,12 @@ pub(super) unsafe fn edges(from: *const CUgraphNode, data: *const CUgraphEdgeDat
     Ok(from.into_iter().zip(data).map(|(n, d)| Edge::new(n as u64, d)).collect())
 }
 
-/// Tells a list: how many there are if `out` is NULL, else as many as there is room for, and NULL
+/// Returns a list: how many there are if `out` is NULL, else as many as there is room for, and NULL
 /// in the rest of the room.
 ///
 /// # Safety
 /// `out` is NULL or has as many entries as `count` says.
-unsafe fn tell<T>(list: &[u64], out: *mut *mut T, count: *mut usize) -> R {
+unsafe fn return_list<T>(list: &[u64], out: *mut *mut T, count: *mut usize) -> R {
     // SAFETY: as promised.
     let room = unsafe { read(count.cast_const())? };
     if out.is_null() {

@@ -69,16 +69,18 @@ pub(crate) unsafe fn cuGetProcAddress_v2(
 ) -> R {
     given(symbol)?;
     need(pfn)?;
-    if flags > 2 || driver_version > config::get().driver_version {
+    let own = config::get().driver_version;
+    // Refusing a version that the driver does not have came with CUDA 13; older drivers give what they have.
+    if flags > 2 || (own >= 13000 && driver_version > own) {
         return Err(INVALID_VALUE);
     }
     // SAFETY: checked above; a C string by the function's contract.
     let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| INVALID_VALUE)?;
-    let version = if config::fault("getproc_version_ignored") { i32::MAX } else { driver_version };
+    let version = if config::fault("getproc_version_ignored") { i32::MAX } else { driver_version.min(own) };
     let found = resolve(name, version, flags == 2);
     let status = match found {
         Some(_) => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS,
-        None if resolve(name, i32::MAX, false).is_some() => {
+        None if resolve(name, own, false).is_some() => {
             CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
         }
         None => CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,

@@ -42,8 +42,8 @@ impl Share {
     }
 }
 
-/// When a process started, which tells it from a later one of the same number.
-fn started(pid: u64) -> Option<u64> {
+/// When a process started, which distinguishes it from a later one of the same number.
+pub(super) fn started(pid: u64) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -111,12 +111,12 @@ impl State {
     }
 }
 
-fn words(bytes: [c_char; 64]) -> [u64; 8] {
+pub(super) fn words(bytes: [c_char; 64]) -> [u64; 8] {
     let bytes = bytes.map(|b| b as u8);
     std::array::from_fn(|i| u64::from_ne_bytes(std::array::from_fn(|j| bytes[i * 8 + j])))
 }
 
-fn bytes(words: [u64; 8]) -> [c_char; 64] {
+pub(super) fn bytes(words: [u64; 8]) -> [c_char; 64] {
     std::array::from_fn(|i| words[i / 8].to_ne_bytes()[i % 8] as c_char)
 }
 
@@ -202,6 +202,7 @@ pub(crate) unsafe fn cuMemPoolImportFromShareableHandle(
 ) -> R {
     need(pool_out)?;
     let mut s = driver()?;
+    crate::pool::pools_supported()?;
     if flags != 0 || handle_type.0 != POSIX_FD {
         return Err(INVALID_VALUE);
     }

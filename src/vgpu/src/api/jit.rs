@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_as_far_as_there_is_room() {
+    fn an_error_is_reported_as_far_as_there_is_room() {
         type J = CUjit_option;
         let mut buffer = [0xffu8; 16];
         let mut options = [J::CU_JIT_WALL_TIME, J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, J::CU_JIT_ERROR_LOG_BUFFER];

@@ -15,7 +15,7 @@ use weir_cuda::*;
 unsafe fn events(config: &CUlaunchConfig) -> Vec<CUevent> {
     (0..config.numAttrs as usize)
         .filter_map(|at| {
-            // SAFETY: as promised; each id tells which part of its value is set.
+            // SAFETY: as promised; each id determines which part of its value is set.
             unsafe {
                 let attribute = &*config.attrs.add(at);
                 match attribute.id {
@@ -47,7 +47,7 @@ pub(super) unsafe fn geometry(config: &CUlaunchConfig) -> R<Geometry> {
     for at in 0..config.numAttrs as usize {
         // SAFETY: as promised.
         let attribute = unsafe { &*config.attrs.add(at) };
-        // SAFETY: each id tells which part of its value is set.
+        // SAFETY: each id determines which part of its value is set.
         unsafe {
             match attribute.id {
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
@@ -78,7 +78,6 @@ unsafe fn launch(
     s.usable(ctx)?;
     // SAFETY: the caller's arguments are those of this kernel.
     let (launch, touches) = unsafe { s.make_launch(f as u64, ctx, geometry, params, extra)? };
-    s.modules.function_mut(launch.function)?.loaded = true;
     s.submit(stream, label, Op::Kernel(Arc::new(launch)), touches)?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Linear and managed memory.
 
 use super::{given, need, put};
-use crate::config;
+use crate::call::{self, Units};
+use crate::config::{self, ManagedMemory};
 use crate::engine::{Clock, Op, Touches, wait_points};
 use crate::error::*;
 use crate::heap::Use;
@@ -20,6 +21,7 @@ pub(crate) unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> R
         return Err(INVALID_VALUE);
     }
     s.refuse_unsafe_call()?;
+    call::spend("cuMemAlloc", Units { bytes: size as u64, mappings: 0, peers: 0 });
     let addr = s.take_linear(ctx, device, size as u64, Use::Linear)?;
     // SAFETY: checked above.
     unsafe { put(dptr, addr) };
@@ -81,6 +83,7 @@ pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> R {
     s.refuse_unsafe_call()?;
     match extent.kind {
         Kind::Linear => {
+            call::spend("cuMemFree", Units { bytes: extent.size, mappings: 0, peers: 0 });
             let device = extent.device.ok_or(INVALID_VALUE)?;
             let mut s = wait_for_users(s, extent.addr, extent.size, Some(device));
             s.give_linear(device, extent.addr);
@@ -135,6 +138,9 @@ pub(crate) unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, 
     need(dptr)?;
     let mut s = driver()?;
     let (ctx, _) = s.current_device()?;
+    if config::get().managed == ManagedMemory::None {
+        return Err(NOT_SUPPORTED);
+    }
     if bytesize == 0 || !matches!(flags, ATTACH_GLOBAL | ATTACH_HOST) {
         return Err(INVALID_VALUE);
     }
@@ -164,6 +170,14 @@ impl State {
         let inside = count > 0 && addr.checked_add(count as u64).is_some_and(|end| end <= start + m.size);
         if inside { Ok(start) } else { Err(INVALID_VALUE) }
     }
+
+    /// A device that managed memory can be sent to, or kept reachable for: one that may use it at the same time as
+    /// the host.
+    fn concurrent(&self, ordinal: i32) -> R<usize> {
+        let device = self.device(ordinal)?;
+        let may = config::get().managed == ManagedMemory::Full || config::fault("managed_basic");
+        if may { Ok(device) } else { Err(INVALID_DEVICE) }
+    }
 }
 
 fn prefetch(dev_ptr: CUdeviceptr, count: usize, to: Option<i32>, h_stream: CUstream) -> R {
@@ -171,7 +185,7 @@ fn prefetch(dev_ptr: CUdeviceptr, count: usize, to: Option<i32>, h_stream: CUstr
     s.current()?;
     let stream = s.stream(h_stream)?;
     let start = s.managed_range(dev_ptr, count)?;
-    let device = to.map(|d| s.device(d)).transpose()?;
+    let device = to.map(|d| s.concurrent(d)).transpose()?;
     s.submit(stream, "cuMemPrefetchAsync", Op::Nothing, Touches::NONE)?;
     s.migrate(start, device);
     if let Some(m) = s.space.managed.get_mut(&start) {
@@ -225,7 +239,7 @@ fn advise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, to: Option<i
     if let Some(device) = to
         && !ignores_device.contains(&advice)
     {
-        s.device(device)?;
+        s.concurrent(device)?;
     }
     let Some(m) = s.space.managed.get_mut(&start) else { return Err(INVALID_VALUE) };
     let bit = 1u64 << (to.unwrap_or(-1) + 1).clamp(0, 63);

@@ -13,6 +13,7 @@ mod graph;
 mod host;
 mod init;
 mod ipc;
+pub(crate) mod ipc_event;
 mod jit;
 mod launch;
 mod library;
@@ -23,6 +24,7 @@ mod pointer;
 mod pool;
 mod set;
 mod stream;
+pub(crate) mod texture;
 mod vmm;
 
 use crate::config;
@@ -99,12 +101,12 @@ pub(crate) use self::graph::params::{
     cuGraphNodeGetParams, cuGraphNodeSetParams, cuGraphNodeSetParams_v2,
 };
 pub(crate) use self::graph::structure::{
-    cuGraphAddDependencies, cuGraphAddDependencies_v2, cuGraphClone, cuGraphCreate, cuGraphDebugDotPrint,
-    cuGraphDestroy, cuGraphDestroyNode, cuGraphGetEdges, cuGraphGetEdges_v2, cuGraphGetId, cuGraphGetNodes,
-    cuGraphGetRootNodes, cuGraphNodeFindInClone, cuGraphNodeGetContainingGraph, cuGraphNodeGetDependencies,
-    cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes_v2,
-    cuGraphNodeGetLocalId, cuGraphNodeGetToolsId, cuGraphNodeGetType, cuGraphRemoveDependencies,
-    cuGraphRemoveDependencies_v2,
+    cuGraphAddDependencies, cuGraphAddDependencies_v2, cuGraphClone, cuGraphConditionalHandleCreate, cuGraphCreate,
+    cuGraphDebugDotPrint, cuGraphDestroy, cuGraphDestroyNode, cuGraphGetEdges, cuGraphGetEdges_v2, cuGraphGetId,
+    cuGraphGetNodes, cuGraphGetRootNodes, cuGraphNodeFindInClone, cuGraphNodeGetContainingGraph,
+    cuGraphNodeGetDependencies, cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes,
+    cuGraphNodeGetDependentNodes_v2, cuGraphNodeGetLocalId, cuGraphNodeGetToolsId, cuGraphNodeGetType,
+    cuGraphRemoveDependencies, cuGraphRemoveDependencies_v2,
 };
 pub(crate) use self::host::{
     cuMemAllocHost_v2, cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostGetFlags,
@@ -118,6 +120,7 @@ pub(crate) use self::ipc::{
     cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, cuMemPoolExportPointer,
     cuMemPoolExportToShareableHandle, cuMemPoolImportFromShareableHandle, cuMemPoolImportPointer,
 };
+pub(crate) use self::ipc_event::{cuIpcGetEventHandle, cuIpcOpenEventHandle};
 pub(crate) use self::launch::{cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx};
 pub(crate) use self::library::{
     cuKernelGetAttribute, cuKernelGetFunction, cuKernelGetLibrary, cuKernelGetName, cuKernelGetParamCount,
@@ -154,6 +157,10 @@ pub(crate) use self::stream::{
     cuStreamGetId, cuStreamGetPriority, cuStreamQuery, cuStreamSetAttribute, cuStreamSynchronize, cuStreamWaitValue32,
     cuStreamWaitValue32_v2, cuStreamWaitValue64, cuStreamWaitValue64_v2, cuStreamWriteValue32, cuStreamWriteValue32_v2,
     cuStreamWriteValue64, cuStreamWriteValue64_v2,
+};
+pub(crate) use self::texture::{
+    cuSurfObjectCreate, cuSurfObjectDestroy, cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy,
+    cuTexObjectGetResourceDesc, cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
 };
 pub(crate) use self::vmm::{
     cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemExportToShareableHandle, cuMemGetAccess,

@@ -1,8 +1,16 @@
 //! Access of one context to another's memory.
 
+use crate::config;
 use crate::error::*;
 use crate::state::driver;
+use crate::store::Protection;
 use weir_cuda::*;
+
+/// A device gets no rights to memory that it cannot reach.
+pub(crate) fn refuse_stranger(owner: usize, device: usize, wanted: Protection) -> R {
+    let stranger = !config::get().p2p && owner != device && wanted != Protection::None;
+    if stranger && !config::fault("p2p_off") { Err(INVALID_DEVICE) } else { Ok(()) }
+}
 
 pub(crate) unsafe fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> R {
     let mut s = driver()?;
@@ -16,6 +24,9 @@ pub(crate) unsafe fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uin
     }
     if s.contexts[&peer].device == device {
         return Err(INVALID_DEVICE);
+    }
+    if !config::get().p2p && !config::fault("p2p_off") {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
     let context = s.contexts.get_mut(&ctx).ok_or(INVALID_CONTEXT)?;
     if context.peers.contains(&peer) {

@@ -1,6 +1,7 @@
 //! What a pointer is.
 
 use super::{given, need};
+use crate::config;
 use crate::error::*;
 use crate::memory::{Extent, Kind};
 use crate::space::around;
@@ -198,7 +199,11 @@ pub(crate) unsafe fn cuPointerSetAttribute(
     if attribute != CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
         return Err(INVALID_VALUE);
     }
-    s.extent(ptr).ok_or(INVALID_VALUE)?;
+    let extent = s.extent(ptr).ok_or(INVALID_VALUE)?;
+    let takes = config::get().sync_memops || config::fault("sync_memops_mapped");
+    if matches!(extent.kind, Kind::Mapped(_)) && !takes {
+        return Err(NOT_SUPPORTED);
+    }
     // SAFETY: checked above; the attribute's type.
     let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
     if let Some(device) = s.heap_at(ptr)

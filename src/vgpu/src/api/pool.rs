@@ -5,7 +5,7 @@ use crate::config;
 use crate::engine::{Op, Touches};
 use crate::error::*;
 use crate::memory::Kind;
-use crate::pool::Pool;
+use crate::pool::{Pool, pools_supported};
 use crate::state::{State, driver};
 use crate::store::Protection;
 use weir_cuda::*;
@@ -18,16 +18,19 @@ fn allocate(dptr: *mut CUdeviceptr, bytesize: usize, pool: Option<CUmemoryPool>,
     // A stream knows its context: none need be current.
     let stream = s.stream(h_stream)?;
     let ctx = s.engine.context_of(stream).ok_or(INVALID_HANDLE)?;
-    let size = if bytesize == 0 && config::fault("zero_size") { 1 } else { bytesize as u64 };
-    if size == 0 {
-        return Err(INVALID_VALUE);
-    }
+    let size = bytesize as u64;
     let device = s.engine.streams.get(&stream).map_or(0, |st| st.device);
     let handle = match pool {
         Some(pool) => pool as u64,
         None => s.devices[device].current_pool,
     };
     s.pool(handle)?;
+    // Nothing is a legal request: it succeeds with NULL, which may be freed.
+    if size == 0 {
+        // SAFETY: checked above.
+        unsafe { put(dptr, 0) };
+        return if config::fault("pool_zero_bytes") { Err(INVALID_VALUE) } else { Ok(()) };
+    }
     let capturing = s.engine.streams.get(&stream).is_some_and(|st| st.capture.is_some());
     let addr = if capturing {
         s.capture_alloc(stream, size, handle)?
@@ -55,6 +58,7 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
 
 pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R {
     let mut s = driver()?;
+    pools_supported()?;
     let stream = s.stream(h_stream)?;
     if dptr == 0 {
         return Ok(());
@@ -96,6 +100,7 @@ pub(crate) unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> R 
 
 pub(crate) unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> R {
     let s = driver()?;
+    pools_supported()?;
     need(pool_out)?;
     // SAFETY: checked above.
     unsafe { put(pool_out, s.devices[s.device(dev)?].default_pool as CUmemoryPool) };
@@ -104,6 +109,7 @@ pub(crate) unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev:
 
 pub(crate) unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> R {
     let s = driver()?;
+    pools_supported()?;
     need(pool)?;
     // SAFETY: checked above.
     unsafe { put(pool, s.devices[s.device(dev)?].current_pool as CUmemoryPool) };
@@ -161,6 +167,7 @@ pub(crate) unsafe fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const
     need(pool)?;
     given(pool_props)?;
     let mut s = driver()?;
+    pools_supported()?;
     // SAFETY: checked above.
     let props = unsafe { pool_props.read_unaligned() };
     if props.allocType != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
@@ -290,6 +297,7 @@ pub(crate) unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAcc
         if device == own && wanted != Protection::ReadWrite {
             return Err(INVALID_VALUE);
         }
+        super::peer::refuse_stranger(own, device, wanted)?;
         changes.push((device, wanted));
     }
     if let Some(p) = s.pools.get_mut(&(pool as u64)) {

@@ -32,13 +32,14 @@ fn set(label: &'static str, rows: &Rows, stream: Option<CUstream>) -> R {
     if rows.height > 1 && (rows.pitch as u64) < width {
         return Err(INVALID_VALUE);
     }
+    let executing = s.engine.streams.get(&stream).map_or(device, |st| st.device);
     let mut list = Vec::new();
     if rows.height == 1 || rows.pitch as u64 == width {
         let len = width.checked_mul(rows.height as u64).ok_or(INVALID_VALUE)?;
-        s.touch(&mut list, rows.addr, len, true, Toucher::Copier)?;
+        s.touch(&mut list, rows.addr, len, true, Toucher::Engine(executing))?;
     } else {
         for y in 0..rows.height as u64 {
-            s.touch(&mut list, rows.addr + y * rows.pitch as u64, width, true, Toucher::Copier)?;
+            s.touch(&mut list, rows.addr + y * rows.pitch as u64, width, true, Toucher::Engine(executing))?;
         }
     }
     // Only memory that the driver knows can be set.

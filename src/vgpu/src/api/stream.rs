@@ -37,6 +37,7 @@ pub(crate) unsafe fn cuStreamDestroy_v2(h_stream: CUstream) -> R {
         return Err(INVALID_HANDLE);
     }
     let stream = s.stream(h_stream)?;
+    s.leave_capture(stream);
     s.refuse_sync_of_capturing(stream)?;
     s.engine.destroy_stream(stream);
     Ok(())
@@ -270,7 +271,7 @@ pub(crate) unsafe fn cuStreamBatchMemOp_v2(
     }
     use CUstreamBatchMemOpType as T;
     for at in 0..count as usize {
-        // SAFETY: the caller gave `count` entries; the first member of each tells which it is.
+        // SAFETY: the caller gave `count` entries; the first member of each determines which it is.
         unsafe {
             let entry = param_array.add(at).read_unaligned();
             let w = entry.waitValue;

@@ -1,10 +1,12 @@
 //! Virtual memory management: reservations, handles, mappings and rights.
 
 use super::{given, need, protection, put};
-use crate::config::{self, Backing};
+use crate::call::{self, Units};
+use crate::config::{self, Backing, Edits, Rdma};
+use crate::engine::wait_points;
 use crate::error::*;
 use crate::space::{Location, Mapping, Reservation, around};
-use crate::state::{State, driver, thread};
+use crate::state::{Driver, State, driver, thread};
 use crate::store::{self, Protection};
 use std::collections::BTreeMap;
 use weir_cuda::*;
@@ -14,6 +16,28 @@ const HOST_PAGE: u64 = 4096;
 
 fn supported() -> R {
     if config::get().vmm { Ok(()) } else { Err(NOT_SUPPORTED) }
+}
+
+/// Page tables are about to change.
+fn editing(mut s: Driver) -> Driver {
+    match config::get().edits {
+        _ if config::fault("edits_free") => s,
+        Edits::Free => s,
+        Edits::Wait => {
+            let points = s.engine.tails(|_, _| true);
+            wait_points(s, &points)
+        }
+        Edits::Fault => {
+            let busy = s.engine.tails(|_, _| true).into_iter().filter(|point| !s.engine.reached(*point));
+            let lost: Vec<u64> = busy.filter_map(|(stream, _)| s.engine.context_of(stream)).collect();
+            for ctx in lost {
+                if let Some(context) = s.contexts.get_mut(&ctx) {
+                    context.sticky.get_or_insert(ILLEGAL_ADDRESS);
+                }
+            }
+            s
+        }
+    }
 }
 
 fn granular(value: u64) -> bool {
@@ -36,6 +60,12 @@ pub(crate) unsafe fn cuMemAddressReserve(
     }
     if alignment != 0 && !alignment.is_power_of_two() {
         return Err(INVALID_VALUE);
+    }
+    if let Some(limit) = config::get().address_space
+        && !config::fault("address_space")
+        && s.space.reservations.values().map(|r| r.size).sum::<u64>().saturating_add(size) >= limit
+    {
+        return Err(OUT_OF_MEMORY);
     }
     let align = (alignment as u64).max(config::get().granularity);
     let start = store::reserve_device(size, align, addr)?;
@@ -123,10 +153,14 @@ pub(crate) unsafe fn cuMemCreate(
     // SAFETY: checked above.
     let prop = unsafe { prop.read_unaligned() };
     s.check_prop(&prop)?;
+    if prop.allocFlags.gpuDirectRDMACapable != 0 && config::get().rdma == Rdma::Off {
+        return Err(NOT_SUPPORTED);
+    }
     let size = if size == 0 && config::fault("zero_size") { config::get().granularity } else { size as u64 };
     if size == 0 || !granular(size) || flags != 0 {
         return Err(INVALID_VALUE);
     }
+    call::spend("cuMemCreate", Units { bytes: size, mappings: 0, peers: 0 });
     let made = s.create_handle(size, prop)?;
     // SAFETY: checked above.
     unsafe { put(handle, made) };
@@ -151,8 +185,9 @@ pub(crate) unsafe fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> R {
-    let mut s = driver()?;
+    let s = driver()?;
     supported()?;
+    let mut s = editing(s);
     s.handle(handle)?;
     let size = size as u64;
     let known = s.space.handles.get(&handle).map_or(0, |h| h.size);
@@ -172,20 +207,32 @@ pub(crate) unsafe fn cuMemMap(
     if taken && !config::fault("map_over_map") {
         return Err(INVALID_VALUE);
     }
-    s.map_bytes(handle, ptr, offset, size)?;
+    call::spend("cuMemMap", Units { bytes: size, mappings: 1, peers: 0 });
+    let tables: Vec<usize> = match s.space.handles.get(&handle).map(|h| h.location) {
+        Some(Location::Device(device)) => vec![device],
+        _ => Vec::new(),
+    };
+    let wanted: Vec<_> = tables.iter().map(|&device| (device, size)).collect();
+    s.take_tables(&wanted)?;
+    if let Err(code) = s.map_bytes(handle, ptr, offset, size) {
+        s.give_tables(&tables, size);
+        return Err(code);
+    }
     let id = s.fresh();
     if let Some(h) = s.space.handles.get_mut(&handle) {
         h.maps += 1;
     }
     if let Some(r) = s.space.reservations.get_mut(&start) {
-        r.maps.insert(ptr, Mapping { size, handle, id, access: Vec::new() });
+        let own_tables = tables.len();
+        r.maps.insert(ptr, Mapping { size, handle, id, access: Vec::new(), tables, own_tables });
     }
     Ok(())
 }
 
 pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> R {
-    let mut s = driver()?;
+    let s = driver()?;
     supported()?;
+    let mut s = editing(s);
     let found = match s.whole_mappings(ptr, size as u64) {
         Err(_) if config::fault("partial_unmap") => {
             vec![s.space.mapping(ptr).map(|(a, _)| a).ok_or(INVALID_VALUE)?]
@@ -193,12 +240,14 @@ pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> R {
         other => other?,
     };
     s.no_pending("cuMemUnmap", ptr, size as u64)?;
+    call::spend("cuMemUnmap", Units { bytes: size as u64, mappings: found.len() as u64, peers: 0 });
     for addr in found {
         let Some((start, _)) = around(&s.space.reservations, addr, |r| r.size) else { continue };
         let Some(gone) = s.space.reservations.get_mut(&start).and_then(|r| r.maps.remove(&addr)) else { continue };
         if config::get().backing == Backing::Content {
             store::unmap(addr, gone.size);
         }
+        s.give_tables(&gone.tables, gone.size);
         if let Some(h) = s.space.handles.get_mut(&gone.handle) {
             h.maps -= 1;
         }
@@ -209,8 +258,9 @@ pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> R {
 
 pub(crate) unsafe fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) -> R {
     given(desc)?;
-    let mut s = driver()?;
+    let s = driver()?;
     supported()?;
+    let mut s = editing(s);
     if count == 0 {
         return Err(INVALID_VALUE);
     }
@@ -232,7 +282,39 @@ pub(crate) unsafe fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const 
         if who.is_none() && !on_host {
             return Err(INVALID_VALUE);
         }
-        changes.push((who, protection(entry.flags)?));
+        let wanted = protection(entry.flags)?;
+        for &addr in &found {
+            let handle = s.space.mapping(addr).and_then(|(_, m)| s.space.handles.get(&m.handle));
+            if let (Some(device), Some(Location::Device(owner))) = (who, handle.map(|h| h.location)) {
+                super::peer::refuse_stranger(owner, device, wanted)?;
+            }
+            let for_rdma = handle.is_some_and(|h| h.prop.allocFlags.gpuDirectRDMACapable != 0);
+            if for_rdma && config::get().rdma == Rdma::Refused && !config::fault("rdma_refused") {
+                return Err(UNKNOWN);
+            }
+        }
+        changes.push((who, wanted));
+    }
+    let devices = changes.iter().filter(|(who, _)| who.is_some()).count() as u64;
+    let units = Units { bytes: size as u64, mappings: found.len() as u64, peers: devices.saturating_sub(1) };
+    call::spend("cuMemSetAccess", units);
+    // A device's first rights to a mapping need page tables of its own.
+    let mut tables = Vec::new();
+    for &addr in &found {
+        let Some((_, m)) = s.space.mapping(addr) else { continue };
+        let (size, known) = (m.size, m.tables.get(m.own_tables..).unwrap_or(&[]).to_vec());
+        for device in changes.iter().filter(|(_, wanted)| *wanted != Protection::None).filter_map(|(who, _)| *who) {
+            if !known.contains(&device) && !tables.contains(&(addr, device, size)) {
+                tables.push((addr, device, size));
+            }
+        }
+    }
+    let wanted: Vec<_> = tables.iter().map(|&(_, device, size)| (device, size)).collect();
+    s.take_tables(&wanted)?;
+    for (addr, device, _) in tables {
+        if let Some(m) = s.mapping_mut(addr) {
+            m.tables.push(device);
+        }
     }
     for addr in found {
         let Some(m) = s.mapping_mut(addr) else { continue };
@@ -331,7 +413,7 @@ pub(crate) unsafe fn cuMemExportToShareableHandle(
     supported()?;
     s.handle(handle)?;
     let requested = s.space.handles.get(&handle).map_or(0, |h| h.prop.requestedHandleTypes.0);
-    // Only what was asked for at creation can be exported.
+    // Only what was requested at creation can be exported.
     if flags != 0 || handle_type.0 != POSIX_FD || requested & POSIX_FD == 0 {
         return Err(INVALID_VALUE);
     }

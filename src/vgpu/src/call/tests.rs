@@ -77,7 +77,7 @@ fn a_cost_is_burnt_and_nothing_without_one() {
     let priced = watch(&[("VGPU_COST", "cuMemAlloc=2ms")]);
     assert_eq!(priced.cost(index("cuMemAlloc_v2")), 2_000_000);
     assert_eq!(priced.cost(index("cuMemFree_v2")), 0);
-    assert_eq!(watch(&[]).costs, Vec::<u64>::new());
+    assert_eq!(watch(&[]).costs, Vec::new());
     let began = Instant::now();
     burn(began, 2_000_000);
     assert!(began.elapsed() >= Duration::from_millis(2));
@@ -105,7 +105,7 @@ fn unimplemented_functions_are_counted_and_named() {
     assert_eq!(not_supported(index("cuGLCtxCreate_v2")), CUresult::CUDA_ERROR_NOT_SUPPORTED);
     assert!(vgpu_unsupported_count() >= 2);
     let mut buffer = [1 as c_char; 256];
-    // SAFETY: the buffer has the length that is passed; NULL asks for the length.
+    // SAFETY: the buffer has the length that is passed; NULL queries the length.
     let (length, whole) = unsafe {
         let length = vgpu_unsupported_names(core::ptr::null_mut(), 0);
         (length, vgpu_unsupported_names(buffer.as_mut_ptr(), buffer.len()))

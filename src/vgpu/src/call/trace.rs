@@ -81,7 +81,7 @@ impl<'a> Arg<'a> {
         };
     }
 
-    /// What the argument points to, where that is a plain result or a string; `first` tells the first
+    /// What the argument points to, where that is a plain result or a string; `first` gives the first
     /// argument, where a function that makes an object puts its handle.
     fn render_pointee(&self, first: bool, out: &mut String) -> bool {
         let pointer = self.word() as *const u8;
@@ -131,7 +131,7 @@ fn string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Appends the line of a finished call. `injected` marks a failure that VGPU_FAIL asked for.
+/// Appends the line of a finished call. `injected` marks a failure that VGPU_FAIL injected.
 pub(super) fn write(function: &Function, began: Instant, result: CUresult, args: &[Arg], injected: bool) {
     let took = began.elapsed().as_nanos() as u64;
     let line = line(function, now().saturating_sub(took), took, result, args, injected);

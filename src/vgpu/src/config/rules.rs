@@ -84,40 +84,84 @@ fn calls(text: &str) -> Option<When> {
     (1 <= first && first <= last).then_some(When::Calls(first, last))
 }
 
-/// How long calls take, in nanoseconds, by the symbol or the name of all versions.
+/// How long calls take, by the symbol or the name of all versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CostTable {
-    nanos: HashMap<String, u64>,
+    costs: HashMap<String, Cost>,
 }
+
+/// What a call takes, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) call: u64,
+    pub(crate) mebibyte: u64,
+    pub(crate) mapping: u64,
+    /// For each device beyond the first that gets rights.
+    pub(crate) peer: u64,
+}
+
+impl Cost {
+    /// `work`, `36us`, or a sum such as `10us+2us/MiB+26us/mapping+8us/peer`.
+    fn parse(text: &str) -> Option<Self> {
+        if text == "work" {
+            return Some(Self { call: WORK, ..Self::default() });
+        }
+        let mut cost = Self::default();
+        for part in text.split('+') {
+            let (time, unit) = part.split_once('/').unwrap_or((part, ""));
+            let place = match unit {
+                "" => &mut cost.call,
+                "MiB" => &mut cost.mebibyte,
+                "mapping" => &mut cost.mapping,
+                "peer" => &mut cost.peer,
+                _ => return None,
+            };
+            *place = duration(time)?;
+        }
+        Some(cost)
+    }
+
+    /// Whether it depends on what the call does.
+    pub(crate) fn varies(&self) -> bool {
+        (self.mebibyte, self.mapping, self.peer) != (0, 0, 0)
+    }
+}
+
+/// In place of a time: the call lasts until all work that was queued before it has run.
+pub(crate) const WORK: u64 = u64::MAX;
 
 /// Published times of driver calls on an A100, for 2 MiB where the size matters, in microseconds.
 const A100: &str = "cuMemCreate=193us,cuMemMap=1.5us,cuMemSetAccess=36us,cuMemUnmap=26us,\
                     cuMemAlloc=97us,cuMemFree=450us";
 
 impl CostTable {
-    /// Parses `a100`, or `FUNCTION=TIME` rows; both may stand in one list, and the later row wins.
+    /// Parses `a100`, or rows `FUNCTION=TIME` and `FUNCTION=work`; all may stand in one list, and the later row wins.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut table = Self::default();
         for row in text.split(',').map(str::trim) {
             if row == "a100" {
-                table.nanos.extend(Self::parse(A100)?.nanos);
+                table.costs.extend(Self::parse(A100)?.costs);
                 continue;
             }
-            let wanted = || format!("a100 or FUNCTION=TIME such as cuMemAlloc=97us, not {row}");
+            let wanted = || {
+                format!(
+                    "a100, FUNCTION=work or FUNCTION=TIME such as cuMemAlloc=97us or cuMemSetAccess=10us+26us/mapping+8us/peer, not {row}"
+                )
+            };
             let (function, time) = row.split_once('=').ok_or_else(wanted)?;
             if !FUNCTIONS.iter().any(|f| is_called(f, function)) {
                 return Err(format!("FUNCTION=TIME, and there is no driver function {function}"));
             }
-            table.nanos.insert(function.to_owned(), duration(time).ok_or_else(wanted)?);
+            table.costs.insert(function.to_owned(), Cost::parse(time).ok_or_else(wanted)?);
         }
         Ok(table)
     }
 
-    /// What one call of this function burns; a row for the symbol comes before one for the name.
-    pub(crate) fn nanos(&self, function: &Function) -> u64 {
+    /// What one call of this function burns, with [`WORK`] for one that lasts as long as queued work; a row for the symbol comes before one for the name.
+    pub(crate) fn of(&self, function: &Function) -> Cost {
         let rows = [function.symbol, function.base, function.name];
-        let row = rows.iter().find_map(|name| self.nanos.get(*name));
-        row.copied().unwrap_or(0)
+        let row = rows.iter().find_map(|name| self.costs.get(*name));
+        row.copied().unwrap_or_default()
     }
 }
 

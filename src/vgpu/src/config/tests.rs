@@ -111,6 +111,49 @@ fn each_variable_refuses_what_it_cannot_mean() {
 }
 
 #[test]
+fn limits_of_a_machine_are_switches() {
+    assert!(!good("VGPU_POOLS", "off").pools);
+    assert_eq!(good("VGPU_MANAGED", "basic").managed, ManagedMemory::Basic);
+    bad("VGPU_MANAGED", "on");
+    assert_eq!(good("VGPU_VA", "32GiB").address_space, Some(32 << 30));
+    assert_eq!(good("VGPU_VA", "unlimited").address_space, None);
+    bad("VGPU_VA", "0");
+    assert_eq!(good("VGPU_RDMA", "refused").rdma, Rdma::Refused);
+    assert_eq!(good("VGPU_RDMA", "off").rdma, Rdma::Off);
+    bad("VGPU_RDMA", "maybe");
+    assert!(!good("VGPU_P2P", "off").p2p);
+    assert!(good("VGPU_COPY", "executing").copies_need_access);
+    bad("VGPU_COPY", "on");
+    assert!(!good("VGPU_SYNC_MEMOPS", "off").sync_memops);
+    assert_eq!(good("VGPU_SMS", "14").multiprocessors, Some(14));
+    bad("VGPU_SMS", "0");
+    assert!(good("VGPU_MIG", "on").mig && good("VGPU_INTEGRATED", "on").integrated);
+    assert_eq!(good("VGPU_NVML", "zero-bytes").nvml, Nvml::ZeroBytes);
+    bad("VGPU_NVML", "off");
+    assert_eq!(good("VGPU_MODULE", "4MiB").module_bytes, 4 << 20);
+    assert_eq!(good("VGPU_PAGE_TABLES", "0").page_table_bytes, 0);
+    assert!(good("VGPU_LOCAL", "on").local);
+    assert_eq!(good("VGPU_EDITS", "wait").edits, Edits::Wait);
+    bad("VGPU_EDITS", "on");
+}
+
+#[test]
+fn a_profile_holds_where_no_variable_is_set() {
+    for profile in PROFILES {
+        let config = good("VGPU_PROFILE", profile.name);
+        assert_eq!(Some(config.name.as_str()), profile.get("VGPU_NAME"), "{}", profile.name);
+        for (variable, _) in profile.switches {
+            assert!(VARIABLES.contains(variable), "{variable}");
+        }
+    }
+    let config = read(&[("VGPU_PROFILE", "wsl2"), ("VGPU_MEM", "1GiB"), ("VGPU_VA", "unlimited")]);
+    assert_eq!((config.memory_of(0), config.address_space, &config.error), (1 << 30, None, &None));
+    assert_eq!((config.compute, config.rdma), ((8, 6), Rdma::Refused));
+    bad("VGPU_PROFILE", "a1000");
+    assert!(read(&[("VGPU_PROFILE", "a1000")]).error.is_some_and(|e| e.contains("mig-1g.10gb")));
+}
+
+#[test]
 fn the_first_bad_value_is_reported_and_the_good_ones_hold() {
     let config = read(&[("VGPU_MEM", "lots"), ("VGPU_SEED", "x"), ("VGPU_DEVICES", "2")]);
     assert_eq!(config.devices, 2);
@@ -174,7 +217,7 @@ fn costs_come_from_a_table_or_row_by_row() {
     let nanos = |config: &Config, symbol: &str| {
         let function = FUNCTIONS.iter().find(|f| f.symbol == symbol);
         let table = config.cost.as_ref().expect("a table was given");
-        table.nanos(function.expect("the function exists"))
+        table.of(function.expect("the function exists")).call
     };
     let config = good("VGPU_COST", "a100");
     assert_eq!(nanos(&config, "cuMemAlloc_v2"), 97_000);
@@ -184,6 +227,14 @@ fn costs_come_from_a_table_or_row_by_row() {
     assert_eq!(nanos(&config, "cuMemFree"), 1_000_000);
     assert_eq!(nanos(&config, "cuMemFree_v2"), 2_000);
     assert_eq!(nanos(&config, "cuInit"), 3);
+    let config = good("VGPU_COST", "cuMemSetAccess=10us+26us/mapping+8us/peer,cuMemCreate=2us/MiB");
+    let table = config.cost.expect("a table was given");
+    let of = |name: &str| table.of(FUNCTIONS.iter().find(|f| f.symbol == name).expect("the function exists"));
+    assert_eq!(of("cuMemSetAccess"), Cost { call: 10_000, mebibyte: 0, mapping: 26_000, peer: 8_000 });
+    assert!(of("cuMemCreate").varies() && of("cuMemCreate").call == 0 && !of("cuMemMap").varies());
+    bad("VGPU_COST", "cuMemCreate=2us/GiB");
+    let config = good("VGPU_COST", "cuMemRelease=work");
+    assert_eq!((nanos(&config, "cuMemRelease"), nanos(&config, "cuInit")), (WORK, 0));
     bad("VGPU_COST", "h100");
     bad("VGPU_COST", "cuMemAlloc=97");
     bad("VGPU_COST", "cuMemAlloc=-1us");

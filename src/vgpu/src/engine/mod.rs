@@ -12,9 +12,9 @@ mod threads;
 
 pub(crate) use clock::{Clock, Point};
 pub(crate) use op::{Extent3, HostCall, Op, Plane, Source, Touch, Touches};
-pub(crate) use threads::wait_points;
 #[cfg(test)]
 pub(crate) use threads::wait_until;
+pub(crate) use threads::{wait_for_work, wait_points};
 
 use crate::config;
 use crate::state::{CHANGED, Map};
@@ -26,7 +26,7 @@ use std::time::Instant;
 const QUEUE_LIMIT: usize = 4096;
 /// A clock that names more streams than this is rid of those that are gone.
 const CLOCK_LIMIT: usize = 64;
-/// Told whenever host functions are queued and work completes or arrives.
+/// Notified whenever host functions are queued and work completes or arrives.
 static HOST_WORK: Condvar = Condvar::new();
 
 /// Queued work.
@@ -71,6 +71,8 @@ pub(crate) struct Event {
     pub(crate) time: Option<Instant>,
     /// The capture in which it was last recorded, with the nodes it stands for.
     pub(crate) captured: Option<(u64, Vec<u64>)>,
+    /// What processes share of it.
+    pub(crate) page: Option<crate::api::ipc_event::Page>,
 }
 
 /// Spreads a seed over all bits, so that neighbouring seeds choose differently from the start.

@@ -45,7 +45,7 @@ pub(crate) enum Source {
 pub(crate) enum HostCall {
     /// `cuLaunchHostFunc`.
     Function(unsafe extern "C" fn(*mut c_void)),
-    /// `cuStreamAddCallback`, with the stream that it is told.
+    /// `cuStreamAddCallback`, with the stream that it receives.
     Callback(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), u64),
 }
 
@@ -95,6 +95,11 @@ pub(crate) enum Op {
         addr: u64,
         value: u64,
         wide: bool,
+    },
+    /// A record of an event that processes share is reached.
+    Publish {
+        at: u64,
+        value: u64,
     },
     WaitValue {
         addr: u64,

@@ -2,6 +2,7 @@
 
 use super::{Extent3, Op, Plane, Source, Touches, Work};
 use crate::config;
+use crate::shadow;
 use crate::state::State;
 use crate::store::{on_device, view};
 use std::time::Instant;
@@ -66,6 +67,7 @@ impl State {
             Op::Freed { block } => self.block_freed(*block),
             Op::FreedLinear { device, addr } => self.give_linear(*device, *addr),
             Op::GraphMemory { addr, live } => self.graph_memory_ran(ctx, *addr, *live),
+            Op::Publish { at, value } => crate::api::ipc_event::publish(*at, *value),
             Op::WriteValue { addr, value, wide } => {
                 if has_content() {
                     // SAFETY: `still` has just found the address live, and the value's alignment was
@@ -94,7 +96,7 @@ pub(super) fn is_ready(work: &Work) -> bool {
         return launch.over(&work.touches);
     }
     let Op::WaitValue { addr, value, wide, flags } = &work.op else { return true };
-    if !has_content() {
+    if !has_content() && on_device(*addr) {
         return true;
     }
     // SAFETY: the address was live when the wait was submitted, and freeing it with work pending on
@@ -114,14 +116,33 @@ pub(super) fn is_ready(work: &Work) -> bool {
 
 fn copy(source: &Source, target: Plane, extent: Extent3) {
     let direct = |plane: Plane| has_content() || !on_device(plane.base);
+    let small = extent.bytes() <= shadow::SMALL;
     let mut staged = 0usize;
     for z in 0..extent.depth {
         for y in 0..extent.height {
-            let to = view(target.base + z * target.slice + y * target.pitch);
+            let at = |plane: Plane| plane.base + z * plane.slice + y * plane.pitch;
+            let to = view(at(target));
+            let len = extent.width as usize;
             if !direct(target) {
+                if !small {
+                    shadow::forget(at(target), len as u64);
+                    continue;
+                }
+                let mut row = vec![0; len];
+                match source {
+                    // SAFETY: host memory is the job's own promise, as with a real driver.
+                    Source::Memory(plane) if direct(*plane) => unsafe {
+                        std::ptr::copy_nonoverlapping(at(*plane) as *const u8, row.as_mut_ptr(), len);
+                    },
+                    Source::Memory(plane) => shadow::read(at(*plane), &mut row),
+                    Source::Staged(bytes) => {
+                        row.copy_from_slice(&bytes[staged..staged + len]);
+                        staged += len;
+                    }
+                }
+                shadow::write(at(target), &row);
                 continue;
             }
-            let len = extent.width as usize;
             // SAFETY: both ranges were found live by `still` a moment ago, under the lock that every
             // free takes; host memory is the job's own promise, as with a real driver.
             unsafe {
@@ -129,6 +150,9 @@ fn copy(source: &Source, target: Plane, extent: Extent3) {
                     Source::Memory(plane) if direct(*plane) => {
                         let from = view(plane.base + z * plane.slice + y * plane.pitch);
                         std::ptr::copy(from as *const u8, to as *mut u8, len);
+                    }
+                    Source::Memory(plane) if small => {
+                        shadow::read(at(*plane), std::slice::from_raw_parts_mut(to as *mut u8, len));
                     }
                     Source::Memory(_) => std::ptr::write_bytes(to as *mut u8, 0, len),
                     Source::Staged(bytes) => {
@@ -141,8 +165,25 @@ fn copy(source: &Source, target: Plane, extent: Extent3) {
     }
 }
 
+/// A set of memory without backing.
+fn set_without_content(target: Plane, extent: Extent3, value: u32, unit: u8) {
+    let pattern = &value.to_ne_bytes()[..usize::from(unit.clamp(1, 4))];
+    for z in 0..extent.depth {
+        for y in 0..extent.height {
+            let row = target.base + z * target.slice + y * target.pitch;
+            if extent.bytes() <= shadow::SMALL {
+                let bytes: Vec<u8> = pattern.iter().copied().cycle().take(extent.width as usize).collect();
+                shadow::write(row, &bytes);
+            } else {
+                shadow::forget(row, extent.width);
+            }
+        }
+    }
+}
+
 fn set(target: Plane, extent: Extent3, value: u32, unit: u8) {
     if !has_content() && on_device(target.base) {
+        set_without_content(target, extent, value, unit);
         return;
     }
     for z in 0..extent.depth {

@@ -48,6 +48,14 @@ pub(crate) fn wait_points(state: Driver, points: &[Point]) -> Driver {
     state
 }
 
+/// Waits for all work that is queued, as a driver call may that promises nothing about it: nobody has seen it then.
+pub(crate) fn wait_for_work() {
+    if let Ok(state) = driver() {
+        let points = state.engine.tails(|_, _| true);
+        drop(wait_until(state, |s| points.iter().all(|&p| s.engine.reached(p))));
+    }
+}
+
 /// Signals belong to the job's threads.
 fn block_signals() {
     // SAFETY: blocks signals for this thread only.

@@ -7,6 +7,7 @@ use crate::config;
 use crate::engine::{HostCall, Op, Touches};
 use crate::error::*;
 use crate::state::{Map, State, thread};
+use std::collections::HashSet;
 use weir_cuda::CUgraphEdgeData;
 
 /// `CU_STREAM_CAPTURE_MODE_*`.
@@ -36,9 +37,9 @@ pub(crate) struct Capture {
 pub(crate) struct Joined {
     /// What its next node comes after.
     pub(crate) frontier: Vec<Edge>,
-    /// The frontier as last told to the job, which may read it until the stream is used again.
-    pub(crate) told_nodes: Vec<u64>,
-    pub(crate) told_data: Vec<CUgraphEdgeData>,
+    /// The frontier as last returned to the job, which may read it until the stream is used again.
+    pub(crate) returned_nodes: Vec<u64>,
+    pub(crate) returned_data: Vec<CUgraphEdgeData>,
 }
 
 impl Joined {
@@ -105,7 +106,7 @@ impl State {
         blocking.filter_map(|s| s.capture).filter(|c| self.graphs.captures.contains_key(c)).collect()
     }
 
-    /// Whether asking about this stream is impossible while a blocking stream captures.
+    /// Whether querying this stream is impossible while a blocking stream captures.
     pub(crate) fn implicit_capture(&self, stream: u64) -> R {
         if self.implicit_captures(stream).is_empty() { Ok(()) } else { Err(CAPTURE_IMPLICIT) }
     }
@@ -140,7 +141,7 @@ impl State {
         if hit { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Waiting for a capturing stream, or asking whether it is done, breaks its capture.
+    /// Waiting for a capturing stream, or querying whether it is done, breaks its capture.
     pub(crate) fn refuse_sync_of_capturing(&mut self, stream: u64) -> R {
         if self.graphs.captures.is_empty() || config::fault("sync_under_capture") {
             return Ok(());
@@ -150,6 +151,27 @@ impl State {
             return Err(CAPTURE_UNSUPPORTED);
         }
         self.refuse_implicit_capture(stream)
+    }
+
+    /// A stream that was joined back may go while its capture goes on; one that was not breaks it.
+    pub(crate) fn leave_capture(&mut self, stream: u64) {
+        let Some(handle) = self.capture_of(stream).filter(|_| !config::fault("joined_stream_stays")) else { return };
+        let Some(capture) = self.graphs.captures.get(&handle) else { return };
+        if capture.invalid || capture.origin == stream {
+            return;
+        }
+        let others = capture.streams.iter().filter(|(other, _)| **other != stream);
+        let reached = self.before(others.flat_map(|(_, s)| s.frontier.iter().map(|e| e.from)).collect());
+        let joined = |s: &Joined| s.frontier.iter().all(|e| reached.contains(&e.from));
+        if !capture.streams.get(&stream).is_some_and(joined) {
+            return;
+        }
+        if let Some(capture) = self.graphs.captures.get_mut(&handle) {
+            capture.streams.remove(&stream);
+        }
+        if let Some(s) = self.engine.streams.get_mut(&stream) {
+            s.capture = None;
+        }
     }
 
     /// A call about all streams of a context breaks the captures of those that capture.
@@ -238,8 +260,13 @@ impl State {
     /// Whether everything that other streams captured comes before the end of the first stream.
     fn all_joined(&self, capture: &Capture) -> bool {
         let Some(end) = capture.streams.get(&capture.origin) else { return false };
-        let mut reached = std::collections::HashSet::new();
-        let mut left: Vec<u64> = end.frontier.iter().map(|e| e.from).collect();
+        let reached = self.before(end.frontier.iter().map(|e| e.from).collect());
+        capture.streams.values().all(|s| s.frontier.iter().all(|e| reached.contains(&e.from)))
+    }
+
+    /// Nodes and all that they come after.
+    fn before(&self, mut left: Vec<u64>) -> HashSet<u64> {
+        let mut reached = HashSet::new();
         while let Some(at) = left.pop() {
             if reached.insert(at)
                 && let Some(node) = self.graphs.nodes.get(&at)
@@ -247,7 +274,7 @@ impl State {
                 left.extend(node.edges.iter().map(|e| e.from));
             }
         }
-        capture.streams.values().all(|s| s.frontier.iter().all(|e| reached.contains(&e.from)))
+        reached
     }
 
     fn close_capture(&mut self, handle: u64, keep_graph: bool) {
@@ -359,7 +386,7 @@ impl State {
         self.capture_node(stream, capture, Task::Wait(event), None).map(|_| ())
     }
 
-    /// Whether an event was last recorded in a capture: it cannot be waited for or asked.
+    /// Whether an event was last recorded in a capture: it cannot be waited for or queried.
     pub(crate) fn event_is_captured(&self, event: u64) -> bool {
         self.engine.events.get(&event).is_some_and(|e| e.captured.is_some())
     }
@@ -409,11 +436,12 @@ impl State {
             Op::Host { call: HostCall::Function(function), data } => Some(Task::Host(*function, *data)),
             Op::Record { event } => Some(Task::Record(*event)),
             Op::WriteValue { .. } | Op::WaitValue { .. } => Some(Task::Batch),
-            // A callback is told about errors, which a graph cannot do; pool memory lives outside.
+            // A callback receives errors, which a graph cannot do; pool memory lives outside.
             Op::Host { .. }
             | Op::Allocated { .. }
             | Op::Freed { .. }
             | Op::FreedLinear { .. }
+            | Op::Publish { .. }
             | Op::GraphMemory { .. } => None,
         }
     }

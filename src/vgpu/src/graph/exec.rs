@@ -419,7 +419,7 @@ impl State {
         Ok(())
     }
 
-    /// Enables or asks about a step; only kernels, copies and memsets can be switched.
+    /// Enables or queries a step; only kernels, copies and memsets can be switched.
     pub(crate) fn switch_step(&mut self, handle: u64, node: u64, enable: Option<bool>) -> R<bool> {
         self.node(node)?;
         let step = find(&mut self.exec_mut(handle)?.body, node).ok_or(INVALID_VALUE)?;

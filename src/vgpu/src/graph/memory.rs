@@ -58,6 +58,7 @@ impl State {
         if size == 0 {
             return Err(INVALID_VALUE);
         }
+        crate::pool::pools_supported()?;
         self.graph_memory_sweep();
         if size > self.devices[device].total.saturating_mul(4) {
             return Err(OUT_OF_MEMORY);

@@ -58,7 +58,7 @@ impl KernelParams {
     }
 
     /// As the job reads them; the arguments stay where they are as long as the node does.
-    pub(crate) fn told(&self, ctx: u64) -> CUDA_KERNEL_NODE_PARAMS_v2 {
+    pub(crate) fn params(&self, ctx: u64) -> CUDA_KERNEL_NODE_PARAMS_v2 {
         let Geometry { grid, block, shared, .. } = self.launch.geometry;
         let arguments = if self.pointers.is_empty() { std::ptr::null_mut() } else { self.pointers.as_ptr() as *mut _ };
         CUDA_KERNEL_NODE_PARAMS_v2 {
@@ -106,7 +106,7 @@ impl AllocParams {
         Self { addr, ..self }
     }
 
-    pub(crate) fn told(&self) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+    pub(crate) fn params(&self) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
         CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
             poolProps: self.props,
             accessDescs: if self.access.is_empty() { std::ptr::null() } else { self.access.as_ptr() },
@@ -195,7 +195,7 @@ impl State {
         if extent.bytes() == 0 {
             return Ok(Work { label, op: Op::Nothing, touches: Touches::NONE });
         }
-        let copy::Copy { op, touches, .. } = copy::prepare(self, &target, &source, extent)?;
+        let copy::Copy { op, touches, .. } = copy::prepare(self, &target, &source, extent, Toucher::Copier)?;
         Ok(Work { label, op, touches: Touches::Known(touches) })
     }
 

@@ -352,7 +352,7 @@ fn the_legacy_stream_cannot_be_used_beside_a_blocking_capture() {
     end(free).unwrap();
     begin(s, 2);
     assert_eq!(status(null_mut()), Err(CAPTURE_IMPLICIT));
-    assert_eq!(status(s), Ok(1), "asking breaks nothing");
+    assert_eq!(status(s), Ok(1), "a query breaks nothing");
     assert_eq!(cu!(cuMemsetD32Async(addr, 1, 4, null_mut())), Err(CAPTURE_IMPLICIT));
     assert_eq!(status(s), Ok(2));
     assert_eq!(end(s), Err(CAPTURE_INVALIDATED));
@@ -641,8 +641,8 @@ fn captured_allocations_belong_to_the_graph() {
     let g = end(s).unwrap();
     let kinds: Vec<u32> = nodes(g).into_iter().map(|n| kind(n).0).collect();
     assert_eq!(kinds, [10, 2, 11]);
-    let told = made::<CUDA_MEM_ALLOC_NODE_PARAMS>(|out| cu!(cuGraphMemAllocNodeGetParams(nodes(g)[0], out))).unwrap();
-    assert_eq!((told.dptr, told.bytesize), (addr, MIB));
+    let params = made::<CUDA_MEM_ALLOC_NODE_PARAMS>(|out| cu!(cuGraphMemAllocNodeGetParams(nodes(g)[0], out))).unwrap();
+    assert_eq!((params.dptr, params.bytesize), (addr, MIB));
     let exec = instance(g, 0).unwrap();
     launch(exec, s).unwrap();
     launch(exec, s).unwrap();
@@ -819,9 +819,9 @@ fn one_function_adds_every_kind() {
     params.__bindgen_anon_1.memset =
         CUDA_MEMSET_NODE_PARAMS_v2 { dst: addr, value: 1, elementSize: 4, width: 4, height: 1, ..Default::default() };
     let node = add(&mut params).unwrap();
-    let told = made::<CUgraphNodeParams>(|out| cu!(cuGraphNodeGetParams(node, out))).unwrap();
+    let returned = made::<CUgraphNodeParams>(|out| cu!(cuGraphNodeGetParams(node, out))).unwrap();
     // SAFETY: a memset node.
-    assert_eq!(unsafe { told.__bindgen_anon_1.memset.dst }, addr);
+    assert_eq!(unsafe { returned.__bindgen_anon_1.memset.dst }, addr);
     // SAFETY: plain bytes behind the member.
     unsafe { params.__bindgen_anon_1.asBytes[200] = 1 };
     assert_eq!(add(&mut params), Err(INVALID_VALUE), "unused bytes are zero");

@@ -2,17 +2,21 @@
 //! `weir_spin`, `weir_start` and `weir_await`; and those of `published`. All others do nothing. A kernel that
 //! reaches where it may not is a violation at the moment it runs.
 
+use super::generated::{Element, Operation};
 use super::launch::Launch;
 use super::ptx::Entry;
 use super::published::{
-    ALL, CONSTANT, GATHER, IN_PLACE, OF_ALL, OF_CONSTANT, OF_GATHER, OF_PRODUCT, OF_STITCH, PRODUCT, STITCH,
+    self, ALL, CONSTANT, COUNT, GATHER, IN_PLACE, OF_ALL, OF_CONSTANT, OF_COUNT, OF_GATHER, OF_PRODUCT, OF_STITCH,
+    PRODUCT, STITCH,
 };
 use crate::config::{self, Backing};
 use crate::engine::{Touch, Touches};
 use crate::error::*;
 use crate::memory::Toucher;
+use crate::shadow;
 use crate::state::State;
 use crate::store::{on_device, view};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Kernels that ran, of any kind.
@@ -38,6 +42,10 @@ pub(crate) enum Builtin {
     All,
     Constant,
     Stitch,
+    /// All elements become one.
+    Reduce(Operation, Element),
+    /// A counter is counted up.
+    Count,
 }
 
 impl Builtin {
@@ -55,9 +63,17 @@ impl Builtin {
             ALL => (Self::All, &OF_ALL),
             CONSTANT => (Self::Constant, &OF_CONSTANT),
             STITCH => (Self::Stitch, &OF_STITCH),
-            _ => return None,
+            COUNT => (Self::Count, &OF_COUNT),
+            other => {
+                let (operation, element, sizes) = published::reduction(other)?;
+                return Self::fits(entry, &sizes).then_some(Self::Reduce(operation, element));
+            }
         };
-        entry.parameters.iter().map(|p| p.size).eq(sizes.iter().copied()).then_some(builtin)
+        Self::fits(entry, sizes).then_some(builtin)
+    }
+
+    fn fits(entry: &Entry, sizes: &[u32]) -> bool {
+        entry.parameters.iter().map(|p| p.size).eq(sizes.iter().copied())
     }
 }
 
@@ -122,6 +138,24 @@ pub(crate) enum Call {
         from: u64,
         words: u64,
     },
+    /// Stores what is computed of all elements.
+    Reduce {
+        operation: Operation,
+        element: Element,
+        to: u64,
+        from: u64,
+        count: u64,
+    },
+    /// Computes each element of a result: operands are an address, and 0 where all take the same element.
+    Each {
+        operation: Operation,
+        from: Element,
+        to: Element,
+        count: u64,
+        a: (u64, u64),
+        b: (u64, u64),
+        result: u64,
+    },
 }
 
 impl Call {
@@ -163,12 +197,24 @@ impl Call {
             },
             Builtin::All => Self::All { from: word(0), to: word(8), bytes: half(16).into() },
             Builtin::Product => Self::Product { from: word(0), to: word(8), words: half(16).into() },
+            Builtin::Reduce(operation, element) => {
+                Self::Reduce { operation, element, from: word(0), to: word(8), count: half(16).into() }
+            }
+            Builtin::Count => Self::Each {
+                operation: Operation::Add,
+                from: Element::Int64,
+                to: Element::Int64,
+                count: word(88),
+                a: (word(40), 1),
+                b: (word(64), 1),
+                result: word(0),
+            },
         }
     }
 
     /// Bytes of what it reads and writes one of.
     fn unit(&self) -> u64 {
-        if matches!(self, Self::All { .. }) { 1 } else { 4 }
+        if matches!(self, Self::All { .. } | Self::Reduce { .. } | Self::Each { .. }) { 1 } else { 4 }
     }
 
     /// Address, units, and whether it writes them.
@@ -191,6 +237,14 @@ impl Call {
                 (to, picked.saturating_mul(width), true),
             ],
             Self::Product { to, from, words } => vec![(from, words, false), (to, 1, true)],
+            Self::Reduce { element, to, from, count, .. } => {
+                vec![(from, count.saturating_mul(element.bytes()), false), (to, element.bytes(), true)]
+            }
+            Self::Each { from, to, count, a, b, result, .. } => {
+                let span = |step: u64| if step == 0 { from.bytes() } else { count.saturating_mul(from.bytes()) };
+                let results = count.saturating_mul(to.bytes());
+                vec![(a.0, span(a.1), false), (b.0, span(b.1), false), (result, results, true)]
+            }
         }
     }
 }
@@ -237,8 +291,43 @@ impl State {
         }
         if has_content(&call) {
             execute(&call);
+        } else {
+            execute_without_content(&call);
         }
     }
+}
+
+/// Runs a call on what is kept of memory without backing.
+fn execute_without_content(call: &Call) {
+    let ranges: Vec<(u64, usize, bool)> =
+        call.ranges().into_iter().map(|(addr, units, write)| (addr, (units * call.unit()) as usize, write)).collect();
+    if ranges.iter().map(|range| range.1 as u64).sum::<u64>() > 4 * shadow::SMALL {
+        for (addr, bytes, _) in ranges.into_iter().filter(|range| range.2 && on_device(range.0)) {
+            shadow::forget(addr, bytes as u64);
+        }
+        return;
+    }
+    // A range that is read and written is one buffer, as long as the longer of both.
+    let mut buffers: HashMap<u64, Vec<u64>> = HashMap::new();
+    for &(addr, bytes, _) in ranges.iter().filter(|range| on_device(range.0)) {
+        let buffer = buffers.entry(addr).or_default();
+        buffer.resize(buffer.len().max(bytes.div_ceil(8)), 0);
+    }
+    for (addr, buffer) in &mut buffers {
+        shadow::read(*addr, bytes_of(buffer));
+    }
+    let places: HashMap<u64, u64> = buffers.iter_mut().map(|(addr, b)| (*addr, b.as_mut_ptr() as u64)).collect();
+    execute(&call.at(|addr| places.get(&addr).copied().unwrap_or(addr)));
+    for (addr, bytes, _) in ranges.into_iter().filter(|range| range.2) {
+        if let Some(buffer) = buffers.get_mut(&addr) {
+            shadow::write(addr, &bytes_of(buffer)[..bytes]);
+        }
+    }
+}
+
+fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: the same memory, and any byte is one.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
 }
 
 /// Whether all bytes that a call reads and writes are there: host memory always is.
@@ -247,6 +336,35 @@ fn has_content(call: &Call) -> bool {
 }
 
 impl Call {
+    /// The same call on other addresses.
+    fn at(self, place: impl Fn(u64) -> u64) -> Self {
+        match self {
+            Self::Fill { to, words, pattern } => Self::Fill { to: place(to), words, pattern },
+            Self::Check { at, words, pattern, errors } => {
+                Self::Check { at: place(at), words, pattern, errors: place(errors) }
+            }
+            Self::Copy { to, from, words } => Self::Copy { to: place(to), from: place(from), words },
+            Self::Spin { .. } => self,
+            Self::Start { flag } => Self::Start { flag: place(flag) },
+            Self::Await { flag } => Self::Await { flag: place(flag) },
+            Self::Gather { to, table, rows, indices, picked, width } => {
+                Self::Gather { to: place(to), table: place(table), rows, indices: place(indices), picked, width }
+            }
+            Self::Stitch { to, rows, width, from } => {
+                Self::Stitch { to: place(to), rows, width, from: from.map(|row| if row == 0 { 0 } else { place(row) }) }
+            }
+            Self::All { to, from, bytes } => Self::All { to: place(to), from: place(from), bytes },
+            Self::Product { to, from, words } => Self::Product { to: place(to), from: place(from), words },
+            Self::Reduce { operation, element, to, from, count } => {
+                Self::Reduce { operation, element, to: place(to), from: place(from), count }
+            }
+            Self::Each { operation, from, to, count, a, b, result } => {
+                let (a, b) = ((place(a.0), a.1), (place(b.0), b.1));
+                Self::Each { operation, from, to, count, a, b, result: place(result) }
+            }
+        }
+    }
+
     /// Whether a call that waits for a mark has it; `touches` is what its launch was found to touch. One
     /// that reaches nothing ends at once, and faults.
     pub(super) fn marked(&self, touches: &Touches) -> bool {
@@ -312,7 +430,19 @@ fn execute(call: &Call) {
                 let product = words.iter().fold(1_u32, |product, word| product.wrapping_mul(*word));
                 (view(to) as *mut u32).write_volatile(product);
             }
-            Call::Fill { .. }
+            Call::Reduce { operation, element, to, from, count } if count > 0 => {
+                let read = |at: u64| element.read(view(from) + at * element.bytes());
+                let all = (1..count).fold(read(0), |all, at| operation.of(all, read(at)));
+                element.write(view(to), all);
+            }
+            Call::Each { operation, from, to, count, a, b, result } => {
+                for at in 0..count {
+                    let read = |(start, step): (u64, u64)| from.read(view(start) + at * step * from.bytes());
+                    to.write(view(result) + at * to.bytes(), operation.of(read(a), read(b)));
+                }
+            }
+            Call::Reduce { .. }
+            | Call::Fill { .. }
             | Call::Copy { .. }
             | Call::Spin { .. }
             | Call::Await { .. }
@@ -414,6 +544,48 @@ mod tests {
         // More than lie in the parameters are left alone.
         bytes[at[2]] = 9;
         assert!(matches!(Call::new(Builtin::Stitch, &bytes), Call::Stitch { rows: 0, .. }));
+    }
+
+    #[test]
+    fn elements_are_computed_and_reduced_by_the_names_of_tensorflow() {
+        let (numbers, limit, mut truths) = ([5_i64, 6, 7], 6_i64, [9_u8; 3]);
+        let (at, limit) = (numbers.as_ptr() as u64, (&raw const limit) as u64);
+        let each = Call::Each {
+            operation: Operation::LessEqual,
+            from: Element::Int64,
+            to: Element::Bool,
+            count: 3,
+            a: (at, 1),
+            b: (limit, 0),
+            result: (&raw mut truths) as u64,
+        };
+        assert_eq!(each.ranges()[..2], [(at, 24, false), (limit, 8, false)]);
+        execute(&each);
+        assert_eq!(truths, [1, 1, 0]);
+        let text = "_ZN10tensorflow7functor17BlockReduceKernelIPlS2_Li256ENS0_15MaxPropagateNaNEEEvT_T0_iT2_\
+                    NSt15iterator_traitsIS4_E10value_typeE";
+        let name = std::ffi::CString::new(text).expect("a name");
+        let entry = Image::of_bytes(b"\x7fELF").expect("an image").entry(&name).expect("every kernel");
+        assert_eq!(Builtin::of(&entry), Some(Builtin::Reduce(Operation::Max, Element::Int64)));
+        let mut most = 0_i64;
+        let to = (&raw mut most) as u64;
+        execute(&Call::Reduce { operation: Operation::Max, element: Element::Int64, to, from: at, count: 3 });
+        assert_eq!(most, 7);
+    }
+
+    #[test]
+    fn a_counter_is_counted_up_where_the_evaluator_says() {
+        let name = std::ffi::CString::new(COUNT).expect("a name");
+        let entry = Image::of_bytes(b"\x7fELF").expect("an image").entry(&name).expect("every kernel");
+        let (mut counter, one) = (41_i64, 1_i64);
+        let at = (&raw mut counter) as u64;
+        let mut bytes = vec![0; entry.parameter_bytes as usize];
+        let mut put = |offset: usize, value: u64| bytes[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+        for (offset, value) in [(0, at), (40, at), (64, (&raw const one) as u64), (88, 1)] {
+            put(offset, value);
+        }
+        execute(&Call::new(Builtin::of(&entry).expect("known"), &bytes));
+        assert_eq!(counter, 42);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What code an image holds. PTX is read; what other images hold cannot be known, so they are taken
-//! to hold every kernel that is asked of them.
+//! to hold every kernel that is looked up in them.
 
 use super::ptx::{self, Entry, Variable};
 use super::published;
@@ -115,7 +115,7 @@ impl Image {
 fn unknown_entry(name: CString) -> Entry {
     let parameters = published::parameters(&name).unwrap_or_default();
     let parameter_bytes = parameters.last().map_or(0, |last| last.offset + last.size);
-    Entry { name, parameters, parameter_bytes, max_threads: None, max_registers: None, shared_bytes: 0 }
+    Entry { name, parameters, parameter_bytes, max_threads: None, max_registers: None, shared_bytes: 0, local_bytes: 0 }
 }
 
 fn is_text(byte: u8) -> bool {

@@ -183,7 +183,7 @@ unsafe fn arguments(entry: &Entry, params: *mut *mut c_void, extra: *mut *mut c_
 }
 
 impl State {
-    /// Makes a launch of a function, or of a kernel in a context, and tells what it may touch.
+    /// Makes a launch of a function, or of a kernel in a context, and returns what it may touch.
     ///
     /// # Safety
     /// `params` and `extra` are as `cuLaunchKernel` takes them for this kernel.
@@ -213,18 +213,23 @@ impl State {
                 return Err(TOO_LARGE);
             }
         }
-        let entry = f.entry.clone();
-        if !f.shown {
+        let (entry, shown, builtin, module) = (f.entry.clone(), f.shown, f.builtin, f.module);
+        self.load_function(function)?;
+        self.grow_local(ctx, entry.local_bytes)?;
+        if !shown {
             // How many arguments there are is written in code that cannot be read.
             if !extra.is_null() {
                 // SAFETY: as promised.
                 unsafe { extra_buffer(extra)? };
             }
-            let arguments = Vec::new();
-            let launch = Launch { function, entry, geometry, arguments, call: None, over: AtomicU64::new(0) };
-            return Ok((launch, Touches::Opaque));
+            // SAFETY: as promised.
+            let call = unsafe { self.generated(&entry.name, params) };
+            let mut list = Vec::new();
+            let call = call.filter(|call| self.reach(&mut list, ctx, call).is_ok());
+            let touches = if call.is_some() { Touches::Known(list) } else { Touches::Opaque };
+            let launch = Launch { function, entry, geometry, arguments: Vec::new(), call, over: AtomicU64::new(0) };
+            return Ok((launch, touches));
         }
-        let (builtin, module) = (f.builtin, f.module);
         // SAFETY: as promised.
         let arguments = unsafe { arguments(&entry, params, extra)? };
         // Of code that is not our own another release may have other parameters: what they cannot be is left undone.

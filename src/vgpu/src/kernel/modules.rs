@@ -6,6 +6,7 @@ use super::image::{Image, Linked};
 use super::occupancy::{Limits, Needs};
 use super::ptx::Entry;
 use super::settings::{Settings, max_threads, registers, value};
+use crate::config;
 use crate::error::*;
 use crate::heap::Use;
 use crate::state::{Map, State};
@@ -35,6 +36,8 @@ pub(crate) struct Module {
     globals: Vec<Global>,
     /// The library that it is the module of.
     library: Option<u64>,
+    /// Device memory that its code holds; 0 before it is loaded.
+    code: u64,
 }
 
 /// A kernel in a context.
@@ -103,6 +106,18 @@ impl Modules {
         }
     }
 
+    /// The device of a module whose code is not there yet.
+    pub(crate) fn without_code(&self, module: u64) -> Option<usize> {
+        self.loaded.get(&module).filter(|m| m.code == 0).map(|m| m.device)
+    }
+
+    /// Notes what the code of a module holds.
+    pub(crate) fn set_code(&mut self, module: u64, bytes: u64) {
+        if let Some(module) = self.loaded.get_mut(&module) {
+            module.code = bytes;
+        }
+    }
+
     pub(crate) fn function(&self, function: u64) -> R<&Function> {
         self.functions.get(&function).ok_or(INVALID_HANDLE)
     }
@@ -157,7 +172,7 @@ impl Modules {
         own.or_else(|| self.kernels.get(&f.kernel?)?.set_on(f.device, attribute))
     }
 
-    /// Dynamic shared memory that a launch may ask for.
+    /// Dynamic shared memory that a launch may request.
     pub(crate) fn dynamic_limit(&self, f: &Function) -> u32 {
         let set = self.setting(f, A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
         set.map_or_else(|| Limits::get().shared_per_block.saturating_sub(f.entry.shared_bytes), |set| set as u32)
@@ -217,8 +232,14 @@ impl State {
             }
         }
         let handle = self.fresh();
-        let module = Module { ctx, device, image, functions: Vec::new(), globals, library };
+        let module = Module { ctx, device, image, functions: Vec::new(), globals, library, code: 0 };
         self.modules.loaded.insert(handle, module);
+        if eager()
+            && let Err(code) = self.load_code(handle)
+        {
+            self.forget_module(handle);
+            return Err(code);
+        }
         Ok(handle)
     }
 
@@ -238,6 +259,15 @@ impl State {
         }
         for global in gone.globals {
             self.give_linear(gone.device, global.addr);
+        }
+        self.unload_code(gone.device, gone.code);
+    }
+
+    /// The code of a context's modules goes with the context.
+    pub(crate) fn unload_code_of(&mut self, ctx: u64) {
+        let gone: Vec<_> = self.modules.loaded.values().filter(|m| m.ctx == ctx).map(|m| (m.device, m.code)).collect();
+        for (device, bytes) in gone {
+            self.unload_code(device, bytes);
         }
     }
 
@@ -374,7 +404,7 @@ impl State {
         }
     }
 
-    /// The function that a handle means where no stream tells the context.
+    /// The function that a handle means where no stream determines the context.
     pub(crate) fn function_here(&mut self, handle: u64) -> R<u64> {
         if let Some(ctx) = self.modules.functions.get(&handle).map(|f| f.ctx) {
             return self.usable(ctx).map(|_| handle);
@@ -385,10 +415,14 @@ impl State {
     }
 }
 
-/// Whether everything is loaded at once, as CUDA_MODULE_LOADING says.
+/// Whether everything is loaded at once, as CUDA_MODULE_LOADING says; without it drivers from 12.2 on load late.
 pub(crate) fn eager() -> bool {
     static EAGER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|mode| mode == "EAGER"))
+    *EAGER.get_or_init(|| match std::env::var("CUDA_MODULE_LOADING").as_deref() {
+        Ok("EAGER") => true,
+        Ok("LAZY") => false,
+        _ => config::get().driver_version < 12020,
+    })
 }
 
 /// The error of a launch whose blocks cannot all run at once.

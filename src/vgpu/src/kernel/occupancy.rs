@@ -1,14 +1,14 @@
 //! How many blocks of a kernel a multiprocessor holds: plain arithmetic on the limits that the
-//! device's attributes tell. Pure.
+//! device's attributes say. Pure.
 
 use crate::attributes::device_attribute;
 use crate::config;
 use std::sync::OnceLock;
 use weir_cuda::CUdevice_attribute;
 
-/// Registers are given to a warp in units of this.
+/// Registers are allocated to a warp in units of this.
 const REGISTER_UNIT: u32 = 256;
-/// Shared memory is given to a block in units of this.
+/// Shared memory is allocated to a block in units of this.
 const SHARED_UNIT: u32 = 128;
 /// Blocks in a cluster that every device with clusters can run, and those that some can.
 const PORTABLE_CLUSTER: u32 = 8;
@@ -65,6 +65,11 @@ impl Limits {
         })
     }
 
+    /// Threads that all multiprocessors hold at a time.
+    pub(crate) fn all_threads(&self) -> u64 {
+        u64::from(self.threads) * u64::from(self.multiprocessors)
+    }
+
     /// Blocks in the largest cluster of a kernel.
     pub(crate) fn cluster(&self, beyond_portable: bool) -> u32 {
         match (self.clusters, beyond_portable) {
@@ -92,7 +97,7 @@ impl Limits {
     }
 
     /// The block size that keeps most threads running, the larger one of equals, and the blocks per
-    /// multiprocessor that it takes. `dynamic` tells the shared memory of a block size.
+    /// multiprocessor that it takes. `dynamic` returns the shared memory of a block size.
     pub(crate) fn best(&self, needs: &Needs, most: u32, dynamic: impl Fn(u32) -> u32) -> (u32, u32) {
         let most = if most == 0 { needs.max_threads } else { most.min(needs.max_threads) };
         let mut best = (0, 0);
@@ -125,7 +130,7 @@ pub(crate) struct Needs {
     pub(crate) registers: u32,
     /// Static shared memory.
     pub(crate) shared: u32,
-    /// Dynamic shared memory that it may ask for.
+    /// Dynamic shared memory that it may request.
     pub(crate) dynamic_limit: u32,
     pub(crate) max_threads: u32,
 }

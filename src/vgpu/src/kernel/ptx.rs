@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) max_registers: Option<u32>,
     /// Static shared memory of a block.
     pub(crate) shared_bytes: u32,
+    /// Local memory of a thread.
+    pub(crate) local_bytes: u32,
 }
 
 /// A variable in global or constant memory.
@@ -324,7 +326,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Variables up to the semicolon; an initialiser only tells the size of an open array.
+    /// Variables up to the semicolon; an initialiser only determines the size of an open array.
     fn variables(&mut self, constant: bool) -> Parsed<Vec<Variable>> {
         let mut found = Vec::new();
         let mut declared = self.declared()?;
@@ -399,6 +401,7 @@ impl<'a> Parser<'a> {
             max_threads: None,
             max_registers: None,
             shared_bytes: 0,
+            local_bytes: 0,
         };
         if self.peek() == Some(b"(") {
             self.next();
@@ -422,6 +425,11 @@ impl<'a> Parser<'a> {
                 b".shared" => {
                     for variable in self.variables(false)? {
                         entry.shared_bytes = add(entry.shared_bytes, variable.size)?;
+                    }
+                }
+                b".local" => {
+                    for variable in self.variables(false)? {
+                        entry.local_bytes = add(entry.local_bytes, variable.size)?;
                     }
                 }
                 _ => {}

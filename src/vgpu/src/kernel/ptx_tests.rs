@@ -153,7 +153,7 @@ fn no_bytes_break_the_reader() {
 }
 
 #[test]
-fn a_first_word_tells_ptx_from_other_texts() {
+fn a_first_word_distinguishes_ptx_from_other_texts() {
     assert!(looks_like_ptx(b"// made by hand\n.version 8.0"));
     assert!(looks_like_ptx(b"/* a */ .entry"));
     assert!(!looks_like_ptx(b"hello"));

@@ -1,9 +1,10 @@
 //! Kernels of TensorFlow's that are known by name, in code that cannot be read.
 //!
 //! Where a model leaves lengths open, TensorFlow computes with shapes on the device, reads the result back and makes
-//! tensors of that size, and asserts that shapes agree: without these kernels such a model ends with an error. All but one
-//! are for integers of 32 bits; their parameters are told by the sources of TensorFlow and Eigen.
+//! tensors of that size, and asserts that shapes agree: without these kernels such a model ends with an error. Their
+//! parameters are known from the sources of TensorFlow and Eigen.
 
+use super::generated::{Element, Operation};
 use super::ptx::Parameter;
 use std::ffi::CStr;
 
@@ -24,6 +25,33 @@ pub(super) const CONSTANT: &[u8] =
 /// third and the fourth are a number of elements, up to eight of them in place, and the address of more.
 pub(super) const STITCH: &[u8] =
     b"_ZN10tensorflow12_GLOBAL__N_119DynamicStitchKernelIiEEviiNS_20GpuDeviceArrayStructIiLi8EEENS2_IPKT_Li8EEEPS4_";
+/// `EigenMetaKernel(evaluator, size)` for `a = a + b` of 64-bit integers, which counts steps: the evaluator has the result
+/// (address, dimension, device), a device and a functor, and both operands like the result.
+pub(super) const COUNT: &[u8] =
+    b"_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorIKNS_14TensorAssignOpINS_9TensorMapINS_6TensorIlLi1ELi1ElEELi16ENS_11MakePointerEEEKNS_19TensorCwiseBinaryOpINS0_13scalar_sum_opIKlSB_EEKS8_KNS4_INS5_ISB_Li1ELi1ElEELi16ES7_EEEEEENS_9GpuDeviceEEElEEvT_T0_";
+pub(super) const OF_COUNT: [u32; 2] = [88, 8];
+
+/// `BlockReduceKernel` for other elements and operations: what it computes, of what, and its parameters.
+pub(super) fn reduction(name: &[u8]) -> Option<(Operation, Element, [u32; 5])> {
+    let rest = std::str::from_utf8(name).ok()?.strip_prefix("_ZN10tensorflow7functor17BlockReduceKernelIP")?;
+    let element = match rest.chars().next()? {
+        'b' => Element::Bool,
+        'i' => Element::Int32,
+        'l' => Element::Int64,
+        _ => return None,
+    };
+    let operation = match rest.get(1..)?.strip_prefix("S2_Li256ENS0_")? {
+        op if op.starts_with("2OrE") => Operation::Or,
+        op if op.starts_with("3AndE") => Operation::And,
+        op if op.starts_with("3SumI") => Operation::Add,
+        op if op.starts_with("4ProdI") => Operation::Mul,
+        op if op.starts_with("15MaxPropagateNaNE") => Operation::Max,
+        op if op.starts_with("15MinPropagateNaNE") => Operation::Min,
+        _ => return None,
+    };
+    Some((operation, element, [8, 8, 4, 1, element.bytes() as u32]))
+}
+
 pub(super) const OF_CONSTANT: [u32; 2] = [28, 4];
 pub(super) const OF_STITCH: [u32; 5] = [4, 4, 48, 80, 8];
 /// Elements that lie in the parameters themselves.
@@ -33,15 +61,17 @@ pub(super) const OF_GATHER: [u32; 7] = [8; 7];
 pub(super) const OF_PRODUCT: [u32; 5] = [8, 8, 4, 1, 4];
 pub(super) const OF_ALL: [u32; 5] = [8, 8, 4, 1, 1];
 
-/// The parameters of a kernel in code that cannot be read, where its source tells them.
+/// The parameters of a kernel in code that cannot be read, where its source shows them.
 pub(super) fn parameters(name: &CStr) -> Option<Vec<Parameter>> {
+    let reduction = reduction(name.to_bytes()).map(|(_, _, sizes)| sizes);
     let sizes: &[u32] = match name.to_bytes() {
         GATHER => &OF_GATHER,
         PRODUCT => &OF_PRODUCT,
         ALL => &OF_ALL,
         CONSTANT => &OF_CONSTANT,
         STITCH => &OF_STITCH,
-        _ => return None,
+        COUNT => &OF_COUNT,
+        _ => reduction.as_ref()?,
     };
     let mut end = 0;
     let place = |size: &u32| {

@@ -1,4 +1,4 @@
-//! Attributes of functions and kernels: what code and device tell, and what the job may set.
+//! Attributes of functions and kernels: what code and device report, and what the job may set.
 
 use super::occupancy::Limits;
 use super::ptx::Entry;
@@ -62,6 +62,7 @@ pub(super) fn value(entry: &Entry, version: u32, attribute: A, set: Option<i32>)
     Ok(match attribute {
         A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => max_threads(entry) as i32,
         A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => entry.shared_bytes as i32,
+        A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => entry.local_bytes as i32,
         A::CU_FUNC_ATTRIBUTE_NUM_REGS => registers(entry) as i32,
         A::CU_FUNC_ATTRIBUTE_PTX_VERSION if version > 0 => version as i32,
         A::CU_FUNC_ATTRIBUTE_PTX_VERSION | A::CU_FUNC_ATTRIBUTE_BINARY_VERSION => binary,

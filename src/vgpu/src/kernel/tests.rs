@@ -39,13 +39,13 @@ fn made<T>(call: impl FnOnce(*mut T) -> R) -> R<T> {
 }
 
 /// A context with the module and a stream in it.
-struct Place {
+struct TestContext {
     ctx: CUcontext,
     module: CUmodule,
     stream: CUstream,
 }
 
-impl Place {
+impl TestContext {
     fn new() -> Self {
         cu!(cuInit(0)).unwrap();
         let ctx = made(|out| cu!(cuCtxCreate_v2(out, 0, 0))).unwrap();
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestContext {
     fn drop(&mut self) {
         self.wait();
         driver().unwrap().destroy_context(self.ctx as u64);
@@ -100,7 +100,7 @@ fn word_at(addr: u64) -> u32 {
 
 #[test]
 fn built_in_kernels_run_in_stream_order_on_copied_arguments() {
-    let place = Place::new();
+    let place = TestContext::new();
     let (words, twins, errors) = (place.global(c"words"), place.global(c"twins"), place.global(c"errors"));
     let n = 1000u64.to_ne_bytes();
     let mut pattern = 0xabcd_1234u32.to_ne_bytes();
@@ -119,7 +119,7 @@ fn built_in_kernels_run_in_stream_order_on_copied_arguments() {
 
 #[test]
 fn kernels_of_tensorflow_compute_sizes_unless_their_arguments_cannot_be_right() {
-    let place = Place::new();
+    let place = TestContext::new();
     let opaque: CUmodule = made(|out| cu!(cuModuleLoadData(out, b"\x7fELFcode".as_ptr().cast()))).unwrap();
     let name = std::ffi::CString::new(PRODUCT).unwrap();
     let product: CUfunction = made(|out| cu!(cuModuleGetFunction(out, opaque, name.as_ptr()))).unwrap();
@@ -140,7 +140,7 @@ fn kernels_of_tensorflow_compute_sizes_unless_their_arguments_cannot_be_right() 
 
 #[test]
 fn a_spinning_kernel_keeps_only_its_own_stream() {
-    let (place, free) = (Place::new(), Place::new());
+    let (place, free) = (TestContext::new(), TestContext::new());
     // A busy machine may be slower than a short spin; a stream that waits for the other does so every time.
     let alone = [200_u64, 1000, 5000].into_iter().any(|millis| {
         let began = Instant::now();
@@ -157,7 +157,7 @@ fn a_spinning_kernel_keeps_only_its_own_stream() {
 
 #[test]
 fn an_awaiting_kernel_keeps_only_its_own_stream_until_the_other_begins() {
-    let (place, free) = (Place::new(), Place::new());
+    let (place, free) = (TestContext::new(), TestContext::new());
     // Of another context, but on the same device.
     let flag = free.global(c"errors").to_ne_bytes();
     place.launch(place.function(c"weir_await"), &[&flag]).unwrap();
@@ -171,7 +171,7 @@ fn an_awaiting_kernel_keeps_only_its_own_stream_until_the_other_begins() {
 
 #[test]
 fn shapes_beyond_the_limits_are_refused() {
-    let place = Place::new();
+    let place = TestContext::new();
     let f = place.function(c"other");
     assert_eq!(place.shaped(f, [1; 3], [128, 1, 1], 0), Ok(()));
     let one = [1; 3];
@@ -198,7 +198,7 @@ fn shapes_beyond_the_limits_are_refused() {
 
 #[test]
 fn arguments_come_by_one_road_and_whole() {
-    let place = Place::new();
+    let place = TestContext::new();
     let fill = place.function(c"weir_fill");
     let words = place.global(c"words");
     let mut buffer = [0u8; 20];
@@ -231,7 +231,7 @@ fn arguments_come_by_one_road_and_whole() {
 
 #[test]
 fn handles_end_with_their_module_library_or_context() {
-    let place = Place::new();
+    let place = TestContext::new();
     let elf = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0";
     let module = made(|out| cu!(cuModuleLoadData(out, elf.as_ptr().cast()))).unwrap();
     let any = made(|out| cu!(cuModuleGetFunction(out, module, c"whatever".as_ptr()))).unwrap();
@@ -257,7 +257,7 @@ fn handles_end_with_their_module_library_or_context() {
     assert_eq!(place.launch(kernel.cast(), &[&0u64.to_ne_bytes()]), Err(INVALID_HANDLE));
 
     let spin = place.function(c"weir_spin");
-    let elsewhere = Place::new();
+    let elsewhere = TestContext::new();
     assert_eq!(elsewhere.launch(spin, &[&0u64.to_ne_bytes()]), Err(INVALID_HANDLE), "a stream of another context");
     let gone = elsewhere.function(c"weir_spin");
     drop(elsewhere);
@@ -267,7 +267,7 @@ fn handles_end_with_their_module_library_or_context() {
 
 #[test]
 fn a_functions_attribute_hides_its_kernels() {
-    let place = Place::new();
+    let place = TestContext::new();
     let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let library = made(|out| {
         let (none, nothing) = (null_mut(), null_mut());

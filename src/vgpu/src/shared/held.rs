@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire};
 /// Descriptors below this are left to the program, which may count on getting 0, 1, 2 or the next one.
 const LOWEST: RawFd = 100;
 
-/// The file under a descriptor: what tells it from any other.
+/// The file under a descriptor: what distinguishes it from any other.
 struct Open {
     fd: RawFd,
     device: u64,
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_closed_by_others_is_opened_again_and_a_stolen_number_is_left_alone() {
+    fn a_file_closed_by_others_is_opened_again_and_a_reused_number_is_left_alone() {
         let folder = std::env::temp_dir().join(format!("vgpu-held-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("trace");
@@ -135,8 +135,8 @@ mod tests {
         // Somebody closes it and gets the same number for a file of his own.
         let other = std::fs::File::create(folder.join("other")).expect("a file");
         // SAFETY: the number of the other file replaces that of ours.
-        let stolen = unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), fd) };
-        assert_eq!(stolen, fd);
+        let reused = unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), fd) };
+        assert_eq!(reused, fd);
         file.append(b"two\n").expect("a line");
         assert_eq!(std::fs::read_to_string(&path).expect("the trace"), "one\ntwo\n");
         assert_eq!(std::fs::read_to_string(folder.join("other")).expect("the other"), "");

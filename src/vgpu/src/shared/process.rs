@@ -51,7 +51,7 @@ impl Stat {
     }
 }
 
-/// What tells one boot of the host from another; 0 where the kernel does not say.
+/// What distinguishes one boot of the host from another; 0 where the kernel does not say.
 pub(super) fn boot_id() -> u128 {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();

@@ -7,12 +7,12 @@ use std::sync::MutexGuard;
 
 /// A file of its own for each test, removed afterwards. One test at a time: the child of a fork
 /// inherits what the other tests have open.
-struct Place {
+struct TestFolder {
     path: PathBuf,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Place {
+impl TestFolder {
     fn new(name: &str) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -120,7 +120,7 @@ impl Drop for Child {
 
 #[test]
 fn a_device_gives_what_it_has_and_not_a_byte_more() {
-    let place = Place::new("exact");
+    let place = TestFolder::new("exact");
     let shared = place.open(&[100, 7]);
     assert!(shared.take(0, 60) && shared.take(0, 40));
     assert!(!shared.take(0, 1) && !shared.take(0, u64::MAX));
@@ -130,14 +130,14 @@ fn a_device_gives_what_it_has_and_not_a_byte_more() {
     assert!(!shared.take(0, 31) && shared.take(0, 30));
     assert_eq!(shared.processes(0), [(std::process::id(), 100)]);
     shared.give(0, 101);
-    assert_eq!(shared.mine(0), 100, "what was not taken cannot be given back");
+    assert_eq!(shared.mine(0), 100, "what was not taken cannot be released");
     shared.give(0, 100);
     assert!(shared.processes(0).is_empty());
 }
 
 #[test]
 fn what_another_process_holds_is_missing_here_until_it_is_killed() {
-    let place = Place::new("killed");
+    let place = TestFolder::new("killed");
     let shared = place.open(&[100]);
     let child = Child::fork(|| place.open(&[100]).take(0, 60));
     assert_eq!((shared.used(0), shared.mine(0)), (60, 0));
@@ -151,7 +151,7 @@ fn what_another_process_holds_is_missing_here_until_it_is_killed() {
 
 #[test]
 fn a_forked_child_begins_with_nothing_and_shares_no_lock() {
-    let place = Place::new("forked");
+    let place = TestFolder::new("forked");
     let shared = place.open(&[100]);
     assert!(shared.take(0, 30));
     let child =
@@ -173,7 +173,7 @@ fn a_forked_child_begins_with_nothing_and_shares_no_lock() {
 
 #[test]
 fn a_child_forked_under_the_lock_does_not_keep_it() {
-    let place = Place::new("under-lock");
+    let place = TestFolder::new("under-lock");
     let shared = place.open(&[100]);
     let fd = shared.here().expect("our own").file.fd().expect("a descriptor");
     let lock = FileLock::take(fd).expect("the lock");
@@ -187,7 +187,7 @@ fn a_child_forked_under_the_lock_does_not_keep_it() {
 #[test]
 fn racing_processes_never_hold_more_than_there_is() {
     const TOTAL: u64 = 1000;
-    let place = Place::new("racing");
+    let place = TestFolder::new("racing");
     let shared = place.open(&[TOTAL]);
     let race = |seed: u64| {
         let shared = place.open(&[TOTAL]);
@@ -216,7 +216,7 @@ fn racing_processes_never_hold_more_than_there_is() {
 
 #[test]
 fn processes_killed_at_any_moment_leave_a_sound_file() {
-    let place = Place::new("any-moment");
+    let place = TestFolder::new("any-moment");
     let shared = place.open(&[1000]);
     for delay in 0..30 {
         let child = Child::start(|| {
@@ -238,7 +238,7 @@ fn processes_killed_at_any_moment_leave_a_sound_file() {
 
 #[test]
 fn the_descriptor_may_be_closed_by_others() {
-    let place = Place::new("closed");
+    let place = TestFolder::new("closed");
     let shared = place.open(&[100]);
     assert!(shared.take(0, 10));
     let fd = shared.here().expect("our own").file.fd().expect("a descriptor");
@@ -250,7 +250,7 @@ fn the_descriptor_may_be_closed_by_others() {
 
 #[test]
 fn a_program_that_was_replaced_by_exec_holds_nothing() {
-    let place = Place::new("exec");
+    let place = TestFolder::new("exec");
     let before = place.open(&[100]);
     assert!(before.take(0, 100));
     // After exec(2) the process is the same, and its library opens the file anew.
@@ -261,7 +261,7 @@ fn a_program_that_was_replaced_by_exec_holds_nothing() {
 
 #[test]
 fn foreign_older_and_corrupt_files_are_refused_and_left_alone() {
-    let place = Place::new("refused");
+    let place = TestFolder::new("refused");
     fs::write(&place.path, "my thesis").expect("written");
     assert!(place.refusal(&[100]).contains("is not a file of the virtual GPU"));
     assert_eq!(fs::read_to_string(&place.path).expect("read"), "my thesis");
@@ -290,7 +290,7 @@ fn foreign_older_and_corrupt_files_are_refused_and_left_alone() {
 
 #[test]
 fn other_devices_are_refused_only_while_somebody_lives() {
-    let place = Place::new("devices");
+    let place = TestFolder::new("devices");
     let child = Child::fork(|| place.open(&[100]).take(0, 60));
     let error = place.refusal(&[100, 200]);
     assert!(error.contains("[100]") && error.contains("[100, 200]"), "{error}");
@@ -302,7 +302,7 @@ fn other_devices_are_refused_only_while_somebody_lives() {
 
 #[test]
 fn a_file_of_an_earlier_boot_holds_nothing() {
-    let place = Place::new("boot");
+    let place = TestFolder::new("boot");
     let mut file = header(&[100], process::boot_id() ^ 1);
     let own = Identity::own().expect("an identity");
     file.extend(row_of(own, 60));
@@ -312,7 +312,7 @@ fn a_file_of_an_earlier_boot_holds_nothing() {
 
 #[test]
 fn a_full_file_refuses_the_next_process() {
-    let place = Place::new("full");
+    let place = TestFolder::new("full");
     let child = Child::fork(|| true);
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.0)).expect("its line");
     let start = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));

@@ -40,17 +40,17 @@ fn nothing_answers_before_init_or_after_the_last_shutdown() {
     let _alone = alone();
     let mut count = 7;
     // SAFETY: a number of ours.
-    let mut ask = || unsafe { nvmlDeviceGetCount_v2(&raw mut count) };
-    assert_eq!(ask(), NvmlReturn::UNINITIALIZED);
+    let mut query = || unsafe { nvmlDeviceGetCount_v2(&raw mut count) };
+    assert_eq!(query(), NvmlReturn::UNINITIALIZED);
     assert_eq!(session::not_supported(), NvmlReturn::UNINITIALIZED);
     assert_eq!(nvmlShutdown(), NvmlReturn::UNINITIALIZED);
     assert_eq!(nvmlInit_v2(), NvmlReturn::SUCCESS);
     assert_eq!(nvmlInit(), NvmlReturn::SUCCESS);
     assert_eq!(nvmlShutdown(), NvmlReturn::SUCCESS);
-    assert_eq!(ask(), NvmlReturn::SUCCESS);
+    assert_eq!(query(), NvmlReturn::SUCCESS);
     assert_eq!(session::not_supported(), NvmlReturn::NOT_SUPPORTED);
     assert_eq!(nvmlShutdown(), NvmlReturn::SUCCESS);
-    assert_eq!(ask(), NvmlReturn::UNINITIALIZED);
+    assert_eq!(query(), NvmlReturn::UNINITIALIZED);
     assert_eq!(nvmlInitWithFlags(4), NvmlReturn::INVALID_ARGUMENT);
     assert_eq!(count, 2);
 }
@@ -102,7 +102,7 @@ fn what_is_no_handle_is_refused() {
 }
 
 #[test]
-fn a_device_tells_what_it_is() {
+fn a_device_reports_what_it_is() {
     let _session = Session::begin();
     let device = handle(1);
     let uuid = |size| {
@@ -129,7 +129,7 @@ fn a_device_tells_what_it_is() {
 }
 
 #[test]
-fn the_place_of_a_device_is_told_in_both_lengths() {
+fn the_bus_address_of_a_device_is_reported_in_both_lengths() {
     let _session = Session::begin();
     let mut pci = NvmlPciInfo {
         bus_id_legacy: [1; 16],
@@ -153,7 +153,7 @@ fn the_place_of_a_device_is_told_in_both_lengths() {
 }
 
 #[test]
-fn reserved_memory_is_used_in_the_first_version_and_told_apart_in_the_second() {
+fn reserved_memory_is_used_in_the_first_version_and_separate_in_the_second() {
     let _session = Session::begin();
     let mut first = NvmlMemory::default();
     let mut second = NvmlMemoryV2 { version: NVML_MEMORY_V2, ..NvmlMemoryV2::default() };
@@ -172,7 +172,7 @@ fn reserved_memory_is_used_in_the_first_version_and_told_apart_in_the_second() {
 }
 
 #[test]
-fn processes_are_told_by_the_rules_of_counts() {
+fn processes_are_reported_by_the_rules_of_counts() {
     let _session = Session::begin();
     let mut count = 0;
     let mut rows = vec![NvmlProcessInfo::default(); 101];
@@ -180,32 +180,32 @@ fn processes_are_told_by_the_rules_of_counts() {
     // SAFETY: lists of ours with as much room as is said.
     unsafe {
         let none = core::ptr::null_mut();
-        let ask = nvmlDeviceGetComputeRunningProcesses_v3;
-        assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::INSUFFICIENT_SIZE);
+        let query = nvmlDeviceGetComputeRunningProcesses_v3;
+        assert_eq!(query(handle(0), &raw mut count, none), NvmlReturn::INSUFFICIENT_SIZE);
         assert_eq!(count, 100);
         count = 99;
-        assert_eq!(ask(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::INSUFFICIENT_SIZE);
+        assert_eq!(query(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::INSUFFICIENT_SIZE);
         assert_eq!((count, rows[0].pid), (100, 0), "a list that is too short is not begun");
         count = 101;
-        assert_eq!(ask(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::SUCCESS);
+        assert_eq!(query(handle(0), &raw mut count, rows.as_mut_ptr()), NvmlReturn::SUCCESS);
         assert_eq!((count, rows[99].pid, rows[99].used_gpu_memory), (100, 1099, 10));
         assert_eq!((rows[0].gpu_instance_id, rows[100].pid), (u32::MAX, 0));
-        assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::INVALID_ARGUMENT);
-        assert_eq!(ask(handle(0), core::ptr::null_mut(), none), NvmlReturn::INVALID_ARGUMENT);
+        assert_eq!(query(handle(0), &raw mut count, none), NvmlReturn::INVALID_ARGUMENT);
+        assert_eq!(query(handle(0), core::ptr::null_mut(), none), NvmlReturn::INVALID_ARGUMENT);
         count = 0;
-        assert_eq!(ask(handle(1), &raw mut count, none), NvmlReturn::SUCCESS);
+        assert_eq!(query(handle(1), &raw mut count, none), NvmlReturn::SUCCESS);
         count = 100;
-        let ask = nvmlDeviceGetComputeRunningProcesses;
-        assert_eq!(ask(handle(0), &raw mut count, old.as_mut_ptr()), NvmlReturn::SUCCESS);
+        let query = nvmlDeviceGetComputeRunningProcesses;
+        assert_eq!(query(handle(0), &raw mut count, old.as_mut_ptr()), NvmlReturn::SUCCESS);
         assert_eq!((old[99].pid, old[99].used_gpu_memory), (1099, 10));
-        let ask = nvmlDeviceGetGraphicsRunningProcesses_v3;
-        assert_eq!(ask(handle(0), &raw mut count, none), NvmlReturn::SUCCESS);
+        let query = nvmlDeviceGetGraphicsRunningProcesses_v3;
+        assert_eq!(query(handle(0), &raw mut count, none), NvmlReturn::SUCCESS);
     }
     assert_eq!(count, 0);
 }
 
 #[test]
-fn the_system_tells_its_versions_and_its_processes() {
+fn the_system_reports_its_versions_and_its_processes() {
     let _session = Session::begin();
     // SAFETY: `written` passes a buffer and its size.
     let (_, version) = written(80, |out, length| unsafe { nvmlSystemGetDriverVersion(out, length) });

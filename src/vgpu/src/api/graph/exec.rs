@@ -11,7 +11,7 @@ use weir_cuda::*;
 
 const UPLOAD: u64 = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0 as u64;
 
-/// The first two versions tell the node at fault, and a line for a log.
+/// The first two versions return the node at fault, and a line for a log.
 unsafe fn with_log(
     ph_graph_exec: *mut CUgraphExec,
     h_graph: CUgraph,

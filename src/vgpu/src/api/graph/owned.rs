@@ -90,7 +90,7 @@ pub(crate) unsafe fn cuDeviceGetGraphMemAttribute(
     need(value)?;
     let s = driver()?;
     let memory = &s.devices[s.device(device)?].graph_memory;
-    let told = match attr {
+    let reported = match attr {
         A::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => memory.used,
         A::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => memory.used_high,
         A::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => memory.reserved,
@@ -98,7 +98,7 @@ pub(crate) unsafe fn cuDeviceGetGraphMemAttribute(
         _ => return Err(INVALID_VALUE),
     };
     // SAFETY: checked above; every attribute is a number of 64 bits.
-    unsafe { put(value.cast::<u64>(), told) };
+    unsafe { put(value.cast::<u64>(), reported) };
     Ok(())
 }
 

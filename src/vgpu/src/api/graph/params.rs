@@ -47,8 +47,8 @@ macro_rules! getters {
 }
 
 getters! {
-    cuGraphKernelNodeGetParams(CUDA_KERNEL_NODE_PARAMS_v1) |node| Task::Kernel(p) => narrow(&p.told(node.ctx));
-    cuGraphKernelNodeGetParams_v2(CUDA_KERNEL_NODE_PARAMS_v2) |node| Task::Kernel(p) => p.told(node.ctx);
+    cuGraphKernelNodeGetParams(CUDA_KERNEL_NODE_PARAMS_v1) |node| Task::Kernel(p) => narrow(&p.params(node.ctx));
+    cuGraphKernelNodeGetParams_v2(CUDA_KERNEL_NODE_PARAMS_v2) |node| Task::Kernel(p) => p.params(node.ctx);
     cuGraphMemcpyNodeGetParams(CUDA_MEMCPY3D_v2) |node| Task::Copy(p) => *p.get();
     cuGraphMemsetNodeGetParams(CUDA_MEMSET_NODE_PARAMS_v1) |node| Task::Set(p) => *p;
     cuGraphHostNodeGetParams(CUDA_HOST_NODE_PARAMS_v1) |node| Task::Host(function, data) => {
@@ -57,7 +57,7 @@ getters! {
     cuGraphChildGraphNodeGetGraph(CUgraph) |node| Task::Child(child) => *child as CUgraph;
     cuGraphEventRecordNodeGetEvent(CUevent) |node| Task::Record(event) => *event as CUevent;
     cuGraphEventWaitNodeGetEvent(CUevent) |node| Task::Wait(event) => *event as CUevent;
-    cuGraphMemAllocNodeGetParams(CUDA_MEM_ALLOC_NODE_PARAMS) |node| Task::Alloc(p) => p.told();
+    cuGraphMemAllocNodeGetParams(CUDA_MEM_ALLOC_NODE_PARAMS) |node| Task::Alloc(p) => p.params();
     cuGraphMemFreeNodeGetParams(CUdeviceptr) |node| Task::Free(addr) => *addr;
 }
 
@@ -162,11 +162,11 @@ pub(crate) unsafe fn cuGraphNodeGetParams(h_node: CUgraphNode, node_params: *mut
     need(node_params)?;
     let s = driver()?;
     let node = s.node(h_node as u64)?;
-    let mut told = CUgraphNodeParams { type_: node.task.kind(), ..CUgraphNodeParams::default() };
-    let u = &mut told.__bindgen_anon_1;
+    let mut params = CUgraphNodeParams { type_: node.task.kind(), ..CUgraphNodeParams::default() };
+    let u = &mut params.__bindgen_anon_1;
     match &node.task {
         Task::Kernel(p) => {
-            let k = p.told(node.ctx);
+            let k = p.params(node.ctx);
             u.kernel = CUDA_KERNEL_NODE_PARAMS_v3 {
                 func: k.func,
                 gridDimX: k.gridDimX,
@@ -208,7 +208,7 @@ pub(crate) unsafe fn cuGraphNodeGetParams(h_node: CUgraphNode, node_params: *mut
         Task::Wait(event) => u.eventWait.event = *event as CUevent,
         Task::Record(event) => u.eventRecord.event = *event as CUevent,
         Task::Alloc(p) => {
-            let p = p.told();
+            let p = p.params();
             u.alloc = CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
                 poolProps: p.poolProps,
                 accessDescs: p.accessDescs,
@@ -221,7 +221,7 @@ pub(crate) unsafe fn cuGraphNodeGetParams(h_node: CUgraphNode, node_params: *mut
         Task::Empty | Task::Batch => {}
     }
     // SAFETY: checked above.
-    unsafe { put(node_params, told) };
+    unsafe { put(node_params, params) };
     Ok(())
 }
 

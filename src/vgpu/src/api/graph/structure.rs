@@ -1,6 +1,6 @@
 //! Graphs and the edges between their nodes.
 
-use super::{edges, graph_of, node_of, read, read_all, tell};
+use super::{edges, graph_of, node_of, read, read_all, return_list};
 use crate::api::{need, put};
 use crate::error::*;
 use crate::graph::{Edge, LOSSY_QUERY, Task};
@@ -18,6 +18,29 @@ pub(crate) unsafe fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> R {
     let graph = s.make_graph();
     // SAFETY: checked above.
     unsafe { put(ph_graph, graph as CUgraph) };
+    Ok(())
+}
+
+/// A handle for a conditional node. Such nodes themselves are not supported: no kernel could set the condition.
+pub(crate) unsafe fn cuGraphConditionalHandleCreate(
+    p_handle_out: *mut CUgraphConditionalHandle,
+    h_graph: CUgraph,
+    ctx: CUcontext,
+    default_launch_value: c_uint,
+    flags: c_uint,
+) -> R {
+    const ASSIGN_DEFAULT: c_uint = 1;
+    need(p_handle_out)?;
+    let mut s = driver()?;
+    s.graph(h_graph as u64)?;
+    s.context_or_current(ctx)?;
+    // A default has no meaning unless it is to be assigned.
+    if flags & !ASSIGN_DEFAULT != 0 || (flags == 0 && default_launch_value != 0) {
+        return Err(INVALID_VALUE);
+    }
+    let handle = s.fresh();
+    // SAFETY: checked above.
+    unsafe { put(p_handle_out, handle) };
     Ok(())
 }
 
@@ -39,7 +62,7 @@ pub(crate) unsafe fn cuGraphGetNodes(h_graph: CUgraph, nodes: *mut CUgraphNode, 
     let s = driver()?;
     let graph = s.graph(h_graph as u64)?;
     // SAFETY: the caller's places.
-    unsafe { tell(&graph.nodes, nodes, num_nodes) }
+    unsafe { return_list(&graph.nodes, nodes, num_nodes) }
 }
 
 pub(crate) unsafe fn cuGraphGetRootNodes(
@@ -51,22 +74,22 @@ pub(crate) unsafe fn cuGraphGetRootNodes(
     let mut roots = s.graph(h_graph as u64)?.nodes.clone();
     roots.retain(|&n| s.node(n).is_ok_and(|n| n.edges.is_empty()));
     // SAFETY: the caller's places.
-    unsafe { tell(&roots, root_nodes, num_root_nodes) }
+    unsafe { return_list(&roots, root_nodes, num_root_nodes) }
 }
 
-/// Tells edges: one end or both, and their data. Data that cannot be told are not dropped silently.
+/// Returns edges: one end or both, and their data. Data that cannot be returned are not dropped silently.
 ///
 /// # Safety
 /// Every place is NULL or has as many entries as `count` says.
-unsafe fn tell_edges(
+unsafe fn return_edges(
     list: &[(Edge, u64)],
     from: *mut CUgraphNode,
     to: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> R {
-    let asked = !from.is_null() || !to.is_null();
-    if asked && data.is_null() && list.iter().any(|(e, _)| !e.is_plain()) {
+    let wanted = !from.is_null() || !to.is_null();
+    if wanted && data.is_null() && list.iter().any(|(e, _)| !e.is_plain()) {
         return Err(LOSSY_QUERY);
     }
     // SAFETY: as promised.
@@ -74,19 +97,19 @@ unsafe fn tell_edges(
     let sources: Vec<u64> = list.iter().map(|(e, _)| e.from).collect();
     let targets: Vec<u64> = list.iter().map(|&(_, to)| to).collect();
     for (ends, place) in [(&sources, from), (&targets, to)] {
-        if !place.is_null() || !asked {
+        if !place.is_null() || !wanted {
             // SAFETY: as promised; `count` keeps what it was for the second end.
             unsafe {
                 count.write(room);
-                tell(ends, place, count)?;
+                return_list(ends, place, count)?;
             }
         }
     }
     if !data.is_null() {
         for at in 0..room {
-            let told = list.get(at).map_or_else(|| Edge::plain(0).told(), |(e, _)| e.told());
+            let one = list.get(at).map_or_else(|| Edge::plain(0).data(), |(e, _)| e.data());
             // SAFETY: as promised.
-            unsafe { data.add(at).write(told) };
+            unsafe { data.add(at).write(one) };
         }
     }
     Ok(())
@@ -106,7 +129,7 @@ pub(crate) unsafe fn cuGraphGetEdges_v2(
     }
     let list = s.edges(h_graph as u64)?;
     // SAFETY: the caller's places.
-    unsafe { tell_edges(&list, from, to, edge_data, num_edges) }
+    unsafe { return_edges(&list, from, to, edge_data, num_edges) }
 }
 
 pub(crate) unsafe fn cuGraphGetEdges(
@@ -132,7 +155,7 @@ pub(crate) unsafe fn cuGraphNodeGetDependencies_v2(
     let node = h_node as u64;
     let list: Vec<(Edge, u64)> = s.node(node)?.edges.iter().map(|&e| (e, node)).collect();
     // SAFETY: the caller's places.
-    unsafe { tell_edges(&list, dependencies, std::ptr::null_mut(), edge_data, num_dependencies) }
+    unsafe { return_edges(&list, dependencies, std::ptr::null_mut(), edge_data, num_dependencies) }
 }
 
 pub(crate) unsafe fn cuGraphNodeGetDependencies(
@@ -158,7 +181,7 @@ pub(crate) unsafe fn cuGraphNodeGetDependentNodes_v2(
     let mut list = s.edges(s.node(node)?.graph)?;
     list.retain(|(e, _)| e.from == node);
     // SAFETY: the caller's places.
-    unsafe { tell_edges(&list, std::ptr::null_mut(), dependent_nodes, edge_data, num_dependent_nodes) }
+    unsafe { return_edges(&list, std::ptr::null_mut(), dependent_nodes, edge_data, num_dependent_nodes) }
 }
 
 pub(crate) unsafe fn cuGraphNodeGetDependentNodes(

@@ -77,7 +77,7 @@ fn the_validator_itself_refuses_what_is_not_json() {
 }
 
 #[test]
-fn a_result_is_told_with_its_value_once_it_succeeded() {
+fn a_result_is_logged_with_its_value_once_it_succeeded() {
     let mut pointer = 0x7000_0000_u64;
     let (out, size) = (&raw mut pointer, 4096_usize);
     let args = [Arg::of(&out), Arg::of(&size)];
@@ -132,7 +132,7 @@ fn structs_by_value_are_bytes_and_handles_are_addresses() {
 }
 
 #[test]
-fn strings_are_told_and_escaped() {
+fn strings_are_logged_and_escaped() {
     let mut address: *mut c_void = core::ptr::null_mut();
     let text = c"a \"quoted\\\" name\n\x01\xff";
     let args = (text.as_ptr(), &raw mut address, 12080_i32);

@@ -10,7 +10,7 @@ pub(crate) const HOST_TO_HOST: c_uint = 0;
 pub(crate) const HOST_TO_DEVICE: c_uint = 1;
 pub(crate) const DEVICE_TO_HOST: c_uint = 2;
 pub(crate) const DEVICE_TO_DEVICE: c_uint = 3;
-/// The addresses tell.
+/// The addresses decide.
 pub(crate) const BY_ADDRESS: c_uint = 4;
 
 const BAD_DIRECTION: CUresult = CUresult(21);

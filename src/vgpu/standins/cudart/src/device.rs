@@ -1,4 +1,4 @@
-//! Devices: choosing and asking them.
+//! Devices: choosing and querying them.
 
 use crate::context;
 use crate::error::{Outcome, R, give};

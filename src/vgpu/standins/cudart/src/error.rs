@@ -16,7 +16,7 @@ pub(crate) const INVALID_DEVICE_FUNCTION: CUresult = CUresult(98);
 /// What a body gives.
 pub(crate) type R<T = ()> = Result<T, CUresult>;
 
-/// Anything that tells how a body ended.
+/// Anything that says how a body ended.
 pub(crate) trait Outcome {
     fn outcome(self) -> R;
 }
@@ -42,9 +42,12 @@ pub(crate) fn run(name: &str, body: impl FnOnce() -> R) -> c_uint {
     driver::trace::called(name);
     match body() {
         Ok(()) => 0,
-        Err(CUresult(code)) => {
-            LAST.set(code);
-            code
+        Err(code) => {
+            // That work goes on is an answer and no error.
+            if code != CUresult::CUDA_ERROR_NOT_READY {
+                LAST.set(code.0);
+            }
+            code.0
         }
     }
 }

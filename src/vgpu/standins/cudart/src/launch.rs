@@ -1,4 +1,4 @@
-//! Launches of registered kernels, and what can be asked of them before.
+//! Launches of registered kernels, and what can be queried of them before.
 
 use crate::code;
 use crate::error::{INVALID_CONFIGURATION, MISSING_CONFIGURATION, Outcome, R, give};
@@ -178,7 +178,7 @@ fn config_of(config: &LaunchConfig) -> CUlaunchConfig {
     }
 }
 
-/// Asks the driver. An attribute that it does not have is 0.
+/// Queries the driver. An attribute that it does not have is 0.
 fn attributes(function: CUfunction) -> FunctionAttributes {
     type A = CUfunction_attribute;
     let get = |attribute: A| {

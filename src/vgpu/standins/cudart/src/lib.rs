@@ -1,6 +1,6 @@
 //! The virtual GPU's libcudart.so.12: the CUDA runtime interface of the public headers, on the public
 //! driver interface. It keeps what a runtime keeps (each thread's device and last error, the code that
-//! programs register) and asks the driver for everything else.
+//! programs register) and calls the driver for everything else.
 //!
 //! What it does not implement answers `cudaErrorNotSupported`.
 

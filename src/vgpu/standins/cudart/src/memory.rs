@@ -1,4 +1,4 @@
-//! Memory: taking it, giving it back, asking about it.
+//! Memory: allocating, freeing and querying it.
 
 use crate::context;
 use crate::error::{Outcome, R, give};

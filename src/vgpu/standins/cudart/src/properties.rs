@@ -89,7 +89,7 @@ pub(crate) struct Properties {
 
 const _: () = assert!(size_of::<Properties>() == 1032);
 
-/// Asks the driver for everything. An attribute that it does not have is 0.
+/// Queries the driver for everything. An attribute that it does not have is 0.
 pub(crate) fn of(device: c_int) -> R<Properties> {
     let get = |attribute: A| {
         let mut value = 0;

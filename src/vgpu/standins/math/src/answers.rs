@@ -95,21 +95,21 @@ macro_rules! create {
     };
 }
 
-/// Functions that tell the size of a workspace, in elements.
+/// Functions that return the size of a workspace, in elements.
 macro_rules! size32 {
     ($($rows:tt)*) => {
         writing! { core::ffi::c_int, ($crate::answers::WORKSPACE / 4) as core::ffi::c_int, $($rows)* }
     };
 }
 
-/// Functions that tell the size of a workspace, in bytes.
+/// Functions that return the size of a workspace, in bytes.
 macro_rules! size64 {
     ($($rows:tt)*) => {
         writing! { usize, $crate::answers::WORKSPACE, $($rows)* }
     };
 }
 
-/// Functions that tell the sizes of a workspace on the device and of one on the host, which is none.
+/// Functions that return the sizes of a workspace on the device and of one on the host, which is none.
 macro_rules! sizes {
     ($($name:ident($($skipped:ident)*))*) => {$(
         #[unsafe(no_mangle)]

@@ -35,6 +35,41 @@ pub(crate) fn property(version: [c_int; 3], which: c_uint) -> Result<c_int, c_ui
     version.get(which as usize).copied().ok_or(INVALID_VALUE)
 }
 
+/// Products of matrices: work in the stream of the handle. What follows the handle is not looked at.
+macro_rules! products {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(handle: *mut Handle) -> crate::answers::Status {
+            weir_vgpu_client::trace::called(stringify!($name));
+            if handle.is_null() {
+                return NOT_INITIALIZED;
+            }
+            // SAFETY: the caller's handle and its stream.
+            unsafe { crate::device::work((*handle).stream) };
+            0
+        }
+    )*};
+}
+
+products! {
+    cublasSgemm_v2
+    cublasDgemm_v2
+    cublasCgemm_v2
+    cublasZgemm_v2
+    cublasSgemmBatched
+    cublasDgemmBatched
+    cublasCgemmBatched
+    cublasZgemmBatched
+    cublasSgemmStridedBatched
+    cublasDgemmStridedBatched
+    cublasCgemmStridedBatched
+    cublasZgemmStridedBatched
+    cublasGemmEx
+    cublasGemmStridedBatchedEx
+    cublasGemmBatchedEx
+    cublasSgemmEx
+}
+
 library! {
     /// Makes a handle for the current context.
     fn cublasCreate_v2(place: *mut *mut Handle) {

@@ -33,7 +33,7 @@ impl Attributes {
     unsafe fn get(&self, attribute: c_uint, place: *mut u8, size: usize, written: *mut usize) -> Result<(), c_uint> {
         let known = self.0.get(&attribute).map_or(&[][..], Vec::as_slice);
         if place.is_null() || size < known.len() {
-            // Without room, only the size is told.
+            // Without room, only the size is returned.
             if size != 0 || written.is_null() {
                 return Err(INVALID_VALUE);
             }
@@ -101,6 +101,12 @@ library! {
     fn cublasLtMatrixLayoutGetAttribute(
         descriptor: *mut Attributes, attribute: c_uint, bytes: *mut u8, size: usize, written: *mut usize,
     ) { (*descriptor).get(attribute, bytes, size, written)?; }
+    /// A product of matrices, in a stream.
+    fn cublasLtMatmul(
+        _handle: usize, _compute: usize, _alpha: usize, _a: usize, _a_desc: usize, _b: usize, _b_desc: usize,
+        _beta: usize, _c: usize, _c_desc: usize, _d: usize, _d_desc: usize, _algo: usize, _workspace: usize,
+        _size: usize, stream: *mut c_void,
+    ) { crate::device::work(stream); }
     /// Describes a multiplication.
     fn cublasLtMatmulDescCreate(place: *mut *mut Attributes, compute: c_uint, scale: c_uint) {
         put(place, Attributes::with(&[(0, &compute.to_ne_bytes()), (1, &scale.to_ne_bytes())]));

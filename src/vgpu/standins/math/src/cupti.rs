@@ -1,4 +1,4 @@
-//! CUPTI: clocks and numbers. There is no activity to tell of.
+//! CUPTI: clocks and numbers. There is no activity to report.
 
 use crate::answers::put;
 use core::ffi::{c_char, c_uint, c_void};

@@ -1,9 +1,12 @@
 //! Device memory that a library takes for itself, as the real ones do: straight from the driver.
 
-use weir_cuda::{CUdeviceptr, CUresult};
+use core::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use weir_cuda::{CUdeviceptr, CUfunction, CUresult, CUstreamCaptureStatus};
 use weir_vgpu_client as driver;
 
-/// Memory that is given back when its owner ends. Held by handles only, whose context is current when
+/// Memory that is freed when its owner ends. Held by handles only, whose context is current when
 /// they are destroyed.
 #[derive(Default)]
 pub(crate) struct Blocks(Vec<CUdeviceptr>);
@@ -25,10 +28,39 @@ impl Blocks {
     }
 }
 
+/// A kernel that does nothing.
+const NOTHING: &CStr = c".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry vgpu_math() { ret; }\n";
+
+/// A library's work in a stream that captures: one kernel, as a graph without any would be no graph of that work. Elsewhere
+/// the stand-ins launch nothing.
+///
+/// # Safety
+/// `stream` is a stream of the current context, or NULL.
+pub(crate) unsafe fn work(stream: *mut c_void) {
+    static KERNEL: OnceLock<usize> = OnceLock::new();
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: as promised; places for results, and texts that last.
+    unsafe {
+        driver::cuStreamIsCapturing(stream.cast(), &raw mut status);
+        if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+            return;
+        }
+        let kernel = *KERNEL.get_or_init(|| {
+            let (mut library, mut kernel) = (null_mut(), null_mut());
+            let text = NOTHING.as_ptr().cast();
+            let none = null_mut();
+            driver::cuLibraryLoadData(&raw mut library, text, none, none.cast(), 0, none.cast(), none.cast(), 0);
+            driver::cuLibraryGetKernel(&raw mut kernel, library, c"vgpu_math".as_ptr());
+            kernel as usize
+        });
+        driver::cuLaunchKernel(kernel as CUfunction, 1, 1, 1, 1, 1, 1, 0, stream.cast(), null_mut(), null_mut());
+    }
+}
+
 impl Drop for Blocks {
     fn drop(&mut self) {
         for &block in &self.0 {
-            // SAFETY: taken above and given back once. A context that is gone took it along.
+            // SAFETY: allocated above and freed once. A context that is gone took it along.
             unsafe { driver::cuMemFree_v2(block) };
         }
     }

@@ -1,6 +1,6 @@
 //! The virtual GPU's stand-ins for cuBLAS, cuBLASLt, cuDNN, cuFFT, cuSOLVER, cuSPARSE, NCCL and CUPTI: one
 //! library under several names. It computes nothing. It keeps what callers read back (handles, settings,
-//! descriptors), takes the device memory that the real libraries take for themselves, and tells the sizes
+//! descriptors), takes the device memory that the real libraries take for themselves, and returns the sizes
 //! of workspaces that callers then take.
 //!
 //! Most functions only answer success and come from a list (`listed`); the others have a body by library.

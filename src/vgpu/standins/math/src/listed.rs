@@ -371,13 +371,10 @@ succeed! {
     cublasCgemm3mStridedBatched
     cublasCgemm3mStridedBatched_64
     cublasCgemm3m_64
-    cublasCgemmBatched
     cublasCgemmBatched_64
     cublasCgemmEx
     cublasCgemmEx_64
-    cublasCgemmStridedBatched
     cublasCgemmStridedBatched_64
-    cublasCgemm_v2
     cublasCgemm_v2_64
     cublasCgemv
     cublasCgemvBatched
@@ -522,11 +519,8 @@ succeed! {
     cublasDgeam_64
     cublasDgelsBatched
     cublasDgemm
-    cublasDgemmBatched
     cublasDgemmBatched_64
-    cublasDgemmStridedBatched
     cublasDgemmStridedBatched_64
-    cublasDgemm_v2
     cublasDgemm_v2_64
     cublasDgemv
     cublasDgemvBatched
@@ -633,11 +627,8 @@ succeed! {
     cublasDznrm2_v2
     cublasDznrm2_v2_64
     cublasFree
-    cublasGemmBatchedEx
     cublasGemmBatchedEx_64
-    cublasGemmEx
     cublasGemmEx_64
-    cublasGemmStridedBatchedEx
     cublasGemmStridedBatchedEx_64
     cublasGetError
     cublasGetLoggerCallback
@@ -703,7 +694,6 @@ succeed! {
     cublasLtLoggerSetFile
     cublasLtLoggerSetLevel
     cublasLtLoggerSetMask
-    cublasLtMatmul
     cublasLtMatmulAlgoCapGetAttribute
     cublasLtMatmulAlgoCheck
     cublasLtMatmulAlgoConfigGetAttribute
@@ -766,13 +756,9 @@ succeed! {
     cublasSgeam_64
     cublasSgelsBatched
     cublasSgemm
-    cublasSgemmBatched
     cublasSgemmBatched_64
-    cublasSgemmEx
     cublasSgemmEx_64
-    cublasSgemmStridedBatched
     cublasSgemmStridedBatched_64
-    cublasSgemm_v2
     cublasSgemm_v2_64
     cublasSgemv
     cublasSgemvBatched
@@ -960,11 +946,8 @@ succeed! {
     cublasZgemm
     cublasZgemm3m
     cublasZgemm3m_64
-    cublasZgemmBatched
     cublasZgemmBatched_64
-    cublasZgemmStridedBatched
     cublasZgemmStridedBatched_64
-    cublasZgemm_v2
     cublasZgemm_v2_64
     cublasZgemv
     cublasZgemvBatched

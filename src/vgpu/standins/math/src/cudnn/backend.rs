@@ -76,7 +76,7 @@ impl Content {
         bytes.map_or(0, |bytes| i64::from(i32::from_ne_bytes(bytes)))
     }
 
-    /// The engine that the heuristic finds: another one in each mode, so that a caller who asks in two
+    /// The engine that the heuristic finds: another one in each mode, so that a caller who queries in two
     /// modes tries two.
     fn found(&self) -> Content {
         let graph = self.references.get(&HEURISTIC_GRAPH).cloned().unwrap_or_default();
