@@ -10,7 +10,9 @@
 //! | [`limit`] | WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP |
 //! | [`pool`] | WEIR_POOL |
 //! | [`record`] | WEIR_KEEP, WEIR_RING, WEIR_STACKS |
+//! | [`tensorflow`] | WEIR_TF_ALLOCATOR |
 //! | [`size`] | sizes, shares, counts and durations |
+//! | [`profile`] | machines that the virtual GPU plays |
 //! | [`mod@reference`] | the page about all of them |
 //!
 //! **The limit rule.** A bad setting costs only itself. An unknown variable costs one line and has no effect. A bad setting
@@ -23,11 +25,13 @@
 
 pub mod limit;
 pub mod pool;
+pub mod profile;
 pub mod read;
 pub mod record;
 pub mod reference;
 pub mod size;
 pub mod table;
+pub mod tensorflow;
 
 pub use read::{Origin, Problem, Reading, Shown};
 pub use table::{Kind, SETTINGS, Setting, Settings};

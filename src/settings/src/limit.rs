@@ -5,8 +5,9 @@
 //!
 //! - An **index** is the physical one, in the order `nvidia-smi` shows (PCI bus order). CUDA_VISIBLE_DEVICES renumbers
 //!   what the job sees; it never shifts a cap.
-//! - A **UUID** may be shortened to its beginning as long as only one device begins so. `MIG-UUID` names a MIG device.
-//! - A share is one of the device's physical memory. A cap larger than the device means the whole device; [`CapSetting::above`] says where.
+//! - A **UUID** may be shortened to its beginning as long as only one device begins so. `MIG-UUID` names a MIG device; index
+//!   and UUID of the GPU that it is part of name it too.
+//! - A share is one of the device's physical memory. A cap larger than the device means the whole device; [`CapSetting::above`] lists where.
 //! - A cap of 0, more than 100 %, a device named twice, two amounts without a device, and a device that the machine
 //!   does not have are errors: a typing mistake must not silently remove a cap.
 
@@ -37,12 +38,14 @@ pub struct CapSetting {
 /// A device of the machine, as far as caps are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// The UUID that the driver gives.
+    /// The UUID that the driver reports.
     pub uuid: [u8; 16],
     /// The physical index, if it is known (NVML is there).
     pub index: Option<u32>,
     /// Physical bytes.
     pub physical: u64,
+    /// The UUID of the device that this one is an instance of (MIG); the index is that one's, too.
+    pub parent: Option<[u8; 16]>,
 }
 
 /// A UUID as `nvidia-smi` writes it.
@@ -89,7 +92,10 @@ impl Selector {
     pub fn matches(&self, device: &DeviceFacts) -> bool {
         match self {
             Self::Index(index) => device.index == Some(*index),
-            Self::Uuid(start) => hex_of(device.uuid).starts_with(start.as_str()),
+            Self::Uuid(start) => [Some(device.uuid), device.parent]
+                .into_iter()
+                .flatten()
+                .any(|uuid| hex_of(uuid).starts_with(start.as_str())),
         }
     }
 
@@ -252,8 +258,8 @@ mod tests {
         let mut second = [0xA1; 16];
         second[0] = 0x5e;
         vec![
-            DeviceFacts { uuid: first, index: Some(0), physical: 24 * GIB },
-            DeviceFacts { uuid: second, index: Some(1), physical: 80 * GIB },
+            DeviceFacts { uuid: first, index: Some(0), physical: 24 * GIB, parent: None },
+            DeviceFacts { uuid: second, index: Some(1), physical: 80 * GIB, parent: None },
         ]
     }
 
@@ -308,6 +314,19 @@ mod tests {
         assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices), "");
         assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices[..1]), "GPU-5e");
         assert_eq!(unseen("7=2GiB", &devices), "7");
+    }
+
+    #[test]
+    fn a_part_of_a_gpu_is_found_by_its_own_uuid_and_by_its_gpu() {
+        let (first, second) = (machine()[0], machine()[1]);
+        let part = DeviceFacts { uuid: [0xab; 16], parent: Some(second.uuid), physical: 10 * GIB, ..second };
+        let parent = hex_of(second.uuid);
+        for name in ["MIG-abababab", "1", &format!("GPU-{parent}")] {
+            let cap = CapSetting::parse(&format!("{name}=4GiB")).unwrap();
+            assert_eq!(cap.resolve(&[first, part]).unwrap(), [None, Some(4 * GIB)], "{name}");
+        }
+        assert!(CapSetting::parse("1=4GiB,MIG-ab=2GiB").unwrap().resolve(&[first, part]).is_err(), "named twice");
+        assert!(CapSetting::parse("MIG-cd=4GiB").unwrap().resolve(&[first, part]).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What `WEIR_POOL` says: `on`, `off`, or a list of switches for diagnosis. Plain data.
+//! The value of `WEIR_POOL`: `on`, `off`, or a list of switches for diagnosis. Plain data.
 
 use crate::size::{BadValue, parse_size};
 
@@ -20,9 +20,9 @@ pub struct Switches {
     pub mesh: bool,
     /// `cuMemFree` does not synchronise.
     pub lazy: bool,
-    /// Bytes of a handle behind small blocks, if it was said.
+    /// Bytes of a handle behind small blocks, if it is set.
     pub small_handle: Option<u64>,
-    /// Bytes of a handle behind large blocks, if it was said.
+    /// Bytes of a handle behind large blocks, if it is set.
     pub large_handle: Option<u64>,
 }
 

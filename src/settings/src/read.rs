@@ -81,7 +81,7 @@ impl Problem {
         format!("{}={}: {}", self.variable, self.value, self.why)
     }
 
-    /// One line that also says what becomes of it in a job.
+    /// One line that also has the effect on a job.
     pub fn line(&self, strict: bool) -> String {
         let default = Setting::of(&self.variable).map_or("", |setting| setting.default);
         let then = match (self.kind, strict) {
@@ -95,9 +95,9 @@ impl Problem {
     }
 }
 
-/// What is said where a limit is not kept and the job must not run without it.
+/// Reported where a limit cannot be enforced and the job must not run without it.
 pub const FAILS: &str = "cuInit fails (WEIR_STRICT=0 would run the job without this limit)";
-/// What is said where it runs all the same.
+/// Reported where the job runs without it.
 pub const WITHOUT: &str = "WEIR_STRICT=0: the job runs without this limit";
 
 /// An environment, read.
@@ -292,7 +292,7 @@ mod tests {
             ("WEIR_STRICT", "1\n2", "expected 0 or 1"),
             ("WEIR_WARN", "200%", "more than 100%"),
             ("WEIR_POOL", "nostea", "expected on, off"),
-            ("WEIR_TF_ALLOCATOR", "bfc", "expected pool or keep"),
+            ("WEIR_TF_ALLOCATOR", "bfc", "expected auto, pool or keep"),
             ("WEIR_JOURNAL", "yes", "expected on or off"),
             ("WEIR_DIR", "here", "absolute path"),
             ("WEIR_RING", "100k", "K or M"),

@@ -45,7 +45,7 @@ impl Keep {
 pub struct Ring {
     /// Events.
     pub events: u64,
-    /// Live allocations, if it was said.
+    /// Live allocations, if they are set.
     pub live: Option<u64>,
 }
 

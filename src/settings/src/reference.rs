@@ -18,9 +18,9 @@ checks them at the first CUDA call.
 - An empty value is the same as an unset variable. Spaces around a value are ignored.
 - A bad value costs only itself: one line on standard error, and the default applies.
 - A bad **limit** is not replaced by a default, because the job would run without it: cuInit fails with
-  `CUDA_ERROR_INVALID_VALUE` and one line. The same happens with a limit that cannot be kept (a group's ledger that is full,
+  `CUDA_ERROR_INVALID_VALUE` and one line. The same happens with a limit that cannot be enforced (a group's ledger that is full,
   damaged or owned by another user; a device that the machine does not have). `WEIR_STRICT=0` runs the job without the
-  limit and says so in one line. A program that ignores the error of cuInit gets `CUDA_ERROR_OUT_OF_MEMORY` for every
+  limit and reports it in one line. A program that ignores the error of cuInit gets `CUDA_ERROR_OUT_OF_MEMORY` for every
   request. TensorFlow, PyTorch and JAX fall back to the CPU when cuInit fails, after an error of their own.
 - An unknown variable that begins with `WEIR_` is ignored, with one line. What Kubernetes sets for a service named
   weir-something (`WEIR_METRICS_SERVICE_HOST`, …) is ignored silently.
@@ -32,7 +32,7 @@ const SIZES: &str = "
 `8GiB`, `8Gi` and `8G` are the same (powers of 1024; K, M, G, T), `8GB` is 8 000 000 000 bytes. Fractions (`1.5GiB`) and, for
 most settings, percentages (`80%`) are allowed; case does not matter. A number without a unit is bytes and must be at least
 1 MiB: `8` is an error (\"did you mean 8GiB?\"), and so is `0.8` (\"did you mean 80%?\"). `4096B` is 4096 bytes. A cap larger
-than the device means the whole device, with one line that says so.
+than the device means the whole device, which is reported in one line.
 ";
 
 /// The page.

@@ -8,6 +8,7 @@ use crate::limit::{CapSetting, OnCap, parse_group};
 use crate::pool::{self, Switches};
 use crate::record::{Keep, Ring, Stacks};
 use crate::size::{Amount, BadValue, parse_amount};
+use crate::tensorflow::TfAllocator;
 
 /// What a setting is for, which decides what a bad value costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Kind {
 pub enum Flag {
     /// `--NAME VALUE`.
     Takes(&'static str),
-    /// `weir run` has its own way with it, told here.
+    /// `weir run` handles it in its own way, which this describes.
     Own(&'static str),
     /// None: `weir run` sets it by itself.
     None,
@@ -160,7 +161,7 @@ settings! {
         default: "1",
         default_note: "",
         kind: Kind::Diagnosis,
-        help: "Whether cuInit fails where a limit cannot be kept; with 0 the job runs without that limit",
+        help: "Whether cuInit fails where a limit cannot be enforced; with 0 the job runs without that limit",
     } read |value| word(text(value)?, &[("0", false), ("1", true)]);
 
     warn: Option<Amount> = "WEIR_WARN" {
@@ -183,15 +184,15 @@ settings! {
         help: "The memory pool and its switches for diagnosis",
     } read |value| Switches::parse(text(value)?);
 
-    keep_tensorflow: bool = "WEIR_TF_ALLOCATOR" {
+    tf_allocator: TfAllocator = "WEIR_TF_ALLOCATOR" {
         flag: Flag::Takes("tf-allocator"),
         value_name: "ALLOCATOR",
-        values: "pool, or keep for TensorFlow's own allocator",
-        default: "pool",
+        values: "auto, pool for weir's pool, or keep for TensorFlow's own allocator",
+        default: "auto",
         default_note: "",
         kind: Kind::Diagnosis,
         help: "Which allocator serves TensorFlow's tensors",
-    } read |value| word(text(value)?, &[("pool", false), ("keep", true)]);
+    } read |value| word(text(value)?, TfAllocator::WORDS);
 
     journal: bool = "WEIR_JOURNAL" {
         flag: Flag::Takes("journal"),
@@ -230,7 +231,7 @@ settings! {
         default: "20,4GiB",
         default_note: "",
         kind: Kind::Recording,
-        help: "How many journals of ended jobs are kept",
+        help: "How many journals of ended jobs are kept, and as many of jobs that ran out of memory",
     } read |value| Keep::parse(text(value)?);
 
     stacks: Stacks = "WEIR_STACKS" {
@@ -284,7 +285,8 @@ fn absolute(path: &[u8], expected: &str) -> Result<PathBuf, BadValue> {
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, BadValue> {
     words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
-        BadValue::new(text, "unknown value", names.join(" or "))
+        let (last, others) = names.split_last().unwrap_or((&"", &[]));
+        BadValue::new(text, "unknown value", format!("{} or {last}", others.join(", ")))
     })
 }
 
