@@ -52,9 +52,9 @@ fn scratch() -> PathBuf {
     path
 }
 
-fn intent(asked: u64) -> Intent {
+fn intent(requested: u64) -> Intent {
     let by = Attribution { stack: 1, op: 2, python: 3 };
-    Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, requested: asked, address: 0, by }
+    Intent { kind: Kind::Alloc, class: Class::Block, device: 0, stream: 0, requested, address: 0, by }
 }
 
 fn primitives(rounds: u64) {
@@ -185,7 +185,7 @@ fn peak_memory() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// In a process of its own, so that its memory can be told.
+/// In a process of its own, so that its memory can be measured.
 fn read_all(path: &str) {
     let start = Instant::now();
     let reader = Reader::open(path.as_ref()).unwrap();

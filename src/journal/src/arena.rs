@@ -23,6 +23,8 @@ pub enum Item {
     Python = 4,
     /// A native stack, innermost first: addresses.
     Stack = 5,
+    /// What the library chose: ids of subject and text.
+    Note = 6,
 }
 
 /// Longest item in words; longer ones are cut.

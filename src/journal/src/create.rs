@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::job::{self, Job};
 use crate::layout::{Geometry, HEADER_BYTES, MAGIC, SECTIONS, Section, VERSION_MAJOR, VERSION_MINOR, crc_words, word};
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
@@ -49,7 +50,7 @@ pub fn folders_in(dir: &Path) -> Vec<PathBuf> {
     files::sub_folders(files::user()).map(|name| dir.join(name)).filter(own).collect()
 }
 
-/// Who a process is, so that it can be told from a later one with the same number.
+/// The identity of a process: a later one with the same id has another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Process id in its own namespace.
@@ -103,7 +104,7 @@ pub(crate) fn pid_namespace() -> u64 {
 
 impl Journal {
     /// Makes a journal. When there can be no file (full or read-only disk, unsafe directory), it is kept in memory and
-    /// [`Journal::fallback_reason`] tells why; an error means that there is not even memory.
+    /// [`Journal::fallback_reason`] has the reason; an error means that there is not even memory.
     pub fn create(options: &Options) -> io::Result<Self> {
         let (sections, bytes) = options.geometry.sections();
         let (mapping, backing) = match create_file(options.dir.as_ref(), bytes) {
@@ -117,6 +118,8 @@ impl Journal {
         fill_header(mapping.words(), &sections, bytes, clock);
         let journal = Self::on(mapping, &sections, clock, backing);
         journal.set_config(&options.config);
+        let job = Job::own().packed();
+        store_checked(named(mapping.words(), &sections, Section::Job), &job, job::ROOM);
         // From here on the file is a journal.
         if let Some(magic) = mapping.words().get(word::MAGIC) {
             magic.store(MAGIC, Ordering::Release);
@@ -134,7 +137,7 @@ fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backin
     let mapped = files::preallocate(&file, bytes).and_then(|()| Mapping::of_file(&file, bytes));
     match mapped {
         Ok(mapping) => {
-            // The lock tells others that this journal has a living writer; the kernel drops it at death.
+            // The lock shows that this journal has a living writer; the kernel drops it at death.
             files::try_lock(&file);
             Ok((mapping, Backing::file(dir, name, file)))
         }
@@ -211,6 +214,14 @@ pub(crate) fn store_text(words: &[AtomicU64], start: usize, text: &[u8], room: u
     store_bytes(words, start + 1, text);
     if let Some(length) = words.get(start) {
         length.store(text.len() as u64, Ordering::Release);
+    }
+}
+
+/// Stores a text of at most `room` bytes, its length, and a checksum of what was kept.
+pub(crate) fn store_checked(words: &[AtomicU64], text: &[u8], room: usize) {
+    store_text(words, 1, text, room);
+    if let Some(crc) = words.first() {
+        crc.store(u64::from(crc32c::crc32c(text.get(..room).unwrap_or(text))), Ordering::Release);
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Kind {
     Alloc = 1,
     /// Memory was freed. Sizes and attribution are those of the allocation, `aux` is its age.
     Free = 2,
-    /// The driver refused a request; `result` says how.
+    /// The driver refused a request; `result` is its code.
     Failed = 3,
     /// A cap refused a request.
     Refused = 4,
@@ -35,7 +35,7 @@ pub enum Kind {
     Spill = 12,
     /// Spilled memory came back to the device.
     Unspill = 13,
-    /// A request waited for memory; the latency says how long.
+    /// A request waited for memory; the latency is how long.
     Wait = 14,
     /// A synchronisation that advanced the epoch to `address`.
     Sync = 15,
@@ -53,7 +53,7 @@ pub enum Kind {
     Oom = 21,
     /// The process forked; `address` is the child's pid.
     Fork = 22,
-    /// The library turned itself off; the header has the reason.
+    /// The library disabled itself; the header has the reason.
     TurnedOff = 23,
     /// Live memory crossed a soft mark (`allocated`).
     SoftMark = 24,
@@ -63,13 +63,11 @@ pub enum Kind {
     Step = 26,
     /// A clean exit.
     Exit = 27,
-    /// Not written any more: a free of a block without a stream is deferred until the device is known to be idle.
-    FreeDeferred = 28,
 }
 
 impl Kind {
     /// Every kind, by number.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 27] = [
         Self::Alloc,
         Self::Free,
         Self::Failed,
@@ -97,7 +95,6 @@ impl Kind {
         Self::HostSample,
         Self::Step,
         Self::Exit,
-        Self::FreeDeferred,
     ];
 
     /// The kind with this number.
@@ -196,7 +193,7 @@ pub const FLAG_POOL_HIT: u8 = 8;
 /// Flag: rebuilt by the reader from the live table; the record itself was not finished.
 pub const FLAG_REBUILT: u8 = 16;
 
-/// The stream number that says "not known".
+/// The number of an unknown stream.
 pub const STREAM_UNKNOWN: u16 = 0xffff;
 
 /// One event.
@@ -362,7 +359,7 @@ mod tests {
         #[test]
         fn a_record_comes_back_as_it_went(
             (seq, time, address) in any::<(u64, u64, u64)>(),
-            (kind, class, device, stream) in (0..28_usize, 0..13_usize, 0..64_u8, any::<u16>()),
+            (kind, class, device, stream) in (0..27_usize, 0..13_usize, 0..64_u8, any::<u16>()),
             (requested, allocated, live_after) in (0..1_u64 << 48, 0..1_u64 << 48, 0..1_u64 << 48),
             (result, latency, thread) in (any::<u16>(), any::<u64>(), 0..1_u32 << 24),
             (stack, op, python) in (0..1_u32 << 24, 0..1_u32 << 20, 0..1_u32 << 20),
@@ -373,8 +370,8 @@ mod tests {
                 live_after, result, latency: long_from_short(short_from_long(latency)), thread,
                 by: Attribution { stack, op, python }, aux, flags,
             };
-            let believed = !matches!(event.kind, Kind::Alloc | Kind::Free) || allocated <= LARGEST_BLOCK;
-            prop_assert_eq!(Event::unpack(&event.pack(), seq), believed.then_some(event));
+            let accepted = !matches!(event.kind, Kind::Alloc | Kind::Free) || allocated <= LARGEST_BLOCK;
+            prop_assert_eq!(Event::unpack(&event.pack(), seq), accepted.then_some(event));
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1)), None);
             prop_assert_eq!(Event::unpack(&event.pack(), seq.wrapping_add(1 << 32)), None);
         }

@@ -13,7 +13,7 @@ pub enum Fault {
     Bounds = 4,
     /// The reader's check of a live entry's CRC.
     EntryCrc = 8,
-    /// The mark on a live entry before the driver is asked to free it.
+    /// The mark on a live entry before the driver frees it.
     Freeing = 16,
     /// The reader's limit on what a compressed frame may expand to.
     FrameLimit = 32,

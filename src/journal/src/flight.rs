@@ -23,7 +23,7 @@ pub struct Intent {
     pub requested: u64,
     /// Address, where it is known beforehand.
     pub address: u64,
-    /// Who asks.
+    /// Who requests it.
     pub by: Attribution,
 }
 

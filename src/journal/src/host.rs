@@ -25,10 +25,16 @@ impl Journal {
         self.read_host()
     }
 
+    /// From now on resident memory is without what `foreign` counts: memory that is in the process, but not the job's.
+    pub fn leave_out(&self, foreign: fn() -> u64) {
+        let _ = self.foreign.set(foreign);
+    }
+
     fn read_host(&self) -> Option<u64> {
         let mut text = [0; 96];
         let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
         let resident = resident_pages(text.get(..length)?)?.wrapping_mul(page_size());
+        let resident = resident.saturating_sub(self.foreign.get().map_or(0, |foreign| foreign()));
         if let Some(place) = self.words.get(word::HOST_SAMPLE + 1) {
             place.store(resident, Ordering::Relaxed);
         }

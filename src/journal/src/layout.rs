@@ -6,13 +6,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"WEIRJNL\n");
 /// Changes when an older reader could misread the file.
 pub const VERSION_MAJOR: u32 = 1;
 /// Changes when something was added that an older reader may ignore.
-pub const VERSION_MINOR: u32 = 0;
+pub const VERSION_MINOR: u32 = 1;
 /// Size of the header; the first section starts here.
 pub const HEADER_BYTES: u64 = 4096;
 
-/// The largest allocation that is believed: 16 TiB. A record of a larger one is damage, however right its checksum is.
+/// The largest allocation that is accepted: 16 TiB. A record of a larger one is damage, however right its checksum is.
 pub const LARGEST_BLOCK: u64 = 1 << 44;
-/// The largest number of bytes of a device, a class or a process, and the largest count, that is believed: sums of them stay
+/// The largest number of bytes of a device, a class or a process, and the largest count, that is accepted: sums of them stay
 /// far from overflowing.
 pub const LARGEST_SUM: u64 = 1 << 52;
 /// Header size in words.
@@ -40,7 +40,7 @@ pub mod word {
     pub const BOOT_ID: usize = 6;
     /// Inode of the pid namespace.
     pub const PID_NAMESPACE: usize = 8;
-    /// Which clock gives the ticks.
+    /// Which clock counts the ticks.
     pub const CLOCK: usize = 9;
     /// Ticks per second, measured when the journal was created.
     pub const TICK_HZ: usize = 10;
@@ -63,8 +63,6 @@ pub mod word {
 
     /// Number of ring records claimed so far; the next event's number.
     pub const HEAD: usize = 256;
-    /// Events that could not be recorded at all.
-    pub const DROPPED: usize = 264;
     /// Allocations that found no place in the live table.
     pub const LIVE_OVERFLOW: usize = 265;
     /// Calls that found no in-flight slot.
@@ -81,7 +79,7 @@ pub mod word {
     pub const EXIT_STATUS: usize = 271;
     /// 1 after a clean exit.
     pub const CLEAN_EXIT: usize = 272;
-    /// Why the library turned itself off: 0 is "it did not", else code and text.
+    /// Why the library disabled itself: 0 is "it did not", else code and text.
     pub const OFF_CODE: usize = 273;
     /// Length in bytes of the reason, then the text.
     pub const OFF_TEXT: usize = 274;
@@ -125,10 +123,12 @@ pub enum Section {
     Devices = 10,
     /// Configuration text.
     Config = 11,
+    /// What it takes to run the job again. Files of version 1.0 have none.
+    Job = 12,
 }
 
 /// All sections in file order.
-pub const SECTIONS: [Section; 12] = [
+pub const SECTIONS: [Section; 13] = [
     Section::Ring,
     Section::Live,
     Section::Flight,
@@ -141,6 +141,7 @@ pub const SECTIONS: [Section; 12] = [
     Section::Causes,
     Section::Devices,
     Section::Config,
+    Section::Job,
 ];
 
 /// Words of one bucket of the live table: a control line and seven entries.
@@ -165,6 +166,8 @@ pub const DEVICE_WORDS: usize = 64;
 pub const HOST_DEVICE: u8 = 63;
 /// Bytes of configuration text kept.
 pub const CONFIG_BYTES: usize = 8192;
+/// Bytes of the section that records how to run the job again.
+pub const JOB_BYTES: usize = 32 << 10;
 /// Loaded modules that fit.
 pub const MODULES: usize = 2048;
 
@@ -200,7 +203,7 @@ impl Geometry {
         self.events.clamp(8, 1 << 28).next_power_of_two()
     }
 
-    /// Buckets of the live table: two halves, each at most three quarters full when it holds what was asked for.
+    /// Buckets of the live table: two halves, each at most three quarters full when it holds `live` entries.
     pub fn buckets(&self) -> u64 {
         let entries = self.live.clamp(8, 1 << 26) * 4 / 3;
         2 * entries.div_ceil(BUCKET_ENTRIES as u64).next_power_of_two()
@@ -224,6 +227,7 @@ impl Geometry {
             (CAUSES * CAUSE_WORDS * 8) as u64,
             (DEVICES * DEVICE_WORDS * 8) as u64,
             CONFIG_BYTES as u64,
+            JOB_BYTES as u64,
         ];
         let mut table = [(0, 0); SECTIONS.len()];
         let mut offset = HEADER_BYTES;

@@ -1,4 +1,4 @@
-//! The journal of a job: one file per process that says what happened to memory, in order, and what is live.
+//! The journal of a job: one file per process that records what happened to memory, in order, and what is live.
 //!
 //! The writer ([`Journal`]) lives inside the job. Everything it knows is in a mapped file, so it is kept however the
 //! process dies. The reader ([`reader::Reader`]) trusts nothing in a file. docs/reference/journal-format.md describes the format.
@@ -13,6 +13,7 @@ mod event;
 pub mod fault;
 mod flight;
 mod host;
+pub mod job;
 pub mod layout;
 mod live;
 mod names;
@@ -33,6 +34,7 @@ pub use event::{
     Kind, STREAM_UNKNOWN, long_from_short, short_from_long,
 };
 pub use flight::{InFlight, Intent};
+pub use job::Job;
 pub use layout::Geometry;
 pub use live::LiveEntry;
 pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};

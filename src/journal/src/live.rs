@@ -8,7 +8,7 @@
 //! that wanted this bucket, or passed it, and lie further on; a search stops at a bucket that nobody passed. So there
 //! are no tombstones: a removal leaves nothing behind, and the table does not rot.
 //!
-//! The reader believes only the entries (their first word is stored last, with a CRC), never the control lines.
+//! The reader uses only the entries (their first word is stored last, with a CRC), never the control lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -240,7 +240,7 @@ impl LiveTable {
     }
 
     /// Finds an allocation whose free has begun and is not written down, by an address that was just handed out again: so
-    /// it has happened. Tells the last word, too.
+    /// it has happened. Returns the last word, too.
     pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry, u64)> {
         let key = key_of(address, class);
         let home = self.home(key);

@@ -9,7 +9,7 @@ use crate::sys::crc::crc_record;
 use crate::sys::modules;
 use crate::writer::Journal;
 
-/// What TensorFlow says about the operation that asks.
+/// What TensorFlow reports about the operation that requests memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Op<'text> {
     /// Name of the operation.
@@ -58,7 +58,7 @@ impl Journal {
         self.known(self.names.intern(Item::Text, length, used))
     }
 
-    /// The id of an operation; 0 when there is nothing to tell or no room.
+    /// The id of an operation; 0 when there is nothing to record or no room.
     pub fn op(&self, op: &Op<'_>) -> u32 {
         if *op == Op::default() {
             return 0;
@@ -90,6 +90,12 @@ impl Journal {
     pub fn stack(&self, addresses: &[u64]) -> u32 {
         let used = addresses.get(..STACK_DEPTH).unwrap_or(addresses);
         if used.is_empty() { 0 } else { self.known(self.stacks.intern(Item::Stack, used.len(), used)) }
+    }
+
+    /// Notes what the library chose, and why. The same note is kept once.
+    pub fn note(&self, subject: &str, text: &str) {
+        let words = [u64::from(self.text(subject)) | u64::from(self.text(text)) << 32];
+        self.known(self.names.intern(Item::Note, 1, &words));
     }
 
     /// A text by its id. Allocates.
@@ -170,7 +176,7 @@ impl Journal {
         false
     }
 
-    /// A module that no process has, for journals of made-up jobs.
+    /// A module that no process has, for journals of synthetic jobs.
     #[cfg(feature = "synthetic")]
     pub fn made_up_module(&self, path: &str, start: u64, size: u64) {
         let (path, build_id, none) = (path.into(), Vec::new(), (0, 0));

@@ -1,5 +1,6 @@
-//! How many old journals are kept: `WEIR_KEEP`. Journals of living processes are never removed. Allocates and makes
-//! system calls; runs when a journal is made, and in the command.
+//! How many old journals are kept: `WEIR_KEEP`. Journals of living processes are never removed, and those of runs that
+//! ran out of memory are counted apart: many short runs do not drive out the one that matters. Allocates and makes system
+//! calls; runs when a journal is made, and in the command.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,7 @@ pub enum Life {
     Unknown,
 }
 
-/// Whether the process with this identity lives, as far as it can be told from here.
+/// Whether the process with this identity lives, as far as it can be known from here.
 pub fn life_of(identity: &Identity) -> Life {
     if identity.boot != boot_id() {
         return Life::Dead;
@@ -67,11 +68,35 @@ pub struct Removed {
     pub bytes: u64,
 }
 
+/// A journal of a dead process: when it was changed, its name and its size.
+type Dead = (SystemTime, String, u64);
+
+/// Which of some journals of dead processes go, those of one kind apart from those of the other: in each as many stay as
+/// are kept, the newest. Bytes are those of both together; the kind that has more of them gives, its oldest first.
+fn beyond(keep: Keep, mut kinds: [Vec<Dead>; 2]) -> Vec<Dead> {
+    let mut gone = Vec::new();
+    for kind in &mut kinds {
+        kind.sort_unstable_by(|one, other| other.cmp(one));
+        let most = keep.count.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+        gone.extend(kind.drain(most.min(kind.len())..));
+    }
+    let size = |kind: &Vec<Dead>| kind.iter().map(|(_, _, size)| size).sum::<u64>();
+    loop {
+        let [ran_out, others] = &mut kinds;
+        let (first, second) = (size(ran_out), size(others));
+        let larger = if first > second { ran_out } else { others };
+        match larger.pop().filter(|_| keep.bytes.is_some_and(|most| first.saturating_add(second) > most)) {
+            Some(oldest) => gone.push(oldest),
+            None => return gone,
+        }
+    }
+}
+
 /// Removes journals of dead processes beyond what is kept, oldest first, with their OOM files. Touches only plain files
 /// of this user with a journal's name.
 pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
     let dir = SafeDir::open(dir)?;
-    let mut dead = Vec::new();
+    let mut dead = [Vec::new(), Vec::new()];
     for entry in std::fs::read_dir(dir.path())? {
         let name = entry?.file_name();
         let Some(name) = name.to_str().filter(|name| is_journal_name(name)) else {
@@ -86,23 +111,18 @@ pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
         let reader = Reader::of(Box::new(copy)).ok();
         let life = journal_life(&file, reader.as_ref().map(Reader::header));
         if may_go(life, &meta, reader.is_some()) {
-            dead.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), name.to_owned(), meta.len()));
+            let [ran_out, others] = &mut dead;
+            let kind = if reader.is_some_and(|reader| reader.header().ran_out()) { ran_out } else { others };
+            kind.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), name.to_owned(), meta.len()));
         }
     }
-    dead.sort();
-    let (mut count, mut bytes) = (dead.len() as u64, dead.iter().map(|(_, _, size)| size).sum::<u64>());
     let mut removed = Removed::default();
-    for (_, name, size) in dead {
-        if keep.count.is_none_or(|most| count <= most) && keep.bytes.is_none_or(|most| bytes <= most) {
-            break;
-        }
+    for (_, name, size) in beyond(keep, dead) {
         if dir.remove(&name).is_ok() {
             let _ = dir.remove(&format!("{name}.oom.json"));
             removed.count += 1;
             removed.bytes += size;
         }
-        count -= 1;
-        bytes -= size;
     }
     Ok(removed)
 }
@@ -140,6 +160,30 @@ mod tests {
     }
 
     #[test]
+    fn runs_that_ran_out_are_counted_apart() {
+        let at = |second: u64| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
+        let dead = |prefix: &str, from: u64, many: u64| -> Vec<Dead> {
+            (from..from + many).map(|n| (at(n), format!("{prefix}{n}"), 10)).collect()
+        };
+        let gone = |keep, kinds| {
+            let mut names: Vec<String> = beyond(keep, kinds).into_iter().map(|(_, name, _)| name).collect();
+            names.sort();
+            names
+        };
+        let two = Keep { count: Some(2), bytes: None };
+        assert_eq!(gone(two, [dead("oom", 0, 1), dead("run", 1, 5)]), ["run1", "run2", "run3"]);
+        assert_eq!(gone(two, [dead("oom", 0, 3), dead("run", 1, 1)]), ["oom0"]);
+        let bytes = Keep { count: None, bytes: Some(40) };
+        assert_eq!(gone(bytes, [dead("oom", 0, 4), dead("run", 7, 1)]), ["oom0"], "the newest run stays, too");
+        assert_eq!(gone(bytes, [dead("oom", 0, 1), dead("run", 1, 5)]), ["run1", "run2"]);
+        assert_eq!(gone(Keep { count: None, bytes: None }, [dead("oom", 0, 9), dead("run", 0, 9)]), [""; 0]);
+        assert_eq!(
+            gone(Keep { count: Some(0), bytes: None }, [dead("oom", 0, 1), dead("run", 0, 1)]),
+            ["oom0", "run0"]
+        );
+    }
+
+    #[test]
     fn a_process_that_is_not_there_is_dead() {
         let own = Identity::own();
         assert_eq!(life_of(&own), Life::Alive);
@@ -148,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_further_tells_another_boot_where_boots_have_no_name() {
+    fn a_clock_that_was_further_shows_another_boot_where_boots_have_no_name() {
         assert!(began_before([0; 16], 2, 1));
         assert!(!began_before([0; 16], 1, 2) && !began_before([1; 16], 2, 1));
     }

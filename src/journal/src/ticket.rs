@@ -1,5 +1,5 @@
 //! Requests and frees in flight: a ticket is taken before the driver call and records its outcome; until then the live
-//! table says that the call is under way. Like all of the writer it allocates nothing, takes no lock and makes no system call.
+//! table shows that the call is under way. Like all of the writer it allocates nothing, takes no lock and makes no system call.
 
 use crate::event::{Attribution, Class, Event, FLAG_INTERNAL, FLAG_UNKNOWN_ADDRESS, Kind};
 use crate::flight::Intent;
@@ -32,7 +32,7 @@ impl Ticket<'_> {
         self.intent.requested = requested;
     }
 
-    /// Who asks was found out only now, for example because the request turned out to need a native stack.
+    /// Who requests it was found out only now, for example because the request turned out to need a native stack.
     pub fn attribute(&mut self, by: Attribution) {
         self.intent.by = by;
     }

@@ -1,15 +1,15 @@
 //! The writer: what the shim calls for every event. No method here allocates, waits for a lock, formats, makes a system call or
-//! panics, unless its comment says so. Everything is in the mapping, so whatever kills the process, it is kept.
+//! panics, unless its comment states it. Everything is in the mapping, so whatever kills the process, it is kept.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::arena::Arena;
-use crate::create::{named, store_text};
+use crate::create::{named, store_checked, store_text};
 use crate::event::{Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, Kind, STREAM_UNKNOWN, short_from_long};
 use crate::fault::{Fault, injected};
 use crate::flight::{Flights, InFlight, Intent};
@@ -64,6 +64,8 @@ pub struct Journal {
     config: &'static [AtomicU64],
     pub(crate) backing: Backing,
     pub(crate) statm: ManuallyDrop<Option<File>>,
+    /// Counts resident bytes that are not the job's.
+    pub(crate) foreign: OnceLock<fn() -> u64>,
     pub(crate) busy: AtomicBool,
     /// The generation of modules that the journal knows.
     pub(crate) generation: AtomicU64,
@@ -110,6 +112,7 @@ impl Journal {
             config: part(Section::Config),
             backing,
             statm: ManuallyDrop::new(File::open("/proc/self/statm").ok()),
+            foreign: OnceLock::new(),
             busy: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             detached: AtomicBool::new(false),
@@ -252,7 +255,7 @@ impl Journal {
         seq
     }
 
-    /// A free is about to be made. The ticket gets the outcome; dropping it says that nothing happened.
+    /// A free is about to be made. The ticket gets the outcome; dropping it records that nothing happened.
     #[inline]
     pub fn begin_free(&self, address: u64, class: Class) -> FreeTicket<'_> {
         let since = self.now();
@@ -318,7 +321,7 @@ impl Journal {
     }
 
     /// An address was handed out whose free by another thread has happened and is not written down yet: that comes
-    /// first, or the order of events would say that the new memory was freed.
+    /// first, or the order of events would show the new memory as freed.
     pub(crate) fn free_comes_first(&self, address: u64, class: Class, now: u64) {
         if let Some((place, entry, begun)) = self.live.freed_before(address, class) {
             self.end_free(place, begun, &entry, now, 0, STREAM_UNKNOWN);
@@ -332,12 +335,7 @@ impl Journal {
 
     /// Stores the configuration text, cut to what fits.
     pub fn set_config(&self, text: &str) {
-        let text = text.as_bytes();
-        store_text(self.config, 1, text, CONFIG_BYTES - 16);
-        if let Some(crc) = self.config.first() {
-            let kept = text.get(..CONFIG_BYTES - 16).unwrap_or(text);
-            crc.store(u64::from(crc32c::crc32c(kept)), Ordering::Release);
-        }
+        store_checked(self.config, text.as_bytes(), CONFIG_BYTES - 16);
     }
 
     /// The library turned itself off; the first reason stays. `code` must not be 0.
@@ -364,6 +362,17 @@ impl Journal {
         }
     }
 
+    /// The process leaves at once, by `_exit`, with this status. May be called in a signal handler: stores, and nothing
+    /// else. A child that shares this memory (vfork) is not the process.
+    pub fn leaving(&self, status: u8) {
+        let word = |index| self.words.get(index);
+        let own = word(word::PID_UID).is_some_and(|place| place.load(Ordering::Relaxed) as u32 == std::process::id());
+        if let (true, Some(place), Some(clean)) = (own, word(word::EXIT_STATUS), word(word::CLEAN_EXIT)) {
+            place.store(256 | u64::from(status), Ordering::Relaxed);
+            clean.store(1, Ordering::Release);
+        }
+    }
+
     /// The process has forked; to be called in the parent.
     pub fn forked(&self, child: u32) {
         self.record(Event { address: child.into(), ..Event::new(Kind::Fork, Class::Other, HOST_DEVICE) });
@@ -377,17 +386,12 @@ impl Journal {
             return;
         }
         clock::forget_threads();
-        // If this fails the child keeps the parent's mapping; it must then not be written to, which `is_detached` says.
+        // If this fails the child keeps the parent's mapping; it must then not be written to, so `detached` is set.
         let _ = self.mapping.abandon();
         if let Some(file) = self.backing.file.as_ref()
             && files::is_same(file, self.backing.identity.0, self.backing.identity.1)
         {
             files::close_inherited(file);
         }
-    }
-
-    /// Whether this is a child's view of its parent's journal, which must not be used any more.
-    pub fn is_detached(&self) -> bool {
-        self.detached.load(Ordering::Relaxed)
     }
 }

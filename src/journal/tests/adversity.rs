@@ -41,9 +41,9 @@ fn hold(journal: &Journal, address: u64, bytes: u64, op: u32) {
     journal.begin(intent).granted(Granted { address, allocated: bytes });
 }
 
-fn failure(asked: u64, op: u32) -> Failure {
+fn failure(requested: u64, op: u32) -> Failure {
     let by = Attribution { stack: 0, op, python: 0 };
-    Failure { device: 0, class: Class::Block, stream: 0, requested: asked, result: 2, by }
+    Failure { device: 0, class: Class::Block, stream: 0, requested, result: 2, by }
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn without_a_directory_it_works_in_memory_and_says_why() {
     }
 }
 
-/// Runs only as a child of the tests below: makes a journal where it is told and reports what became of it.
+/// Runs only as a child of the tests below: makes a journal at the given place and reports what became of it.
 #[test]
 fn child_makes_a_journal() {
     let Some(dir) = std::env::var_os("WEIR_TEST_CHILD") else {
@@ -129,19 +129,19 @@ fn one_cause_gives_one_dump() {
         hold(&journal, n << 20, 1 << 10, small);
     }
     let situation = Situation { cap: 10 << 30, charged: 9 << 30, ..Situation::default() };
-    let mut asked = 8_u64 << 30;
+    let mut requested = 8_u64 << 30;
     let mut reported = Vec::new();
     for way in 1..=50 {
         // Each attempt comes by another way through the code.
-        let mut failure = failure(asked, small);
+        let mut failure = failure(requested, small);
         failure.by.stack = way;
         if let Outcome::Reported { report, text } = journal.out_of_memory(&failure, &situation) {
             reported.push((report, text));
         }
-        asked = (asked * 9 / 10).max(2 << 30);
+        requested = (requested * 9 / 10).max(2 << 30);
     }
     assert_eq!(reported.len(), 1, "probing must be collapsed");
-    assert!(matches!(journal.out_of_memory(&failure(asked, big), &situation), Outcome::Reported { .. }));
+    assert!(matches!(journal.out_of_memory(&failure(requested, big), &situation), Outcome::Reported { .. }));
     let (report, text) = &reported[0];
     assert_eq!((report.cause, report.live_bytes, report.live_blocks), (Cause::Cap, (9 << 30) + (9 << 10), 18));
     assert_eq!((report.holders[0].op.as_str(), report.holders[0].bytes), ("conv4/Conv2D", 9 << 30));

@@ -201,8 +201,11 @@ fn damage_journal(file: &mut Damaged, seeds: &Seeds, dice: &mut u64) -> bool {
             2 => file.size = below(dice, file.good.len() + 1),
             3 => {
                 // A fixed header field, with the right checksum: sections that lie.
-                let field =
-                    if below(dice, 3) == 0 { below(dice, word::STATIC_CRC) } else { word::SECTIONS + below(dice, 24) };
+                let field = if below(dice, 3) == 0 {
+                    below(dice, word::STATIC_CRC)
+                } else {
+                    word::SECTIONS + below(dice, 2 * SECTIONS.len())
+                };
                 file.set_word(field * 8, odd(dice, file.size));
                 let crc = crc_words(&file.words(8, word::STATIC_CRC - 1));
                 file.set_word(word::STATIC_CRC * 8, crc.into());
@@ -216,7 +219,11 @@ fn damage_journal(file: &mut Damaged, seeds: &Seeds, dice: &mut u64) -> bool {
                 // A whole record of somebody else's making.
                 let (ring, bytes) = seeds.sections[Section::Ring as usize];
                 let slot = below(dice, bytes / 64);
-                let mut event = Event::new(Kind::ALL[below(dice, 28)], Class::ALL[below(dice, 13)], roll(dice) as u8);
+                let mut event = Event::new(
+                    Kind::ALL[below(dice, Kind::ALL.len())],
+                    Class::ALL[below(dice, Class::ALL.len())],
+                    roll(dice) as u8,
+                );
                 event.seq = slot as u64 + 256 * (roll(dice) % 3);
                 event.address = odd(dice, file.size);
                 event.time = odd(dice, file.size);
@@ -311,7 +318,7 @@ fn damage_recording(file: &mut Damaged, starts: &[usize], dice: &mut u64) {
     }
 }
 
-/// Reads everything there is, and tells what it looked like. `strict` says that only true events and entries may come out.
+/// Reads everything there is, and returns what it looked like. `strict` says that only true events and entries may come out.
 fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result<String, String> {
     let reader = match Reader::of(Box::new(file.clone())) {
         Ok(reader) => reader,
@@ -364,7 +371,7 @@ fn read_everything(file: Damaged, whole: bool, strict: Option<&Seeds>) -> Result
     for by in ids.iter().take(50) {
         let _ = (reader.stack(by.stack), reader.op(by.op), reader.python(by.python));
     }
-    let _ = (reader.modules(), reader.devices(), reader.config(), reader.oom_dumps(), reader.causes());
+    let _ = (reader.modules(), reader.devices(), reader.config(), reader.job(), reader.oom_dumps(), reader.causes());
     let _ = (reader.header().realtime_ns(u64::MAX), reader.header().elapsed_ns(u64::MAX, 0));
     let _ = reader.live_at(10);
     if let Ok(other) = Reader::of(Box::new(file)) {

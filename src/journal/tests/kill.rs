@@ -31,8 +31,8 @@ fn address_of(thread: usize, slot: usize) -> u64 {
 }
 
 /// Attribution that follows from the rest of a record, so that a mixture of two records shows.
-fn marks(address: u64, asked: u64) -> Attribution {
-    let mix = (address ^ asked.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+fn marks(address: u64, requested: u64) -> Attribution {
+    let mix = (address ^ requested.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     Attribution { stack: mix as u32 & 0xff_ffff, op: (mix >> 24) as u32 & 0xf_ffff, python: (mix >> 44) as u32 }
 }
 
@@ -52,7 +52,7 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
     for step in 0_u64.. {
         if thread == 0 && step == dies_at {
             match death {
-                // SAFETY: raising a signal is what is asked for here.
+                // SAFETY: raising a signal is the purpose here.
                 "segfault" => unsafe { std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1) },
                 "abort" => std::process::abort(),
                 // SAFETY: the handler only calls _exit, which is allowed in a handler.
@@ -74,20 +74,20 @@ fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u6
             (0..call_takes).for_each(|_| std::hint::spin_loop());
         };
         if mine[2 + slot].load(Ordering::Relaxed) == 0 {
-            let asked = roll(&mut dice) % (1 << 40) + 1;
+            let requested = roll(&mut dice) % (1 << 40) + 1;
             let intent = Intent {
                 kind: Kind::Alloc,
                 class: Class::Device,
                 device: 0,
                 stream: 0,
-                requested: asked,
+                requested,
                 address: 0,
-                by: marks(address, asked),
+                by: marks(address, requested),
             };
             mine[1].store(WANTS_ALLOC | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin(intent);
-            driver(asked);
-            ticket.granted(Granted { address, allocated: asked });
+            driver(requested);
+            ticket.granted(Granted { address, allocated: requested });
         } else {
             mine[1].store(WANTS_FREE | slot as u64, Ordering::SeqCst);
             let ticket = journal.begin_free(address, Class::Device);
@@ -166,14 +166,14 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
         for slot in 0..SLOTS {
             let address = address_of(thread, slot);
             let (real, found) = (words[2 + slot].load(Ordering::SeqCst), live.remove(&address));
-            let asks = intent & 0xffff_ffff == slot as u64;
+            let matches = intent & 0xffff_ffff == slot as u64;
             let request = |flight: &FlightOf| matches!(flight, FlightOf::Request(f) if u64::from(f.thread) == id);
             let freeing = |flight: &FlightOf| matches!(flight, FlightOf::Free(entry, _) if entry.address == address);
             match found {
                 None if real == 0 => {}
-                None if asks && intent & WANTS_ALLOC != 0 && state.in_flight.iter().any(request) => {}
+                None if matches && intent & WANTS_ALLOC != 0 && state.in_flight.iter().any(request) => {}
                 Some(entry) if real == entry.requested => {}
-                Some(_) if real == 0 && asks && intent & WANTS_FREE != 0 && state.in_flight.iter().any(freeing) => {}
+                Some(_) if real == 0 && matches && intent & WANTS_FREE != 0 && state.in_flight.iter().any(freeing) => {}
                 found => {
                     return Err(format!(
                         "thread {thread} ({id}) slot {slot}: truth {real}, intent {intent:#x}, journal {found:?}, \
@@ -182,7 +182,7 @@ fn judge(dir: &Path, truth: &[AtomicU64]) -> Result<(usize, u64, u64), String> {
                     ));
                 }
             }
-            if asks && intent & WANTS_FREE != 0 {
+            if matches && intent & WANTS_FREE != 0 {
                 flights.retain(|flight| !freeing(flight));
             }
         }

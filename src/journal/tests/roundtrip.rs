@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use weir_journal::layout::{crc_words, word};
 use weir_journal::reader::record::Recorder;
 use weir_journal::reader::{Error, FlightOf, Follower, Reader, Slot, Why};
 use weir_journal::*;
@@ -33,13 +34,13 @@ impl Drop for Scratch {
     }
 }
 
-fn wants(asked: u64) -> Intent {
+fn wants(requested: u64) -> Intent {
     Intent {
         kind: Kind::Alloc,
         class: Class::Device,
         device: 0,
         stream: 0,
-        requested: asked,
+        requested,
         address: 0,
         by: Attribution::default(),
     }
@@ -86,6 +87,8 @@ fn everything_that_was_written_is_read() {
     assert!(header.command[0].contains("roundtrip"));
     assert!(header.resident > 1 << 20);
     assert_eq!(reader.config().unwrap().unwrap(), "cap = 8GiB\n");
+    let job = reader.job().unwrap().unwrap();
+    assert!(!job.cut && job.exe == std::env::current_exe().unwrap() && job.folder == std::env::current_dir().unwrap());
     let devices = reader.devices().unwrap();
     assert_eq!((devices[0].name.as_str(), devices[0].uuid, devices[0].cap), ("Virtual A100", [7; 16], 8 << 30));
     assert_eq!(devices[0].usage, [(Class::Device, 1024, 1024)]);
@@ -298,6 +301,27 @@ fn hostile_and_foreign_files_are_refused_with_a_reason() {
 }
 
 #[test]
+fn a_journal_of_the_first_version_is_read_without_a_job() {
+    let scratch = Scratch::new("older");
+    let journal = scratch.journal(64);
+    let mut old = std::fs::read(journal.path().unwrap()).unwrap();
+    let read = |bytes: &[u8]| Reader::of(Box::new(bytes.to_vec()));
+    let mut set = |word: usize, value: u64| old[word * 8..][..8].copy_from_slice(&value.to_le_bytes());
+    // Version 1.0 has twelve sections.
+    set(word::VERSION, 1);
+    set(word::SECTIONS + 24, 0);
+    set(word::SECTIONS + 25, 0);
+    let fixed: Vec<u64> = old.as_chunks().0[1..word::STATIC_CRC].iter().map(|word| u64::from_le_bytes(*word)).collect();
+    old[word::STATIC_CRC * 8..][..8].copy_from_slice(&u64::from(crc_words(&fixed)).to_le_bytes());
+    let reader = read(&old).unwrap();
+    assert_eq!((reader.header().minor, reader.job().unwrap()), (0, None));
+    assert_eq!(
+        reader.config().unwrap(),
+        read(&std::fs::read(journal.path().unwrap()).unwrap()).unwrap().config().unwrap()
+    );
+}
+
+#[test]
 fn a_cut_file_gives_what_it_has() {
     let scratch = Scratch::new("cut");
     let journal = scratch.journal(64);
@@ -376,7 +400,7 @@ fn blocks_stand_at_the_places_of_their_numbers() {
         assert!(free.time >= birth.time && free.age().unwrap() <= free.time - birth.time);
     }
     assert_eq!(events.last().unwrap().live_after, 150 * 1024);
-    // In flight until it is told its place.
+    // In flight until its address is recorded.
     let ticket = journal.begin(Intent { class: Class::Block, ..wants(5000) });
     assert_eq!(open(&journal).state().unwrap().in_flight.len(), 1);
     ticket.granted_block(&one, 0, Granted { address: 99 << 12, allocated: 5120 });

@@ -9,7 +9,7 @@
 //!
 //! Whoever comes next and finds a sum that names a change not yet noted, notes it first. So a member that dies or is
 //! halted between 2 and 3 leaves nothing behind: `held` of all rows adds up to the sum before every decision. What a
-//! dead member held is given back in its name by the same three steps. Numbers make every step harmless when it is
+//! dead member held is released in its name by the same three steps. Numbers make every step harmless when it is
 //! done twice or too late.
 //!
 //! A changed cap turns the fence in the sum, so a decision prepared under the old cap fails and is taken anew.
@@ -106,7 +106,7 @@ pub fn take<W: Word>(
     }
 }
 
-/// Gives `units` of the row back, at most what it holds; tells how many it were and the sum after it.
+/// Gives `units` of the row back, at most what it holds; returns how many it were and the sum after it.
 pub fn give_back<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64) -> (u64, u64) {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
@@ -147,10 +147,10 @@ fn decide<W: Word>(table: Table<'_, W>, slot: usize, device: usize, word: u64, n
     true
 }
 
-/// Gives back all that a dead member held on a device. `dead` is asked after the row was read: a member that is dead
+/// Gives back all that a dead member held on a device. `dead` is called after the row was read: a member that is dead
 /// then cannot have changed it since, and a new owner of the row first does this very thing itself.
 ///
-/// Tells how many units came free by this call.
+/// Returns how many units came free by this call.
 pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl Fn() -> bool) -> u64 {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
@@ -192,7 +192,7 @@ pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl
 
 /// Brings the cap in force up to date with what the members were given and what was ordered since.
 ///
-/// The cap is the latest ordered one, else the smallest that any member was given, else none. `counts` tells whether
+/// The cap is the latest ordered one, else the smallest that any member was given, else none. `counts` says whether
 /// a row has an owner. `publish` is for those who have just written into their row: it makes a concurrent refresh,
 /// which may have read the rows before, fail and look again. Gives the cap in units (0: none) and whether it changed.
 pub fn refresh_cap<W: Word>(

@@ -142,7 +142,7 @@ impl Visit {
             .collect()
     }
 
-    /// The state of every device that somebody opened. What dead members held is given back first.
+    /// The state of every device that somebody opened. What dead members held is released first.
     pub fn devices(&self) -> Vec<DeviceState> {
         let Some(table) = self.table() else {
             return Vec::new();

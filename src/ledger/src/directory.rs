@@ -59,7 +59,7 @@ enum Parent {
     Folder,
 }
 
-/// A directory's owner and mode, asked of the open directory itself; a link is not followed.
+/// A directory's owner and mode, read from the open directory itself; a link is not followed.
 fn look(path: &Path) -> io::Result<Metadata> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_PATH;
     File::options().read(true).custom_flags(flags).open(path)?.metadata()

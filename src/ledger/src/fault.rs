@@ -7,13 +7,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
-    /// Members are taken for dead without asking the kernel.
+    /// Members are taken for dead without a query to the kernel.
     NoLivenessCheck = 1,
     /// The sum is read, compared and written in separate steps.
     SplitAdmission = 2,
-    /// Those who wait are served in any order.
+    /// Waiting requests are granted in any order.
     NoTicketOrder = 3,
-    /// A reservation that is given back stays charged.
+    /// A reservation that is released stays charged.
     KeepOnRollBack = 4,
     /// A change that its owner did not live to note is not finished by the next one.
     NoHelp = 5,

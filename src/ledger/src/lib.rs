@@ -18,7 +18,7 @@
 //! - Each process sets a little aside on each device for tiny requests. It is charged from the beginning, so these
 //!   requests are answered at the cap without passing it.
 //! - What a killed process held is free at the next request after all of the process is gone: while it is being torn down
-//!   the driver may still hold its memory. (In another pid namespace only its lock can be asked, which goes a moment
+//!   the driver may still hold its memory. (In another pid namespace only its lock can be queried, which goes a moment
 //!   before.)
 //! - Whatever keeps a group from being counted as one is an error: a place that is not this user's alone, a damaged file
 //!   with living members, no row left, a file that was deleted while a member lives.
@@ -41,5 +41,5 @@ pub mod word;
 pub use directory::LedgerDir;
 pub use file::LedgerError;
 pub use ledger::{
-    Category, Crossing, DeviceId, DeviceTerms, Grant, Ledger, News, Refusal, Reservation, Urgency, Usage, View,
+    Category, Crossing, DeviceId, DeviceTerms, Ledger, News, Refusal, Reservation, Reserved, Urgency, Usage, View,
 };

@@ -190,7 +190,7 @@ pub(crate) fn process_exists(pid: u32) -> bool {
     if pid == 0 || pid > i32::MAX as u32 {
         return false;
     }
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 only queries.
     let answer = unsafe { libc::kill(pid as libc::pid_t, 0) };
     answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }

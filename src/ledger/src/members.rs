@@ -2,7 +2,7 @@
 //!
 //! A member is dead when the kernel has released the lock on its row *and* its process is really gone: ended, waited for
 //! or a zombie without threads. The lock goes with the address space, and the driver's descriptors, with which the memory
-//! comes back, only after it: what was given back in between would be counted twice. A process that lives on without its
+//! comes back, only after it: what was released in between would be counted twice. A process that lives on without its
 //! lock has called exec or left. In another pid namespace, where a process id means nothing, the lock alone counts.
 //!
 //! A member is also dead when its process id is gone or belongs to a process that started at another time. That catches a
@@ -80,7 +80,7 @@ fn start_time(pid: &str) -> Option<u64> {
     stat_of(pid).map(|(_, start)| start)
 }
 
-/// Tells the living from the dead during one call; opens the file at most once.
+/// Distinguishes the living from the dead during one call; opens the file at most once.
 pub(crate) struct Census<'b> {
     book: &'b Book,
     file: Option<File>,
@@ -124,7 +124,7 @@ impl<'b> Census<'b> {
         gone && owner.pid.load() == word
     }
 
-    /// Gives back all that dead members held and frees their rows; tells whether there was a dead one.
+    /// Gives back all that dead members held and frees their rows; returns whether there was a dead one.
     pub(crate) fn bury_dead(&self, own_slot: Option<usize>) -> bool {
         let Some(table) = self.book.table() else {
             return false;
@@ -224,7 +224,7 @@ mod tests {
     fn in_doubt_a_member_lives() {
         let (book, slot, dir) = joined("doubt");
         fs::remove_file(&book.path).unwrap();
-        assert!(!Census::new(&book, Identity::own()).is_dead(slot), "the locks cannot be asked any more");
+        assert!(!Census::new(&book, Identity::own()).is_dead(slot), "the locks cannot be queried any more");
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -5,10 +5,10 @@
 //! is stopped or starved stops beating and is passed by until it beats again, so it can delay the others by
 //! [`ATTENTION_MS`] and no more. It keeps its number.
 //!
-//! Order: the smallest number is served first even if a later, smaller request would fit: otherwise large requests
+//! Order: the smallest number is granted first even if a later, smaller request would fit: otherwise large requests
 //! starve. Requests that cannot wait are answered at once from what is free and pass the queue by: refusing them while
 //! memory is free would break a job that the cap does not concern. Two requests that come within the same few
-//! instructions may be served either way. Each process stands in the queue once for each device; its threads line up
+//! instructions may be granted either way. Each process stands in the queue once for each device; its threads line up
 //! behind each other inside.
 //!
 //! It touches only the words of the table.

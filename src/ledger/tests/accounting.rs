@@ -1,4 +1,4 @@
-//! The ledger seen from one process: what is charged, what is refused, what is told. Several seats in one process count
+//! The ledger seen from one process: what is charged, what is refused, what is reported. Several seats in one process count
 //! as several members, because each has its own open file.
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use weir_ledger::control::{self, Target};
-use weir_ledger::{Category, DeviceId, DeviceTerms, Grant, Ledger, LedgerDir, Refusal, Urgency};
+use weir_ledger::{Category, DeviceId, DeviceTerms, Ledger, LedgerDir, Refusal, Reserved, Urgency};
 use weir_settings::size::Amount;
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +34,7 @@ fn terms(cap: Option<u64>) -> DeviceTerms {
     DeviceTerms { uuid: [7; 16], physical: 1024 * MIB, cap, warn: None, set_aside: Some(0) }
 }
 
-fn reserve(ledger: &Ledger, device: DeviceId, bytes: u64) -> Result<Grant, Refusal> {
+fn reserve(ledger: &Ledger, device: DeviceId, bytes: u64) -> Result<Reserved, Refusal> {
     ledger.reserve(device, bytes, Category::Pool, Urgency::Normal)
 }
 
@@ -111,7 +111,7 @@ fn tiny_requests_are_answered_at_the_cap_and_do_not_pass_it() {
 }
 
 #[test]
-fn the_soft_mark_is_told_once_for_each_crossing() {
+fn the_soft_mark_is_reported_once_for_each_crossing() {
     let ledger = Ledger::private().unwrap();
     let warn = Some(Amount::Share(900_000));
     let device = ledger.open_device(&DeviceTerms { warn, ..terms(Some(100 * MIB)) }).unwrap();
@@ -123,7 +123,7 @@ fn the_soft_mark_is_told_once_for_each_crossing() {
     };
     assert!(!take(89));
     assert!(take(1));
-    assert!(!take(5), "told already");
+    assert!(!take(5), "reported already");
     ledger.release(device, Category::Pool, 8 * MIB); // 87: not far enough below
     assert!(!take(4));
     ledger.release(device, Category::Pool, 10 * MIB); // 81
@@ -277,22 +277,22 @@ fn one_who_waits_is_woken_when_memory_comes_free() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn those_who_wait_are_granted_in_order() {
     let dir = Dir::new("order-of-waiting");
     let holder = Ledger::join_group(&dir.place(), "g").unwrap();
     let device = holder.open_device(&terms(Some(8 * MIB))).unwrap();
     holder.commit(reserve(&holder, device, 8 * MIB).unwrap().reservation);
-    let served = std::sync::Mutex::new(Vec::new());
+    let granted = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for n in 0..5_u64 {
             let waiter = Ledger::join_group(&dir.place(), "g").unwrap();
             waiter.open_device(&terms(None)).unwrap();
-            let served = &served;
-            let (tell, told) = std::sync::mpsc::channel();
+            let granted = &granted;
+            let (sender, receiver) = std::sync::mpsc::channel();
             scope.spawn(move || {
-                tell.send(thread()).unwrap();
+                sender.send(thread()).unwrap();
                 // The first wants most: the smaller ones behind it would fit earlier. No two fit together, so that each
-                // can be served only after the one before it gave back.
+                // can be granted only after the one before it gave back.
                 let bytes = (8 - n.min(3)) * MIB;
                 let grant = waiter
                     .reserve_waiting(
@@ -304,31 +304,31 @@ fn those_who_wait_are_served_in_order() {
                         &mut || false,
                     )
                     .unwrap();
-                served.lock().unwrap().push(n);
+                granted.lock().unwrap().push(n);
                 waiter.roll_back(grant.reservation);
             });
-            sleeps(told.recv().unwrap());
+            sleeps(receiver.recv().unwrap());
         }
         for _ in 0..8 {
             holder.release(device, Category::Pool, MIB);
             std::thread::sleep(Duration::from_millis(30));
         }
     });
-    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(*granted.lock().unwrap(), [0, 1, 2, 3, 4]);
 }
 
 #[test]
-fn threads_of_one_process_are_served_in_order_too() {
+fn threads_of_one_process_are_granted_in_order_too() {
     let ledger = Ledger::private().unwrap();
     let device = ledger.open_device(&terms(Some(4 * MIB))).unwrap();
     ledger.commit(reserve(&ledger, device, 4 * MIB).unwrap().reservation);
-    let served = std::sync::Mutex::new(Vec::new());
+    let granted = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for n in 0..4_u64 {
-            let (ledger, served) = (&ledger, &served);
-            let (tell, told) = std::sync::mpsc::channel();
+            let (ledger, granted) = (&ledger, &granted);
+            let (sender, receiver) = std::sync::mpsc::channel();
             scope.spawn(move || {
-                tell.send(thread()).unwrap();
+                sender.send(thread()).unwrap();
                 let grant = ledger
                     .reserve_waiting(
                         device,
@@ -339,14 +339,14 @@ fn threads_of_one_process_are_served_in_order_too() {
                         &mut || false,
                     )
                     .unwrap();
-                served.lock().unwrap().push(n);
+                granted.lock().unwrap().push(n);
                 ledger.roll_back(grant.reservation);
             });
-            sleeps(told.recv().unwrap());
+            sleeps(receiver.recv().unwrap());
         }
         ledger.release(device, Category::Pool, 4 * MIB);
     });
-    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(*granted.lock().unwrap(), [0, 1, 2, 3]);
     assert_eq!(used(&ledger, device), 0);
 }
 

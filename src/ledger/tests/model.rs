@@ -175,7 +175,7 @@ fn doomed(steps: u32, body: impl FnOnce()) -> bool {
     }
 }
 
-/// Two ask for 5 of 8: exactly one gets it, whatever the interleaving; neither both nor none.
+/// Two request 5 of 8: exactly one gets it, whatever the interleaving; neither both nor none.
 fn one_of_two_wins() {
     explore(None, || {
         let world = World::new(8, false);
@@ -250,13 +250,13 @@ fn death_at_every_step() {
                         admission::take(world.table(), 1, 0, 5, true)
                     })
                 };
-                let asked = Cell::new(false);
+                let called = Cell::new(false);
                 // This death certificate was made out before the newcomer came; it may be late, not wrong: the row is
                 // read before, so it can only hit what the dead one held.
                 let before = admission::held(world.table(), 1, 0);
                 if before != 0 {
                     admission::bury(world.table(), 1, 0, || {
-                        asked.set(true);
+                        called.set(true);
                         !is_moved_in(&world)
                     });
                 }
@@ -326,7 +326,7 @@ fn a_declared_cap_is_not_lost() {
 }
 
 /// Both stand in line, then memory comes free for one of them: the smaller ticket gets it.
-fn tickets_are_served_in_order() {
+fn tickets_are_granted_in_order() {
     explore(None, || {
         let world = World::new(8, true);
         admission::take(world.table(), 0, 0, 4, true).unwrap();
@@ -377,8 +377,8 @@ fn a_smaller_cap_is_not_lost() {
 }
 
 #[test]
-fn the_smaller_ticket_is_served_first() {
-    tickets_are_served_in_order();
+fn the_smaller_ticket_is_granted_first() {
+    tickets_are_granted_in_order();
 }
 
 /// Removes a guard and expects the checker to find the fault.
@@ -395,5 +395,5 @@ fn every_removed_guard_is_noticed() {
     must_be_found(Fault::NoHelp, death_at_every_step);
     must_be_found(Fault::NoSecondLook, death_at_every_step);
     must_be_found(Fault::NoCapFence, lowering_overtakes_requests);
-    must_be_found(Fault::NoTicketOrder, tickets_are_served_in_order);
+    must_be_found(Fault::NoTicketOrder, tickets_are_granted_in_order);
 }

@@ -55,7 +55,7 @@ fn take(ledger: &Ledger, device: DeviceId, mib: u64) -> Result<(), Refusal> {
 /// A child that plays a part and talks by lines.
 struct Actor {
     child: Child,
-    tell: ChildStdin,
+    input: ChildStdin,
     hear: BufReader<ChildStdout>,
 }
 
@@ -78,9 +78,9 @@ impl Actor {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let tell = child.stdin.take().unwrap();
+        let input = child.stdin.take().unwrap();
         let hear = BufReader::new(child.stdout.take().unwrap());
-        Self { child, tell, hear }
+        Self { child, input, hear }
     }
 
     /// Waits for a line that ends in `word` (the test harness prints lines of its own).
@@ -88,7 +88,7 @@ impl Actor {
         self.hear(word, |line, word| line.ends_with(word));
     }
 
-    /// Waits for a line that begins with `word`, and tells it.
+    /// Waits for a line that begins with `word`, and returns it.
     fn answer(&mut self, word: &str) -> String {
         self.hear(word, |line, word| line.starts_with(word))
     }
@@ -106,7 +106,7 @@ impl Actor {
     }
 
     fn go_on(&mut self) {
-        writeln!(self.tell, "go").unwrap();
+        writeln!(self.input, "go").unwrap();
     }
 
     fn signal(&self, signal: i32) {
@@ -213,7 +213,7 @@ fn play_a_part() {
             let patience = Duration::from_secs(60);
             let grant =
                 ledger.reserve_waiting(device, 6 * MIB, Category::Device, Urgency::Normal, patience, &mut || false);
-            say(if grant.is_ok() { "served" } else { "refused" });
+            say(if grant.is_ok() { "granted" } else { "refused" });
             pause();
         }
         "limited" => {
@@ -392,9 +392,9 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
         }
         let mut victim = Actor::start_as(Some(VICTIM), "tenant", &dir.0);
         let error = victim.answer("tenant:");
-        let told =
+        let message =
             if how == "own link" { "links are not followed".into() } else { format!("belongs to user {SQUATTER}") };
-        assert!(error.contains(&told), "{how}: {error}");
+        assert!(error.contains(&message), "{how}: {error}");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0, "{how}: nothing is made where a link leads");
         assert!(error.contains("set WEIR_DIR"), "{how}: {error}");
     }
@@ -458,10 +458,10 @@ fn a_stopped_process_at_the_head_of_the_queue_is_passed_by_and_keeps_its_place()
     first.stop();
     ledger.release(device, Category::Device, 8 * MIB);
     // One that is not passed by keeps the other waiting until it is refused.
-    second.expect("served");
+    second.expect("granted");
     first.signal(libc::SIGCONT);
     second.child.kill().unwrap();
-    first.expect("served");
+    first.expect("granted");
 }
 
 #[test]

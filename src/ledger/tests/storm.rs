@@ -201,7 +201,7 @@ impl Storm {
             .expect("a member starts")
     }
 
-    /// Kills members until `kills` have died; an error tells what was violated.
+    /// Kills members until `kills` have died; an error names what was violated.
     fn rage(&mut self, kills: u64) -> Result<(u64, u64), String> {
         let mut members: Vec<Child> = (0..MEMBERS).map(|i| self.spawn(i)).collect();
         let (mut by_hand, mut inside) = (0, 0);

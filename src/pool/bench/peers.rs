@@ -259,12 +259,12 @@ impl Peer for Torch {
         let (_, segment, _, _) = *self.blocks.get(&addr)?;
         let rest = size - bytes;
         let split = if small { rest >= 512 } else { rest > 1 << 20 };
-        let given = if split { bytes } else { size };
+        let allocated = if split { bytes } else { size };
         if split {
             self.blocks.insert(addr + bytes, (rest, segment, true, small));
             self.free[pool].insert((rest, addr + bytes));
         }
-        self.blocks.insert(addr, (given, segment, false, small));
+        self.blocks.insert(addr, (allocated, segment, false, small));
         Some(addr)
     }
 

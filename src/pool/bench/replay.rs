@@ -7,7 +7,7 @@
 //! then nothing freed since may be unmapped or moved.
 
 use crate::trace::Trace;
-use weir_pool::sim::Device;
+use weir_pool::sim::SimulatedDevice;
 use weir_pool::{Budget, Call, Config, Pool, Request, Stats};
 
 /// How a replay went.
@@ -21,7 +21,7 @@ pub(crate) struct Outcome {
 
 /// Replay a trace with this much memory. `None`: it did not fit.
 pub(crate) fn replay(trace: &Trace, handle: u64, capacity: u64, synchronous: bool) -> Option<Outcome> {
-    let device = Device::new(capacity);
+    let device = SimulatedDevice::new(capacity);
     let config = Config { large_handle: handle, ..Config::new(capacity.max(1 << 30)) };
     let pool = Pool::new(config, &device).ok()?;
     let mut addresses = vec![0; trace.blocks as usize];

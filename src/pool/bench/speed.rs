@@ -4,7 +4,7 @@
 use crate::peers::{Bfc, Offsets, Peer, Rmm, Torch};
 use std::sync::Barrier;
 use std::time::Instant;
-use weir_pool::sim::Device;
+use weir_pool::sim::SimulatedDevice;
 use weir_pool::{Budget, Call, Config, Pool, Request};
 
 const CAPACITY: u64 = 64 << 30;
@@ -26,7 +26,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// Nanoseconds per pair, measured in slices that are shorter than a turn of the kernel's scheduler. On a
-/// shared machine other programs only ever make a slice slower, so the quick tenth of them tells what the
+/// shared machine other programs only ever make a slice slower, so the quick tenth of them shows what the
 /// allocator costs, and the mean what the machine made of it.
 #[derive(Clone, Copy)]
 struct Nanos {
@@ -52,7 +52,7 @@ impl Nanos {
 const SLICE: u64 = 2_000;
 
 /// One thread's work: `live` blocks are held, one at random is replaced per pair. With `live` 0 a block
-/// is taken and given back at once. Returns nanoseconds per pair.
+/// is allocated and freed at once. Returns nanoseconds per pair.
 fn churn(
     live: usize,
     pairs: u64,
@@ -89,7 +89,7 @@ fn churn(
 }
 
 fn pool(live: usize, threads: u64, pairs: u64, synchronous: bool) -> Nanos {
-    let device = Device::new(CAPACITY);
+    let device = SimulatedDevice::new(CAPACITY);
     let Ok(pool) = Pool::new(Config::new(CAPACITY), &device) else { return Nanos::NONE };
     let barrier = Barrier::new(threads as usize);
     let one = |thread: u64| {

@@ -11,7 +11,7 @@ pub type Fence = u64;
 /// Why a call into the driver did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackingError {
-    /// The cap forbids it: nothing was asked of the driver.
+    /// The cap forbids it: the driver was not called.
     OverCap,
     /// The driver has no memory left.
     OutOfMemory,
@@ -23,14 +23,14 @@ pub enum BackingError {
 
 /// A device that may reach the pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct PeerAccess {
     /// Ordinal of the device.
     pub device: i32,
     /// May it write too?
     pub write: bool,
 }
 
-/// Everything the pool asks of the driver. No call is made while a lock of the pool is held.
+/// All calls of the pool into the driver. No call is made while a lock of the pool is held.
 ///
 /// Sizes and addresses are multiples of the handle size where handles are concerned.
 pub trait Backing {
@@ -47,7 +47,7 @@ pub trait Backing {
     /// Unmap a run of whole mappings.
     fn unmap(&self, addr: u64, bytes: u64) -> Result<(), BackingError>;
     /// Make a run accessible to its own device and to `grants`.
-    fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError>;
+    fn set_access(&self, addr: u64, bytes: u64, grants: &[PeerAccess]) -> Result<(), BackingError>;
     /// Make a run inaccessible to another device. Nothing to do where access is not kept account of.
     fn end_access(&self, addr: u64, bytes: u64, device: i32) -> Result<(), BackingError> {
         let _ = (addr, bytes, device);

@@ -8,7 +8,7 @@ use weir_settings::pool::Switches;
 pub const UNIT: u64 = 1 << UNIT_SHIFT;
 pub(crate) const UNIT_SHIFT: u32 = 9;
 
-/// How many holes of a domain a miss looks at before it settles for the best place seen so far, in the
+/// How many holes of a domain a miss looks at before it takes the best place seen so far, in the
 /// arenas of tiny, small and large blocks. Where blocks are small, a granule more serves many of them.
 pub(crate) const SCAN_LIMITS: [usize; 3] = [64, 128, 2048];
 
@@ -74,14 +74,14 @@ impl Config {
         }
     }
 
-    /// What WEIR_POOL says, for a device of `device_bytes` of which the job may take `budget`.
+    /// The configuration of WEIR_POOL, for a device of `device_bytes` of which the job may take `budget`.
     pub fn switched(switches: &Switches, device_bytes: u64, budget: u64) -> Self {
         let mut config = Self::new(device_bytes);
         (config.remap, config.mesh, config.lazy) = (switches.remap, switches.mesh, switches.lazy);
         config.vmm = !switches.plain;
         config.large_handle = switches.large_handle.unwrap_or(Self::large_handle_for(budget));
         config.small_handle = switches.small_handle.unwrap_or(config.small_handle);
-        // Large handles are no smaller than small ones: the one that was said counts.
+        // Large handles are no smaller than small ones: the one that is set counts.
         if switches.large_handle.is_some() && switches.small_handle.is_none() {
             config.small_handle = config.small_handle.min(config.large_handle);
         }

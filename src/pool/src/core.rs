@@ -2,7 +2,7 @@
 //! Touches host memory only; every function runs under the pool's one lock.
 
 use crate::arena::Arena;
-use crate::backing::{Grant, Handle};
+use crate::backing::{Handle, PeerAccess};
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
 use crate::config::{Config, UNIT, UNIT_SHIFT};
 use crate::fault::injected;
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     buffers: u64,
     /// Handles that are mapped nowhere, by size class.
     pub(crate) spare: [Vec<Handle>; 2],
-    pub(crate) grants: Vec<Grant>,
+    pub(crate) grants: Vec<PeerAccess>,
     pub(crate) meshes: Vec<Mesh>,
     /// Address space for one handle that is about to take another's place; 0 before it is needed.
     pub(crate) window: u64,
@@ -153,17 +153,17 @@ impl Core {
     /// The free list of the requester's own domain is empty.
     #[inline(never)]
     fn hit_elsewhere(&mut self, want: &Want) -> Option<Allocation> {
-        let mut served = self.hit_bins(want.domain, want);
-        if served.is_none() && want.domain != DEVICE {
-            served = self.hit_free_list(DEVICE, want).or_else(|| self.hit_bins(DEVICE, want));
+        let mut found = self.hit_bins(want.domain, want);
+        if found.is_none() && want.domain != DEVICE {
+            found = self.hit_free_list(DEVICE, want).or_else(|| self.hit_bins(DEVICE, want));
         }
-        if served.is_none() {
-            served = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
+        if found.is_none() {
+            found = self.hit_longer(want.domain, want).or_else(|| self.hit_longer(DEVICE, want));
         }
-        if served.is_none() && injected(Fault::FreeListsShared) {
-            served = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_free_list(domain, want));
+        if found.is_none() && injected(Fault::FreeListsShared) {
+            found = (0..self.order.domains.len() as u16).find_map(|domain| self.hit_free_list(domain, want));
         }
-        served
+        found
     }
 
     /// Serve a request from the bins of one domain.

@@ -1,9 +1,9 @@
 //! Free lists: blocks freed lately, by exact length, last in, first out, not yet coalesced.
-//! A job that frees and asks for the same sizes over and over is served from here, and touches no block
+//! A job that frees and requests the same sizes over and over is served from here, and touches no block
 //! but its own. Touches host memory only.
 //!
 //! A list belongs to one domain, so the reuse rule holds for it as for that domain's bins. Whoever looks
-//! for holes elsewhere, or moves granules, flushes the free lists first. A list gets room when it is asked in
+//! for holes elsewhere, or moves granules, flushes the free lists first. A list gets room when it is searched in
 //! vain and loses it to what lies on it when it is cleared, so lengths that do not come again pile up nothing.
 
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
@@ -192,7 +192,7 @@ mod tests {
         let (mut slab, mut free_lists) = (Slab::new(), FreeLists::new(100));
         (0..1000).for_each(|_| assert_eq!(free_lists.take(&slab, 7), None));
         let ids: Vec<Id> = (0..1000).map(|_| slab.add(Block { len: 7, ..Block::default() })).collect();
-        assert!(!free_lists.put(&mut Block { len: 8, ..Block::default() }, 1, 1, 5), "never asked for");
+        assert!(!free_lists.put(&mut Block { len: 8, ..Block::default() }, 1, 1, 5), "never requested");
         let laid = ids.iter().filter(|id| free_lists.put(slab.at(**id), **id, 1, 5)).count();
         assert!(laid > 1 && laid <= FREE_LIST_DEPTH.1 as usize, "{laid}");
         assert_eq!((free_lists.count, free_lists.units), (laid, laid as u64 * 7));
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(free_lists.clear(&slab).len(), laid - 1);
         assert_eq!((free_lists.count, free_lists.units, free_lists.iter(&slab).count()), (0, 0, 0));
         assert!(free_lists.put(slab.at(1), 1, 1, 5), "room that was not used stays");
-        assert!(!free_lists.put(slab.at(2), 2, 1, 5), "what was cleared was not asked for");
+        assert!(!free_lists.put(slab.at(2), 2, 1, 5), "what was cleared was not requested");
     }
 
     #[test]

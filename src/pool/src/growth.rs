@@ -20,6 +20,8 @@ use crate::{AllocError, Allocation};
 pub(crate) struct Ladder {
     refused: Option<BackingError>,
     exact_segment: bool,
+    /// There was no memory to map what is there already: page tables take some, too.
+    tables: bool,
     fences: bool,
     waited: bool,
     converted: bool,
@@ -71,6 +73,9 @@ impl Core {
         }
         if let Some(leaves) = self.plan_unmesh() {
             return Step::Unmesh(leaves);
+        }
+        if std::mem::take(&mut ladder.tables) {
+            return Step::Release(self.plan_release(self.arenas[want.arena()].handle_class, 1));
         }
         let place =
             if self.config.vmm { self.search(want) } else { self.search(want).filter(|place| place.missing == 0) };
@@ -246,6 +251,12 @@ impl Core {
         let allocation = self.unclaim(plan.busy, want, complete.then_some(plan.live));
         match report.error {
             Some(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
+            // A handle goes back to the driver for each time, so this comes to an end.
+            Some(BackingError::OutOfMemory) if !self.spare[plan.handle_class].is_empty() => {
+                ladder.refused = Some(BackingError::OutOfMemory);
+                ladder.tables = true;
+                Ok(None)
+            }
             Some(_) => Err(AllocError::OutOfMemory),
             None => Ok(allocation),
         }

@@ -47,7 +47,7 @@ pub mod shared;
 pub mod sim;
 mod stats;
 
-pub use backing::{Backing, BackingError, Fence, Grant, Handle};
+pub use backing::{Backing, BackingError, Fence, Handle, PeerAccess};
 pub use budget::{Budget, Effort};
 pub use config::{Config, UNIT};
 pub use fault::Fault;

@@ -127,7 +127,7 @@ impl Mempools {
         }
     }
 
-    /// A synchronisation is when a mempool gives back what is above its threshold.
+    /// A synchronisation is when a mempool releases what is above its threshold.
     pub(crate) fn synchronised(&mut self) {
         for owner in &mut self.list {
             let keep = owner.threshold;

@@ -3,7 +3,7 @@
 //! Plans under the lock, copies and remaps without it.
 
 use crate::Fault;
-use crate::backing::{Backing, BackingError, Grant, Handle};
+use crate::backing::{Backing, BackingError, Handle, PeerAccess};
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
@@ -34,7 +34,7 @@ pub(crate) struct Move {
     to_handle: Handle,
     bytes: u64,
     copies: Vec<(u64, u64, u64)>,
-    grants: Vec<Grant>,
+    grants: Vec<PeerAccess>,
 }
 
 /// What became of a move.
@@ -148,7 +148,7 @@ impl Core {
         Some(map)
     }
 
-    /// Moves that free about `need` handles. The device is stopped and everything deferred is settled.
+    /// Moves that free about `need` handles. The device is stopped and everything deferred is done.
     pub(crate) fn plan_mesh(&mut self, need: usize) -> Vec<Move> {
         self.flush_free_lists(self.arenas[SMALL].handle_class);
         let mut sparse: Vec<(u32, u32, Occupied)> = Vec::new();

@@ -3,7 +3,7 @@
 //! device stopped. Plans under the lock, copies and remaps without it.
 
 use crate::Fault;
-use crate::backing::{Backing, BackingError, Grant, Handle};
+use crate::backing::{Backing, BackingError, Handle, PeerAccess};
 use crate::block::State;
 use crate::core::{Core, LOST};
 use crate::fault::injected;
@@ -19,7 +19,7 @@ pub(crate) struct Exchange {
     addr: u64,
     pub(crate) old: Handle,
     pub(crate) bytes: u64,
-    grants: Vec<Grant>,
+    grants: Vec<PeerAccess>,
 }
 
 /// What became of an exchange.

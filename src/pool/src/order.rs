@@ -1,7 +1,7 @@
 //! Order: what is known about the progress of the device. Streams with vector clocks, events, contexts
 //! and their synchronisations. Touches host memory only.
 //!
-//! Time is a counter that every free advances. A proof always speaks of the time at which the call that
+//! Time is a counter that every free advances. A proof always refers to the time at which the call that
 //! gave it *began*, because work queued later is not covered by it.
 
 use crate::backing::Fence;
@@ -159,7 +159,7 @@ pub(crate) struct Order {
     pub(crate) device_done: u64,
     pub(crate) domains: Vec<Domain>,
     streams: HashMap<u64, u16>,
-    /// Streams seen lately with their domains, each in the place that its handle gives.
+    /// Streams seen lately with their domains, each in the slot of its handle.
     recent: [(u64, u16); RECENT],
     serials: u64,
     /// The longest blocks that free lists take, by arena.
@@ -327,7 +327,7 @@ impl Order {
             let domain = self.domain(index);
             let mut clock = domain.clock.clone();
             learn(&mut clock, &[(domain.serial, now)]);
-            // A record into a capture is a node of a graph: it says nothing about the stream's own progress.
+            // A record into a capture is a node of a graph: it shows nothing about the stream's own progress.
             if domain.capturing { Clock::new() } else { clock }
         });
         self.serials += 1;

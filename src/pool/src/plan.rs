@@ -1,9 +1,9 @@
-//! Plans: what a growth asks of the driver, made under the lock and run without it, and the reports about
+//! Plans: the driver calls of a growth, made under the lock and run without it, and the reports about
 //! what became of it. Touches the driver through the `Backing` only, and nothing of the pool.
 
 use crate::Fault;
 use crate::arena::Segment;
-use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
+use crate::backing::{Backing, BackingError, Fence, Handle, PeerAccess};
 use crate::block::Id;
 use crate::budget::Budget;
 use crate::config::UNIT_SHIFT;
@@ -23,7 +23,7 @@ pub(crate) struct MapPlan {
     pub(crate) spare: Vec<Handle>,
     pub(crate) create: usize,
     pub(crate) donors: Vec<(Donor, u64, Vec<Handle>)>,
-    pub(crate) grants: Vec<Grant>,
+    pub(crate) grants: Vec<PeerAccess>,
 }
 
 /// What became of a `MapPlan`.

@@ -27,16 +27,16 @@ pub enum Rank {
     Arrays,
     /// What is charged by the driver's own figures.
     Measured,
-    /// Frees that are queued in streams.
-    Leaving,
-    /// The fences behind them.
-    LeavingFences,
     /// A use of the job's streams that no capture may meet.
     UseBesideCaptures,
     /// A use of contexts, which stay meanwhile.
     UseOfContexts,
     /// A use of streams, which stay meanwhile.
     UseOfStreams,
+    /// Frees that are queued in streams.
+    Leaving,
+    /// The fences behind them.
+    LeavingFences,
     /// Access between contexts.
     Peers,
     /// Contexts that come and go.
@@ -182,6 +182,19 @@ mod check {
             waiting(what);
         }
     }
+
+    /// The calling thread is about to call the driver, where it may wait for the device or for another thread: it must
+    /// hold nothing but what is `excepted`.
+    #[track_caller]
+    pub fn calling(what: &str, excepted: impl Fn(Rank) -> bool) {
+        let at = Location::caller();
+        let _ = HELD.try_with(|held| {
+            let held = held.borrow();
+            if !held.iter().all(|(rank, _)| excepted(*rank)) {
+                report(&format!("a thread that holds a lock calls {what}"), &held, at);
+            }
+        });
+    }
 }
 
 #[cfg(not(any(test, feature = "ranks")))]
@@ -214,9 +227,13 @@ mod check {
     /// The calling thread is about to make a driver call that waits for the device.
     #[inline(always)]
     pub fn blocking(_: &str) {}
+
+    /// The calling thread is about to call the driver.
+    #[inline(always)]
+    pub fn calling(_: &str, _: impl Fn(Rank) -> bool) {}
 }
 
-pub use check::{Held, blocking, hold, release, take, waiting};
+pub use check::{Held, blocking, calling, hold, release, take, waiting};
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
@@ -282,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_later_may_be_taken_and_everything_is_given_back() {
+    fn what_comes_later_may_be_taken_and_everything_is_released() {
         let (first, second) = (Mutex::new(Rank::Peers, 1), Mutex::new(Rank::Pool, 2));
         for _ in 0..2 {
             let one = first.lock();

@@ -182,7 +182,7 @@ impl Core {
         Some(Fit { first, start: best.1, missing: best.0, run: end - begin })
     }
 
-    /// Claim `start..end`, which begins in `first`: one busy block. Its stamp says how old its mapped bytes are.
+    /// Claim `start..end`, which begins in `first`: one busy block. Its stamp is the age of its mapped bytes.
     pub(crate) fn claim(&mut self, first: Id, start: u32, end: u32, want: &Want) -> Id {
         let follow = want.domain != DEVICE && self.reuse(want).follow_events;
         let (mut id, mut busy) = (first, NIL);
@@ -292,14 +292,14 @@ impl Core {
     }
 
     /// Granules of a handle size that could be unmapped now, from the end of the address space on: so that blocks gather
-    /// at its beginning, and what was freed lately, which is likely to be asked for again, stays whole more often.
+    /// at its beginning, and what was freed lately, which is likely to be requested again, stays whole more often.
     pub(crate) fn loose(&self, handle_class: usize) -> Vec<Loose> {
         let mut found = Vec::new();
         for (index, arena) in self.arenas.iter().enumerate().filter(|(_, arena)| arena.handle_class == handle_class) {
             for (domain, known) in self.order.domains.iter().enumerate() {
                 let done = if domain == usize::from(DEVICE) { u64::MAX } else { known.done };
                 let big = known.bins[index].iter(&self.blocks).take_while(|id| {
-                    // Bins come largest first; half a granule tells that no later one can hold a whole granule.
+                    // Bins come largest first; after half a granule no later one can hold a whole granule.
                     self.blocks.get(*id).len > arena.granule_units() / 2
                 });
                 for hole in big {

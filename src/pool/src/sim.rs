@@ -1,7 +1,7 @@
 //! A simulated device for replays and benchmarks: it counts handles against a capacity, charges every
 //! call with a cost, and finishes queued work only when it is synchronised with. Touches nothing real.
 
-use crate::backing::{Backing, BackingError, Fence, Grant, Handle};
+use crate::backing::{Backing, BackingError, Fence, Handle, PeerAccess};
 use crate::budget::Budget;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,13 +24,13 @@ pub struct Costs {
     pub free: f64,
 }
 
-/// The table used when nothing else is asked for; per 2 MiB handle.
+/// The default table; per 2 MiB handle.
 pub const COSTS: Costs =
     Costs { create: 193.0, release: 26.0, map: 1.5, set_access: 36.0, unmap: 26.0, alloc: 97.0, free: 450.0 };
 
 /// See the file's first comment.
 #[derive(Debug)]
-pub struct Device {
+pub struct SimulatedDevice {
     capacity: u64,
     used: AtomicU64,
     peak: AtomicU64,
@@ -40,7 +40,7 @@ pub struct Device {
     nanos: AtomicU64,
 }
 
-impl Device {
+impl SimulatedDevice {
     /// A device with this much physical memory.
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -94,7 +94,7 @@ fn handles(bytes: u64) -> f64 {
     (bytes as f64 / f64::from(2 << 20)).max(1.0)
 }
 
-impl Backing for Device {
+impl Backing for SimulatedDevice {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
         Ok(self.space.fetch_add(bytes.next_multiple_of(align.max(1)), Relaxed))
     }
@@ -119,7 +119,7 @@ impl Backing for Device {
         self.charge(COSTS.unmap * handles(bytes));
         Ok(())
     }
-    fn set_access(&self, _: u64, bytes: u64, _: &[Grant]) -> Result<(), BackingError> {
+    fn set_access(&self, _: u64, bytes: u64, _: &[PeerAccess]) -> Result<(), BackingError> {
         self.charge(COSTS.set_access * handles(bytes));
         Ok(())
     }

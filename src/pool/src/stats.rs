@@ -58,12 +58,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes handed out for them.
     pub allocated_bytes: u64,
-    /// Most bytes ever handed out at the same time.
-    pub peak_allocated_bytes: u64,
     /// Physical bytes held, spare handles included.
     pub mapped_bytes: u64,
-    /// Most physical bytes ever held.
-    pub peak_mapped_bytes: u64,
     /// Free bytes that anybody may reuse at once.
     pub free_bytes: u64,
     /// Free bytes that their own stream may reuse at once.
@@ -117,7 +113,6 @@ pub(crate) struct Counters {
     pub(crate) earlier_peak_units: u64,
     pub(crate) slack_bytes: u64,
     pub(crate) mapped_bytes: u64,
-    pub(crate) peak_mapped: u64,
     pub(crate) lost_bytes: u64,
     pub(crate) allocations: u64,
     pub(crate) hits: u64,
@@ -162,7 +157,6 @@ impl Counters {
 
     pub(crate) fn mapped(&mut self, bytes: u64) {
         self.mapped_bytes += bytes;
-        self.peak_mapped = self.peak_mapped.max(self.mapped_bytes);
     }
 
     pub(crate) fn unmapped(&mut self, bytes: u64) {
@@ -215,9 +209,7 @@ impl crate::core::Core {
             live_blocks: counters.live_blocks,
             live_bytes: bytes(counters.allocated_units) - counters.slack_bytes.min(bytes(counters.allocated_units)),
             allocated_bytes: bytes(counters.allocated_units),
-            peak_allocated_bytes: bytes(counters.peak_units()),
             mapped_bytes: counters.mapped_bytes,
-            peak_mapped_bytes: counters.peak_mapped,
             free_bytes: bytes(free(0)),
             stream_free_bytes: bytes((1..self.order.domains.len()).map(free).sum()),
             deferred_bytes: bytes(self.deferred.units),

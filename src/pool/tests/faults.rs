@@ -18,7 +18,7 @@ fn config(capacity: u64, vmm: bool) -> Config {
     }
 }
 
-/// Fill the device with small blocks, free three of four, ask for large ones: creates, remaps, converts,
+/// Fill the device with small blocks, free three of four, request large ones: creates, remaps, converts,
 /// synchronises, meshes. Then give everything back. Returns the number of driver calls.
 fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Stats) {
     let capacity = 1 << 20;
@@ -31,7 +31,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
     }
     let mut live = Vec::new();
     let mut rng = strict::Rng::new(5);
-    let ask = |bytes: u64, stream: Option<u64>, live: &mut Vec<(u64, u64, u64)>| {
+    let request = |bytes: u64, stream: Option<u64>, live: &mut Vec<(u64, u64, u64)>| {
         let request = Request { bytes, stream, context: 1, ..Request::default() };
         match pool.allocate(&device, &request, &Budget::default()) {
             Ok(block) => {
@@ -44,10 +44,10 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
         assert_eq!(pool.check(), Ok(()), "after {bytes} bytes with fault {fail_at:?}");
     };
     for _ in 0..70 {
-        ask(4096 + rng.below(20_000), Some(1), &mut live);
+        request(4096 + rng.below(20_000), Some(1), &mut live);
     }
     for _ in 0..4 {
-        ask(100 + rng.below(900), Some(2), &mut live);
+        request(100 + rng.below(900), Some(2), &mut live);
     }
     for nth in (0..live.len()).rev() {
         if nth % 4 != 0 {
@@ -58,7 +58,7 @@ fn story(vmm: bool, fail_at: Option<u64>, in_a_row: u64) -> (u64, weir_pool::Sta
         }
     }
     for _ in 0..6 {
-        ask(90_000 + rng.below(80_000), Some(2), &mut live);
+        request(90_000 + rng.below(80_000), Some(2), &mut live);
     }
     // Once the device is idle, live blocks get better memory.
     device.drain();

@@ -5,7 +5,7 @@ mod strict;
 
 use strict::program::{KINDS, Program};
 
-/// Operations per kind and seed; `WEIR_POOL_OPERATIONS` asks for more.
+/// Operations per kind and seed; `WEIR_POOL_OPERATIONS` sets more.
 fn operations() -> u64 {
     std::env::var("WEIR_POOL_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(8_000)
 }

@@ -48,7 +48,7 @@ pub enum Cause {
     /// The device is full.
     #[serde(alias = "device")]
     DeviceFull,
-    /// The numbers do not tell.
+    /// The numbers do not show it.
     Unknown,
 }
 

@@ -105,7 +105,7 @@ impl Journal {
         for ((op, python, class), (bytes, blocks)) in groups.into_iter().take(NAMED) {
             let op = self.op_name(op).unwrap_or_default();
             let python = self.python_line(python).unwrap_or_default();
-            // Shapes and outer lines differ, what is told of them does not.
+            // Shapes and outer lines differ, what is reported of them does not.
             match holders.iter_mut().find(|h| h.op == op && h.python == python && h.class == class) {
                 Some(same) => {
                     same.bytes = same.bytes.saturating_add(bytes);

@@ -42,7 +42,7 @@ impl Journal {
             Cause::Unknown if report.class == Class::Tensor => {
                 "TensorFlow's own allocator found no room in the regions that it holds".to_owned()
             }
-            Cause::Unknown => "the driver refused; the numbers do not tell why".to_owned(),
+            Cause::Unknown => "the driver refused; the numbers do not show why".to_owned(),
         };
         writeln!(to, "Why       {why}")?;
         writeln!(to, "Live      {:>10}   {} blocks", human(report.live_bytes), report.live_blocks)?;
@@ -86,7 +86,7 @@ fn last_part(place: &str) -> &str {
     place.rsplit('/').next().unwrap_or(place)
 }
 
-/// The end of a text, which says more than its beginning, in at most `most` characters.
+/// The end of a text, which is more specific than its beginning, in at most `most` characters.
 fn shortened(text: &str, most: usize) -> String {
     let text = &*text::plain(text);
     let count = text.chars().count();

@@ -15,7 +15,7 @@ impl Journal {
     /// Finds or makes the entry of a cause: its number, how often it was seen, and whether to report it.
     pub(super) fn count_cause(&self, failure: &Failure, cause: Cause) -> (u16, u64, bool) {
         let by = failure.by;
-        // A request that is made again comes by another way through the code: the stack tells requests apart only where
+        // A request that is made again comes by another way through the code: the stack distinguishes requests only where
         // nothing else does.
         let owner = if by.op == 0 && by.python == 0 { by } else { Attribution { stack: 0, ..by } };
         let mut key = owner.pack() ^ u64::from(failure.device) << 8 ^ (failure.class as u64) ^ (cause as u64) << 16;

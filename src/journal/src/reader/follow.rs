@@ -1,5 +1,5 @@
 //! Following a living journal. The writer does not know about followers; a follower that is too slow notices that it
-//! was overtaken and says how much it missed.
+//! was overtaken and reports how much it missed.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub struct Follower {
     waiting: (u64, u32),
 }
 
-/// Looks at a claimed but unwritten record before it is given up: its writer is dead, or stopped in a debugger.
+/// Looks at a claimed but unwritten record before it is skipped: its writer is dead, or stopped in a debugger.
 const PATIENCE: u32 = 1000;
 
 impl Follower {
@@ -39,7 +39,7 @@ impl Follower {
         self.next
     }
 
-    /// What was written since the last look, at most `most` events. `last_look` says that the writer is dead, so that
+    /// What was written since the last look, at most `most` events. `last_look`: the writer is dead, so that
     /// nothing unwritten is waited for.
     pub fn poll(&mut self, most: usize, last_look: bool) -> Result<Vec<Slot>, Error> {
         let mut slots = Vec::new();

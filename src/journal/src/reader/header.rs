@@ -1,4 +1,4 @@
-//! The header as the reader sees it: checked before anything else is believed.
+//! The header as the reader sees it: checked before anything else is used.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,6 @@ pub struct Counters {
     pub events: u64,
     /// Events overwritten by later ones.
     pub lapped: u64,
-    /// Events that could not be recorded.
-    pub dropped: u64,
     /// Allocations that are not in the live table because it was full.
     pub live_overflow: u64,
     /// Calls that were not noted as in flight because there were too many.
@@ -37,7 +35,7 @@ pub struct Counters {
     pub oom_dumps: u64,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// Minor version of the format.
@@ -168,6 +166,10 @@ impl Header {
                 Section::Live => BUCKET_WORDS as u64 * 8,
                 _ => 8,
             };
+            // Files of an earlier version have none.
+            if *which == Section::Job && range.claimed == 0 {
+                continue;
+            }
             let count = range.claimed / unit;
             let power = !matches!(which, Section::Ring | Section::Live) || count.is_power_of_two();
             if (range.claimed > limit
@@ -193,7 +195,6 @@ impl Header {
         self.counters = Counters {
             events,
             lapped: events.saturating_sub(self.ring_slots()),
-            dropped: count(word::DROPPED),
             live_overflow: count(word::LIVE_OVERFLOW),
             flight_overflow: count(word::FLIGHT_OVERFLOW),
             arena_overflow: count(word::ARENA_OVERFLOW),
@@ -218,6 +219,12 @@ impl Header {
             })
             .map(|start| anchor_at(words, start))
             .max_by_key(|anchor| anchor.ticks);
+    }
+
+    /// Whether the job ran out of memory, or failed and had tried for memory in vain.
+    pub fn ran_out(&self) -> bool {
+        let failed = self.exit_status.is_some_and(|status| status != 0);
+        self.counters.oom_seen > 0 || (failed && self.counters.tried > 0)
     }
 
     /// Where a section is.

@@ -1,4 +1,4 @@
-//! The reader. It believes nothing: every length, offset and number in a file is checked against what is there, and
+//! The reader. It trusts nothing: every length, offset and number in a file is checked against what is there, and
 //! its memory is bounded by what the file really holds, not by what it claims. It works on journals of living, dead
 //! and killed processes, on cut and damaged files, and on files drained by [`record`].
 
@@ -114,7 +114,7 @@ impl Reader {
         Ok(Self { source, header, store: EventStore::Ring })
     }
 
-    /// What the header says.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -1,11 +1,12 @@
-//! Attribution, devices and configuration as the reader gives them. Ids come from events and may be anything.
+//! Attribution, devices and configuration as the reader returns them. Ids come from events and may be anything.
 
 use crate::arena::{Item, LONGEST_TEXT, claims, header};
 use crate::devices::device_word;
 use crate::event::{Attribution, Class};
+use crate::job::Job;
 use crate::layout::{
-    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, LARGEST_SUM, MODULES, OOM_KEPT, OOM_SLOT_BYTES,
-    RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS, crc_words,
+    CAUSE_WORDS, CAUSES, CONFIG_BYTES, DEVICE_WORDS, DEVICES, JOB_BYTES, LARGEST_SUM, MODULES, OOM_KEPT,
+    OOM_SLOT_BYTES, RECORD_BYTES, RECORD_WORDS, Section, UNIT_WORDS, crc_words,
 };
 use crate::names::{PYTHON_DEPTH, STACK_DEPTH};
 use crate::oom::slot_crc;
@@ -84,6 +85,7 @@ impl Reader {
             Item::Python => PYTHON_DEPTH,
             Item::Stack => STACK_DEPTH,
             Item::Op | Item::Line => 2,
+            Item::Note => 1,
         };
         let present = ((range.present - start) / 8).min(longest as u64 + 1) as usize;
         let mut words = read_words(&*self.source, range.offset + start, present)?;
@@ -140,6 +142,22 @@ impl Reader {
             });
         }
         Ok(lines)
+    }
+
+    /// What the library chose and why, in the order in which it did: subject and text. Looks at all names.
+    pub fn notes(&self) -> Result<Vec<(String, String)>, Error> {
+        let range = self.header().section(Section::Names);
+        let words = self.section_words(Section::Names, range.present)?;
+        let mut notes = Vec::new();
+        // Of what was cut short by the end of the process no length is known: every place is looked at.
+        for (id, unit) in words.as_chunks::<UNIT_WORDS>().0.iter().enumerate().skip(1) {
+            let [head, ids] = *unit;
+            if claims(head) == (Item::Note as u8, 1) && header(Item::Note, 1, &[ids]) == head {
+                let (subject, text) = (self.text(ids as u32)?, self.text((ids >> 32) as u32)?);
+                notes.extend(subject.zip(text).filter(|_| id != 0));
+            }
+        }
+        Ok(notes)
     }
 
     /// A native stack: return addresses, innermost first.
@@ -215,11 +233,23 @@ impl Reader {
 
     /// The configuration text.
     pub fn config(&self) -> Result<Option<String>, Error> {
-        let words = self.section_words(Section::Config, CONFIG_BYTES as u64)?;
-        let length = words.get(1).map_or(0, |length| (*length).min(CONFIG_BYTES as u64)) as usize;
+        let bytes = self.checked_text(Section::Config, CONFIG_BYTES)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// What it takes to run the job again; `None` in a file of a version without it, and where it is damaged.
+    pub fn job(&self) -> Result<Option<Job>, Error> {
+        let bytes = self.checked_text(Section::Job, JOB_BYTES)?;
+        Ok(bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| Job::unpacked(&bytes)))
+    }
+
+    /// A checksum, a length and a text of that length.
+    fn checked_text(&self, which: Section, most: usize) -> Result<Option<Vec<u8>>, Error> {
+        let words = self.section_words(which, most as u64)?;
+        let length = words.get(1).map_or(0, |length| (*length).min(most as u64)) as usize;
         let bytes: Vec<u8> = words.iter().skip(2).flat_map(|word| word.to_le_bytes()).take(length).collect();
         let whole = words.first() == Some(&u64::from(crc32c::crc32c(&bytes)));
-        Ok(whole.then(|| String::from_utf8_lossy(&bytes).into_owned()))
+        Ok(whole.then_some(bytes))
     }
 }
 
@@ -241,11 +271,11 @@ pub struct CauseCount {
     pub first: u64,
     /// Last seen, in ticks.
     pub last: u64,
-    /// Most bytes asked for.
+    /// Most bytes requested.
     pub largest: u64,
-    /// Bytes asked for the last time.
+    /// Bytes requested the last time.
     pub latest: u64,
-    /// Who asked.
+    /// Who requested them.
     pub by: Attribution,
     /// Device.
     pub device: u8,

@@ -151,7 +151,7 @@ fn unpack(unpacker: &mut Decompress, packed: &[u8], raw: usize) -> Option<Vec<u8
             unpacker.decompress_vec(packed.get(unpacker.total_in() as usize..)?, &mut bytes, FlushDecompress::Finish);
         match status {
             Ok(Status::StreamEnd) => return (bytes.len() == raw).then_some(bytes),
-            // A frame that expands further than promised is not what it says.
+            // A frame that expands further than promised is damaged.
             Ok(_) if injected(Fault::FrameLimit) && bytes.len() == bytes.capacity() => {
                 bytes.reserve(bytes.len().max(4096));
             }
@@ -212,7 +212,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Takes over what is new. `last_look` says that the writer is dead. Returns the number of new events.
+    /// Takes over what is new. `last_look`: the writer is dead. Returns the number of new events.
     pub fn poll(&mut self, last_look: bool) -> Result<u64, Error> {
         let before = self.events;
         loop {

@@ -121,7 +121,7 @@ impl<'reader> Replay<'reader> {
         }
     }
 
-    /// Undoes the last event and gives it back; `None` at the oldest one.
+    /// Undoes the last event and returns it; `None` at the oldest one.
     pub fn back(&mut self) -> Result<Option<Slot>, Error> {
         if self.ready.is_empty() && !self.fetch()? {
             return Ok(None);

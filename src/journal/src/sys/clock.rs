@@ -1,10 +1,10 @@
-//! Time, as cheaply as the machine gives it: the time-stamp counter where it is invariant, the generic timer on
-//! aarch64, else the monotonic clock. Also the calling thread's id, asked for once.
+//! Time, as cheaply as the machine allows: the time-stamp counter where it is invariant, the generic timer on
+//! aarch64, else the monotonic clock. Also the calling thread's id, looked up once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Which clock gives a journal's ticks. Numbers are part of the format.
+/// Which clock counts a journal's ticks. Numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Clock {
@@ -125,7 +125,7 @@ pub fn advance(ns: u64) {
     AHEAD.set(AHEAD.get().wrapping_add(ns));
 }
 
-/// Counts forks that this process is a child of, so that a cached thread id is not believed in the child.
+/// Counts forks that this process is a child of, so that a cached thread id is not used in the child.
 static FORKS: AtomicU32 = AtomicU32::new(1);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 

@@ -97,7 +97,7 @@ impl SafeDir {
         Ok(Self { handle, path })
     }
 
-    /// Opens an existing directory without asking who may write to it, for reading and clearing up.
+    /// Opens an existing directory without checking who may write to it, for reading and clearing up.
     pub(crate) fn open_plain(path: &Path) -> io::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
         let handle = open_at(libc::AT_FDCWD, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
@@ -173,7 +173,7 @@ pub(crate) fn file_size_limit() -> u64 {
     if done == 0 { limit.rlim_cur } else { 0 }
 }
 
-/// Locks a file for as long as it stays open, or says that somebody else has.
+/// Locks a file for as long as it stays open, unless another process has locked it.
 pub(crate) fn try_lock(file: &File) -> bool {
     // SAFETY: the descriptor is open.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }

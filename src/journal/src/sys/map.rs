@@ -20,7 +20,7 @@ impl Mapping {
 
     /// Gets the pages of the first `bytes` ready to be written, so that no store there enters the kernel; the others come
     /// with the first store to each. (`MAP_POPULATE` would get pages of a shared mapping ready to be read alone.) From
-    /// `scattered` on, a page that comes does not bring its neighbours. Both are wishes that need not come true.
+    /// `scattered` on, a page that comes does not bring adjacent ones. Both are hints.
     pub(crate) fn make_ready(&self, bytes: u64, scattered: u64) {
         let advise = |from: u64, to: u64, what: i32| {
             if let Some(words) = self.words.get(from as usize / 8..to as usize / 8) {

@@ -1,5 +1,5 @@
 //! The one place with `unsafe`: mapped memory, a handful of system calls, the clock, and reading one's own stack.
-//! Everything here gives back safe values; the rest of the crate is safe code.
+//! Everything here returns safe values; the rest of the crate is safe code.
 #![allow(unsafe_code)]
 
 pub(crate) mod clock;

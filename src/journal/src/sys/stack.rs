@@ -13,7 +13,7 @@ use framehop::{
 use crate::sys::{clock, modules};
 
 thread_local! {
-    // The stack's bounds; constant and without a destructor. (0, 1) says that they could not be found.
+    // The stack's bounds; constant and without a destructor. (0, 1): they could not be found.
     static BOUNDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -21,13 +21,13 @@ thread_local! {
 fn bounds() -> (u64, u64) {
     BOUNDS.with(|cached| {
         if cached.get().1 == 0 {
-            cached.set(ask_bounds().unwrap_or((0, 1)));
+            cached.set(read_bounds().unwrap_or((0, 1)));
         }
         cached.get()
     })
 }
 
-fn ask_bounds() -> Option<(u64, u64)> {
+fn read_bounds() -> Option<(u64, u64)> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut start, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: the attributes are filled by pthread_getattr_np before they are read, and destroyed once.
@@ -101,10 +101,10 @@ pub(crate) fn by_frame_pointers(to: &mut [u64]) -> usize {
 #[inline(never)]
 pub(crate) fn by_backtrace(to: &mut [u64]) -> usize {
     let mut count = 0;
-    // SAFETY: walking the stack touches no shared state of the crate; its lock serves symbols, which are not asked for.
+    // SAFETY: walking the stack touches no shared state of the crate; its lock serves symbols, which are not resolved here.
     unsafe {
         backtrace::trace_unsynchronized(|frame| match to.get_mut(count) {
-            // The outermost frame may have no caller, which is told as address 0.
+            // The outermost frame may have no caller, which shows as address 0.
             Some(place) if !frame.ip().is_null() => {
                 *place = frame.ip() as u64;
                 count += 1;
@@ -139,14 +139,14 @@ unsafe impl Sync for CacheCell {}
 unsafe impl Send for CacheCell {}
 
 /// The loaded modules' unwinding tables at one moment.
-struct Known {
+struct Snapshot {
     generation: u64,
     tables: Tables,
 }
 
 /// Unwinds by tables, with caches shared by all threads.
 pub(crate) struct TableUnwinder {
-    known: AtomicPtr<Known>,
+    known: AtomicPtr<Snapshot>,
     refreshing: AtomicBool,
     caches: Box<[CacheCell]>,
 }
@@ -179,7 +179,7 @@ impl TableUnwinder {
             }
         }
         GENERATION.store(generation, Ordering::Relaxed);
-        let fresh = Box::into_raw(Box::new(Known { generation, tables }));
+        let fresh = Box::into_raw(Box::new(Snapshot { generation, tables }));
         self.known.store(fresh, Ordering::Release);
         self.refreshing.store(false, Ordering::Release);
     }
@@ -230,7 +230,7 @@ impl TableUnwinder {
         count
     }
 
-    fn known(&self) -> Option<&Known> {
+    fn known(&self) -> Option<&Snapshot> {
         // SAFETY: the pointer is null or a box that is never freed.
         unsafe { self.known.load(Ordering::Acquire).as_ref() }
     }

@@ -1,4 +1,4 @@
-//! What a job's process uses: reserve before asking the driver, then commit or roll back; one truth for all queries.
+//! What a job's process uses: reserve before calling the driver, then commit or roll back; one truth for all queries.
 //!
 //! A process with a cap has a ledger: that of its group, or one of its own which only differs by having a single row.
 //! On the way that fits there is no system call and no allocation: a short process-local lock (one for each device) and
@@ -12,7 +12,7 @@ mod terms;
 mod view;
 mod wait;
 
-pub use terms::{Category, Crossing, DeviceId, DeviceTerms, Grant, Refusal, Reservation, SET_ASIDE, TINY, Urgency};
+pub use terms::{Category, Crossing, DeviceId, DeviceTerms, Refusal, Reservation, Reserved, SET_ASIDE, TINY, Urgency};
 pub use view::{News, Usage, View};
 
 use std::collections::VecDeque;

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{Category, Crossing, DeviceId, Grant, Ledger, Local, Refusal, Reservation, Urgency};
+use super::{Category, Crossing, DeviceId, Ledger, Local, Refusal, Reservation, Reserved, Urgency};
 use crate::admission::{self, Admitted, Refused};
 use crate::fault::{Fault, injected};
 use crate::map;
@@ -24,7 +24,7 @@ impl Ledger {
         bytes: u64,
         category: Category,
         urgency: Urgency,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Reserved, Refusal> {
         let table = self.table_of(device)?;
         let first = self.try_reserve(table, device, bytes, category, urgency);
         let Err(Refusal::Full { .. }) = first else {
@@ -62,10 +62,10 @@ impl Ledger {
         bytes: u64,
         category: Category,
         urgency: Urgency,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Reserved, Refusal> {
         let units = units_up(bytes);
         let mut local = self.local(device);
-        let grant = |crossed_mark| Grant {
+        let grant = |crossed_mark| Reserved {
             reservation: Reservation { units, owner: self.own.pid, device: device.0 as u16, category: category as u8 },
             crossed_mark,
             waited: Duration::ZERO,
@@ -145,7 +145,7 @@ impl Ledger {
         bytes
     }
 
-    /// Charges memory that is there already, such as the context's own: it is a fact, so the cap is not asked.
+    /// Charges memory that is there already, such as the context's own: it is a fact, so the cap is not consulted.
     pub fn charge(&self, device: DeviceId, category: Category, bytes: u64) -> Option<Crossing> {
         let table = self.table_of(device).ok()?;
         let mut local = self.local(device);

@@ -84,7 +84,7 @@ impl Reservation {
 /// A granted request.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Reserved {
     /// To be committed or rolled back.
     pub reservation: Reservation,
     /// Set when this request made the use cross the soft mark: once for each crossing.

@@ -98,15 +98,15 @@ impl Ledger {
         let trim = shared.trim.load();
         let mut local = self.local(device);
         let cap_changed = std::mem::replace(&mut local.cap_seen, cap) != cap;
-        let asked = std::mem::replace(&mut local.trim_seen, trim) != trim;
-        if !cap_changed && !asked {
+        let requested = std::mem::replace(&mut local.trim_seen, trim) != trim;
+        if !cap_changed && !requested {
             return None;
         }
         let used = word::Sum::unpack(shared.sum.load()).units;
         let over = if cap == 0 { 0 } else { used.saturating_sub(cap) };
         Some(News {
             cap_changed,
-            trim_wanted: asked || over != 0,
+            trim_wanted: requested || over != 0,
             over: over * UNIT,
             cap: (cap != 0).then_some(cap * UNIT),
         })

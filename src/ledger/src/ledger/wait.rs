@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Category, DeviceId, Grant, Ledger, Refusal, Urgency};
+use super::{Category, DeviceId, Ledger, Refusal, Reserved, Urgency};
 use crate::map;
 use crate::queue;
 use crate::table::Table;
@@ -15,7 +15,7 @@ const VAIN_WAITS: u32 = 2;
 /// But no shorter than this, so that it is seen when something comes free again.
 const SHORTEST: Duration = Duration::from_millis(1);
 impl Ledger {
-    /// Reserves memory; waits for its turn if it does not fit, at most so long. `served` is called again and again
+    /// Reserves memory; waits for its turn if it does not fit, at most so long. `granted` is called again and again
     /// meanwhile, and ends the waiting by returning that the need was met otherwise. It must not wait itself.
     ///
     /// Once several requests in a row have waited in vain and seen nothing come free all the time, each waits half as
@@ -28,8 +28,8 @@ impl Ledger {
         category: Category,
         urgency: Urgency,
         patience: Duration,
-        served: &mut dyn FnMut() -> bool,
-    ) -> Result<Grant, Refusal> {
+        granted: &mut dyn FnMut() -> bool,
+    ) -> Result<Reserved, Refusal> {
         let table = self.table_of(device)?;
         let begin = Instant::now();
         if self.local(device).turns.is_empty() && queue::is_empty(table, self.slot, device.0, map::now_ms()) {
@@ -48,7 +48,7 @@ impl Ledger {
             (turn, local.freed, local.vain)
         };
         let deadline = begin + patience_after(patience, vain);
-        let answer = self.wait(table, device, bytes, category, urgency, turn, deadline, served);
+        let answer = self.wait(table, device, bytes, category, urgency, turn, deadline, granted);
         {
             let mut local = self.local(device);
             local.turns.retain(|t| *t != turn);
@@ -57,7 +57,7 @@ impl Ledger {
             local.vain = if in_vain { local.vain.saturating_add(1) } else { 0 };
         }
         self.kick(device); // whoever is next
-        answer.map(|grant| Grant { waited: begin.elapsed(), ..grant })
+        answer.map(|grant| Reserved { waited: begin.elapsed(), ..grant })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the request's own terms, its turn, its deadline and its way out")]
@@ -70,8 +70,8 @@ impl Ledger {
         urgency: Urgency,
         turn: u64,
         deadline: Instant,
-        served: &mut dyn FnMut() -> bool,
-    ) -> Result<Grant, Refusal> {
+        granted: &mut dyn FnMut() -> bool,
+    ) -> Result<Reserved, Refusal> {
         let shared = table.device(device.0);
         let cell = table.cell(self.slot, device.0);
         let mut ticket = None;
@@ -96,7 +96,7 @@ impl Ledger {
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
                 break Err(Refusal::TimedOut { free });
             };
-            if served() {
+            if granted() {
                 break Err(Refusal::Withdrawn);
             }
             map::sleep_on(shared.wake, seen, left.min(LOOK));

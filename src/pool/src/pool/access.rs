@@ -1,13 +1,13 @@
 //! Which other devices reach the pool's memory. Touches the driver only through the `Backing`.
 
 use super::Pool;
-use crate::backing::{Backing, BackingError, Grant};
+use crate::backing::{Backing, BackingError, PeerAccess};
 use std::time::Duration;
 
 impl Pool {
     /// Another device may reach this memory from now on: what is mapped and what will be. Waits for its turn, but no
     /// longer than `patience`.
-    pub fn grant(&self, backing: &impl Backing, grant: Grant, patience: Duration) -> Result<(), BackingError> {
+    pub fn grant(&self, backing: &impl Backing, grant: PeerAccess, patience: Duration) -> Result<(), BackingError> {
         let _turn = self.turn_within(patience).ok_or(BackingError::Busy)?;
         let mut core = self.lock();
         core.grants.retain(|known| known.device != grant.device);
@@ -22,7 +22,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Another device may no longer reach this memory: what will be mapped, and where `idle`, which says that no
+    /// Another device may no longer reach this memory: what will be mapped, and where `idle`, which means that no
     /// work of that device is under way, what is mapped too.
     pub fn revoke(&self, backing: &impl Backing, device: i32, idle: bool) -> Result<(), BackingError> {
         let turn = self.turn();

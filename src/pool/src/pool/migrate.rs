@@ -11,7 +11,7 @@ use std::time::Duration;
 
 impl Pool {
     /// If the device is idle, exchange the memory behind live blocks for better memory, at most `limit`
-    /// bytes of it; what the backing calls better, [`Backing::better`] tells. Pointers and contents
+    /// bytes of it; [`Backing::better`] decides what is better. Pointers and contents
     /// stay, and what is exported stays where it is. Returns the bytes that were exchanged.
     pub fn migrate(&self, backing: &impl Backing, limit: u64) -> Result<u64, BackingError> {
         let core = self.lock();

@@ -22,6 +22,24 @@ use std::time::Duration;
 /// Address space per byte of device memory, for small and for large blocks.
 const SMALL_SPACE: u64 = 2;
 const LARGE_SPACE: u64 = 4;
+/// Address space for fewer handles than this is not worth a pool.
+const LEAST_HANDLES: u64 = 64;
+
+/// Address space for small and for large blocks, or neither.
+fn reserve_both(
+    backing: &impl Backing,
+    (small, large): (u64, u64),
+    align: u64,
+) -> Result<[(u64, u64); 2], BackingError> {
+    let first = backing.reserve(small, align)?;
+    match backing.reserve(large, align) {
+        Ok(second) => Ok([(first, small), (second, large)]),
+        Err(error) => {
+            let _ = backing.unreserve(first, small);
+            Err(error)
+        }
+    }
+}
 
 /// The memory of one device. All methods may be called from any thread.
 pub struct Pool {
@@ -31,7 +49,7 @@ pub struct Pool {
     reservations: [(u64, u64); 2],
 }
 
-/// The right to grow; given up when dropped, also if a backing panics. Whoever waits for it holds nothing.
+/// The right to grow; released when dropped, also if a backing panics. Whoever waits for it holds nothing.
 struct Turn<'a> {
     pool: &'a Pool,
     _held: ranks::Held,
@@ -49,31 +67,39 @@ impl Pool {
     /// driver calls of all who come before; who has waited for so long does without.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// A pool for one device. Reserves address space, nothing else.
+    /// A pool for one device. Reserves address space, nothing else: less of it, down to a few handles, where the driver
+    /// refuses so much.
     pub fn new(config: Config, backing: &impl Backing) -> Result<Self, BackingError> {
         let config = config.sound();
         let chunk = config.large_handle.max(config.small_handle);
         let space = |factor: u64| {
-            let bytes = config.device_bytes.saturating_mul(factor).clamp(chunk * 64, 1 << 40);
+            let bytes = config.device_bytes.saturating_mul(factor).clamp(chunk * LEAST_HANDLES, 1 << 40);
             bytes.next_multiple_of(2 * chunk)
         };
-        let (small, large) = (space(SMALL_SPACE), space(LARGE_SPACE));
-        let mut reservations = [(0, small), (0, large)];
-        if config.vmm {
-            reservations[0].0 = backing.reserve(small, chunk)?;
-            match backing.reserve(large, chunk) {
-                Ok(addr) => reservations[1].0 = addr,
-                Err(error) => {
-                    let _ = backing.unreserve(reservations[0].0, small);
-                    return Err(error);
+        let mut sizes = (space(SMALL_SPACE), space(LARGE_SPACE));
+        let reservations = if config.vmm {
+            loop {
+                match reserve_both(backing, sizes, chunk) {
+                    Ok(both) => break both,
+                    Err(error) if sizes.1 / 2 < chunk * LEAST_HANDLES => return Err(error),
+                    Err(_) => {
+                        let half = |bytes: u64| (bytes / 2).next_multiple_of(2 * chunk);
+                        sizes = (half(sizes.0), half(sizes.1));
+                    }
                 }
             }
         } else {
             // No address space of its own: the numbering of units only has to be large enough.
-            reservations = [(0, 1 << 40), (0, 1 << 40)];
-        }
+            [(0, 1 << 40), (0, 1 << 40)]
+        };
         let core = Core::new(config, reservations[0].0, reservations[0].1, reservations[1].0, reservations[1].1);
         Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations })
+    }
+
+    /// Bytes of a handle for small blocks, and for large ones.
+    pub fn handle_sizes(&self) -> [u64; 2] {
+        let core = self.lock();
+        [core.config.small_handle, core.config.large_handle]
     }
 
     /// The address ranges the pool hands out from; empty without virtual memory management.

@@ -50,7 +50,7 @@ impl Pool {
 
     /// The call has returned; `ok`: it has done or seen what it was made for.
     pub fn ended(&self, proof: Proof, ok: bool) {
-        // Jobs query again and again whether work has finished; until it has, there is nothing to learn.
+        // Jobs query again and again whether work has finished; until it has, nothing is new.
         if !ok && !proof.is_record() {
             return;
         }

@@ -21,7 +21,7 @@ impl<L, C: Atomic<usize>, const N: usize> Counted<L, C, N> {
         Self { list, counts }
     }
 
-    /// Whether there is anything. Who was told of something that is in the list sees that there is.
+    /// Whether there is anything. Who knows of something that is in the list sees that there is.
     #[inline(always)]
     pub fn any(&self) -> bool {
         self.has(0)
@@ -33,7 +33,7 @@ impl<L, C: Atomic<usize>, const N: usize> Counted<L, C, N> {
         self.counts.get(which).is_some_and(|count| count.load(Acquire) > 0)
     }
 
-    /// Look at the list, or change it. Counted before the lock is given up: figures never follow one another in another
+    /// Look at the list, or change it. Counted before the lock is released: figures never follow one another in another
     /// order than the changes that they are of.
     pub fn with<T: Counts<N>, R>(&self, work: impl FnOnce(&mut T) -> R) -> R
     where

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A call that queues work comes in: it is counted in `inside`, unless the device is `stopped`.
 ///
-/// Counted first and looked second: who stops looks at the counters after having said so, and one of the two
+/// Counted first and looked second: who stops looks at the counters after having announced it, and one of the two
 /// sees the other.
 #[inline]
 pub fn enter(inside: &impl Word, stopped: &impl Word) -> bool {
@@ -52,7 +52,7 @@ pub fn stop(stopped: &impl Word, waiting: &impl Word) -> bool {
     waiting.load(SeqCst) == 0 && stopped.swap(1, SeqCst) == 0
 }
 
-/// Whether nobody is inside, asked behind a closed gate.
+/// Whether nobody is inside, once the gate is closed.
 pub fn nobody(inside: &impl Word) -> bool {
     inside.load(SeqCst) == 0
 }

@@ -1,8 +1,8 @@
 //! The small protocols that threads follow without a lock, or with one around others that have none, apart from the
 //! statics they run on in a job, so that a model checker runs the very same code (tests/model). Touches only the words
-//! and locks that are passed in. docs/internals/pool.md tells what runs on which.
+//! and locks that are passed in. docs/internals/pool.md lists what runs on which.
 //!
-//! Every access names its ordering here, and the checker is given the same one.
+//! Every access names its ordering here, and the checker uses the same one.
 
 mod counted;
 mod gate;
@@ -15,7 +15,7 @@ mod uses;
 pub use counted::{Counted, Counts};
 pub use gate::{enter, enter_late, go_on, leave, nobody, stop};
 pub use list::{List, Value};
-pub use once::{claim, end, give_up, keep_first, named, ready, show, take_within};
+pub use once::{claim, end, follow, give_up, keep_first, ready, show, take_within};
 pub use roster::{Coming, Roster, Seat, Seated, Unseen};
 pub use turn::{give_turn, take_turn};
 pub use uses::Uses;
@@ -125,7 +125,7 @@ impl<T> Lock<T> for Guarded<T> {
         }
         let _held = ranks::take(self.rank);
         let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        // Most find it at once: then nobody asks what time it is.
+        // Most find it at once: then the clock is not read.
         if let Some(found) = look(&mut value) {
             return Some(found);
         }
@@ -153,8 +153,8 @@ pub fn learn<T>(generation: &impl Word, look: impl FnOnce() -> Option<T>) -> Opt
     look().map(|found| (known, found))
 }
 
-/// The generation, for comparison with that of something remembered. Whoever was told that something came in the place
-/// of what is gone was told after the generation ended, so sees that it did.
+/// The generation, for comparison with that of something remembered. Whoever knows that something came in the place
+/// of what is gone got to know it after the generation ended, so sees that it did.
 #[inline(always)]
 pub fn generation(generation: &impl Word) -> u64 {
     generation.load(Ordering::Acquire)

@@ -17,13 +17,13 @@ pub fn ready<V>(done: &impl Atomic<V>, as_of: V, fill: impl FnOnce()) {
 
 /// Show what was made, unless it was ended before it could be seen: then whoever made it gets it back, to end it.
 ///
-/// Shown first and looked second; who ends it says so first and looks second. One of the two sees the other.
+/// Shown first and looked second; who ends it announces it first and looks second. One of the two sees the other.
 pub fn show<V: Value>(place: &impl Atomic<V>, ended: &impl Atomic<u8>, it: V) -> Option<V> {
     place.store(it, SeqCst);
     if ended.load(SeqCst) == 0 { None } else { Some(place.swap(V::NONE, SeqCst)).filter(|it| *it != V::NONE) }
 }
 
-/// End what is shown, and what will be. What was shown is whose who gets it: it is told so once.
+/// End what is shown, and what will be. What was shown belongs to the one that gets it, once.
 pub fn end<V: Value>(place: &impl Atomic<V>, ended: &impl Atomic<u8>) -> Option<V> {
     ended.store(1, SeqCst);
     Some(place.swap(V::NONE, SeqCst)).filter(|it| *it != V::NONE)
@@ -41,23 +41,25 @@ pub fn give_up(maker: &impl Atomic<u32>) {
     maker.store(0, Release);
 }
 
-/// A name that is made at first use: `known` tells it, `make` makes it with the settings of that moment, and `keep`
-/// lets everybody know it. Settings change under the same lock, so that no change falls between the two.
-#[inline]
-pub fn named<T>(
-    settings: &impl Lock<()>,
-    known: impl Fn() -> Option<T>,
-    make: impl FnOnce() -> Option<T>,
-    keep: impl FnOnce(T),
-) -> Option<T> {
-    known().or_else(|| {
-        settings.with(|()| {
-            if known().is_none() {
-                keep(make()?);
-            }
-            known()
-        })
-    })
+/// Follow what another party has: `read` learns it without the lock, `enter` enters it under the lock, and only if nobody
+/// has entered anything since before it was read. So what was entered last was read last, and who changes it and follows it
+/// then finds it entered. After so many retries it is entered all the same.
+pub fn follow<T, R>(entered: &impl Lock<u64>, retries: u32, read: impl Fn() -> T, enter: impl Fn(T) -> R) -> R {
+    let mut retry = 0;
+    loop {
+        let before = entered.with(|entered| *entered);
+        let learnt = read();
+        let done = entered.with(|entered| {
+            (*entered == before || retry == retries).then(|| {
+                *entered += 1;
+                enter(learnt)
+            })
+        });
+        if let Some(done) = done {
+            return done;
+        }
+        retry += 1;
+    }
 }
 
 /// Take so many more, if that is within the limit.

@@ -3,7 +3,7 @@
 //! Whoever comes is first made known to those who are there, then seen, all of it one at a time: of two that come at the
 //! same moment the later one meets the earlier one, and nobody is seen who is not yet known everywhere.
 //!
-//! Whoever goes may turn out to stay, so its seat is kept until that is certain. Until everybody was told of its end its
+//! Whoever goes may turn out to stay, so its seat is kept until that is certain. Until its end was announced to everybody its
 //! key may be the driver's to give again, but nobody takes a seat under it.
 
 use super::{Atomic, Lock};
@@ -140,7 +140,7 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
         self.taken().filter_map(|at| at.seat().seen())
     }
 
-    /// Somebody is there, and may not have been before: `fresh` prepares its seat and `tell` makes it known. The thread
+    /// Somebody is there, and may not have been before: `fresh` prepares its seat and `announce` makes it known. The thread
     /// `me` waits for the end of whoever had the key before, but only for so long. An error: that was not long enough, or
     /// there is no room: somebody is there whom nobody sees. `None`: it is `me` who makes it go.
     pub fn add(
@@ -150,9 +150,9 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
         me: u64,
         patience: Duration,
         fresh: impl FnOnce(&S),
-        tell: impl FnOnce(),
+        announce: impl FnOnce(),
     ) -> Result<Option<&S>, Unseen> {
-        let mut first = Some((fresh, tell));
+        let mut first = Some((fresh, announce));
         let added = self.coming.when_within(patience, |coming| {
             if let Some(known) = self.find(key) {
                 return Some(Ok(Some(known)));
@@ -165,9 +165,9 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
             let Some((place, at)) = self.seats.iter().enumerate().find(free).filter(|_| key != 0) else {
                 return Some(Err(Unseen));
             };
-            let (fresh, tell) = first.take()?;
+            let (fresh, announce) = first.take()?;
             fresh(at);
-            tell();
+            announce();
             coming.serials += 1;
             at.seat().take(key, coming.serials, value);
             self.used.store((place + 1).max(self.used.load(Relaxed)), Release);
@@ -181,7 +181,7 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
         self.coming.when_within(patience, |coming| (!coming.goes(key, me)).then_some(())).is_some()
     }
 
-    /// Somebody is about to go: from now on nobody finds it. Tells its value; nothing if it is not there, and `None` if
+    /// Somebody is about to go: from now on nobody finds it. Returns its value; nothing if it is not there, and `None` if
     /// another thread makes it go at the moment.
     pub fn leave(&self, key: u64, me: u64) -> Option<Option<u64>> {
         self.coming.with(|coming| {
@@ -209,14 +209,14 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
         });
     }
 
-    /// It is gone: who comes from now on does not get to know it. Those who are there are to be told now.
+    /// It is gone: who comes from now on does not get to know it. Its end is to be announced to those who are there now.
     pub fn ended(&self, key: u64) {
         self.coming.with(|coming| {
             coming.going.iter_mut().filter(|going| going.key == key).for_each(|going| going.ended = true);
         });
     }
 
-    /// Everybody was told: its seat and its key are free.
+    /// Its end was announced to everybody: its seat and its key are free.
     pub fn left(&self, key: u64) {
         self.coming.with(|coming| coming.going.retain(|going| going.key != key));
     }

@@ -36,11 +36,6 @@ impl<W: Word> Uses<W> {
         work()
     }
 
-    /// Whether somebody bars new uses.
-    pub fn is_barred(&self) -> bool {
-        self.barred.load(SeqCst) != 0
-    }
-
     /// Nobody is there, in a process that has no other thread.
     pub fn clear(&self) {
         self.under_way.store(0, SeqCst);

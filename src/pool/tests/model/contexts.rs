@@ -43,8 +43,8 @@ impl<const N: usize> Job<N> {
     fn has_pool(&self) -> bool {
         self.pools.iter::<usize>().count() > 0
     }
-    fn tell(&self, key: u64) {
-        // Each once: a pool takes what it is told of for something that has no work yet.
+    fn notify(&self, key: u64) {
+        // Each once: a pool takes what it is notified of for something that has no work yet.
         self.knows.lock().expect("no thread panics").push(key);
     }
     fn reached(&self, device: u64) -> bool {
@@ -52,18 +52,18 @@ impl<const N: usize> Job<N> {
     }
     /// A context is seen.
     fn context(&self, key: u64, device: u64, me: u64) -> bool {
-        let tell = || {
+        let notify = || {
             if self.has_pool() && self.reached(device) {
-                self.tell(key);
+                self.notify(key);
             }
         };
         self.contexts.find(key).is_some()
-            || matches!(self.contexts.add(key, device, me, LONG, |_| (), tell), Ok(Some(_)))
+            || matches!(self.contexts.add(key, device, me, LONG, |_| (), notify), Ok(Some(_)))
     }
     /// The pool is made.
     fn pool(&self) {
         self.contexts.announce(|known| {
-            known.iter().filter(|(_, device)| self.reached(*device)).for_each(|(key, _)| self.tell(*key));
+            known.iter().filter(|(_, device)| self.reached(*device)).for_each(|(key, _)| self.notify(*key));
             assert!(self.pools.add(1_usize));
         });
     }
@@ -76,7 +76,7 @@ impl<const N: usize> Job<N> {
                 }
                 if self.has_pool() {
                     for (key, _) in known {
-                        self.tell(*key);
+                        self.notify(*key);
                     }
                 }
                 self.reach.store(1, Release);
@@ -126,11 +126,11 @@ fn a_pool_knows_every_context_of_a_device_that_gets_access() {
 }
 
 #[test]
-fn a_pool_that_asks_who_is_there_before_it_comes_is_caught() {
+fn a_pool_that_reads_who_is_there_before_it_comes_is_caught() {
     let early = |job: &Job<1>| {
         let known: Vec<_> = job.contexts.all().collect();
         for (key, _) in known {
-            job.tell(key);
+            job.notify(key);
         }
         job.contexts.announce(|_| assert!(job.pools.add(1_usize)));
     };
@@ -142,13 +142,13 @@ fn access_that_is_given_beside_the_lock_is_caught() {
     let early = |job: &Job<1>| {
         job.reach.store(1, Release);
         if job.has_pool() {
-            job.contexts.all().for_each(|(key, _)| job.tell(key));
+            job.contexts.all().for_each(|(key, _)| job.notify(key));
         }
     };
     assert!(!holds(all_know_each_other(Job::pool, early, 1)));
 }
 
-/// A thread that finds a context works in it: the pool was told before.
+/// A thread that finds a context works in it: the pool was notified before.
 fn known_before_it_is_seen(come: fn(&Job<1>)) -> impl Fn() {
     move || {
         let job = job::<1>();
@@ -171,10 +171,10 @@ fn a_context_is_known_before_it_is_seen() {
 }
 
 #[test]
-fn a_context_that_is_told_of_afterwards_is_caught() {
+fn a_context_that_is_announced_afterwards_is_caught() {
     assert!(!holds(known_before_it_is_seen(|job| {
         assert!(matches!(job.contexts.add(40, 0, 1, LONG, |_| (), || ()), Ok(Some(_))));
-        job.tell(40);
+        job.notify(40);
     })));
 }
 
@@ -191,7 +191,7 @@ fn access_that_is_seen_before_the_pool_knows_is_caught() {
                     theirs.may_reach();
                 } else {
                     theirs.reach.store(1, Release);
-                    theirs.tell(40);
+                    theirs.notify(40);
                 }
             };
             beside(give, || {
@@ -231,7 +231,7 @@ fn a_new_one_of_the_same_handle(waits: bool) -> impl Fn() {
                 if waits {
                     assert!(job.context(40, 0, 2));
                 } else {
-                    job.tell(40);
+                    job.notify(40);
                 }
                 assert_eq!(job.knowing(), [40], "it went with the one before");
                 free.store(2, Relaxed);
@@ -284,7 +284,7 @@ fn a_context_that_ends_is_known_to_no_pool_that_comes_meanwhile() {
 }
 
 #[test]
-fn an_end_that_is_told_before_it_is_certain_to_newcomers_is_caught() {
+fn an_end_that_is_announced_before_it_is_certain_to_newcomers_is_caught() {
     assert!(!holds(|| {
         let job = job::<1>();
         assert!(job.context(40, 0, 1));
@@ -336,7 +336,7 @@ fn a_wait_for_all_work_misses_none_that_stays() {
 }
 
 #[test]
-fn a_wait_that_does_not_ask_again_is_caught() {
+fn a_wait_that_does_not_check_again_is_caught() {
     assert!(!holds(work_of_one_that_stays_is_waited_for(|_| true)));
 }
 
@@ -381,7 +381,7 @@ fn owner_and_value_belong_together(look: fn(&Seat<Bare>) -> Option<(u64, u64)>) 
 }
 
 #[test]
-fn a_seat_tells_owner_and_value_that_belong_together() {
+fn a_seat_returns_owner_and_value_that_belong_together() {
     assert!(holds(owner_and_value_belong_together(Seat::seen)));
 }
 

@@ -40,7 +40,7 @@ fn figures_are_those_of_the_list() {
 }
 
 #[test]
-fn who_is_told_of_something_sees_that_there_is_something() {
+fn who_is_notified_of_something_sees_that_there_is_something() {
     assert!(holds(|| {
         let shared = Arc::new((list(), AtomicUsize::new(0)));
         let theirs = shared.clone();
@@ -59,7 +59,7 @@ fn who_is_told_of_something_sees_that_there_is_something() {
 }
 
 #[test]
-fn who_is_told_without_care_is_caught() {
+fn who_is_notified_without_care_is_caught() {
     assert!(!holds(|| {
         let shared = Arc::new((list(), AtomicUsize::new(0)));
         let theirs = shared.clone();

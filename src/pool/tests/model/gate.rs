@@ -124,14 +124,14 @@ fn a_stop_knows_of_captures(counted: bool) -> impl Fn() {
         beside(begin, || {
             stop(&gate.stopped, &gate.waiting);
             if nobody(&gate.inside) && known.1.load(std::sync::atomic::Ordering::Acquire) == 0 {
-                assert_eq!(known.0.load(SeqCst), 0, "a stream that is captured is asked");
+                assert_eq!(known.0.load(SeqCst), 0, "a stream that is captured is queried");
             }
         });
     }
 }
 
 #[test]
-fn a_stop_asks_no_stream_that_is_captured() {
+fn a_stop_queries_no_stream_that_is_captured() {
     assert!(holds(a_stop_knows_of_captures(true)));
 }
 

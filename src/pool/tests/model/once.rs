@@ -2,7 +2,7 @@
 
 use crate::{Arc, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Guarded, Thing, beside, holds, holds_within, thread};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use weir_pool::shared::{Atomic, Lock, claim, end, give_up, keep_first, named, ready, show, take_within};
+use weir_pool::shared::{Atomic, claim, end, follow, give_up, keep_first, ready, show, take_within};
 
 /// Two threads each make one; both then use the one that is kept, and one of them has its own back.
 fn made_twice(keep: fn(&AtomicUsize, usize) -> Result<(), usize>) -> impl Fn() {
@@ -73,10 +73,10 @@ fn ended_while_it_is_made(
 ) -> impl Fn() {
     move || {
         let shared = Arc::new((AtomicUsize::new(0), AtomicU8::new(0), Thing::unmade(), AtomicU64::new(0)));
-        let told = |shared: &(AtomicUsize, AtomicU8, Thing, AtomicU64), got: Option<usize>| {
+        let report = |shared: &(AtomicUsize, AtomicU8, Thing, AtomicU64), got: Option<usize>| {
             if got.is_some() {
                 assert_eq!(shared.2.read(), 5);
-                assert_eq!(shared.3.swap(1, SeqCst), 0, "it is told twice");
+                assert_eq!(shared.3.swap(1, SeqCst), 0, "it is reported twice");
             }
         };
         let theirs = shared.clone();
@@ -84,10 +84,10 @@ fn ended_while_it_is_made(
             move || {
                 if theirs.1.load(Acquire) == 0 {
                     theirs.2.make(5);
-                    told(&theirs, show(&theirs.0, &theirs.1, 1));
+                    report(&theirs, show(&theirs.0, &theirs.1, 1));
                 }
             },
-            || told(&shared, end(&shared.0, &shared.1)),
+            || report(&shared, end(&shared.0, &shared.1)),
         );
         assert_eq!(shared.0.load(Acquire), 0, "it goes on after its end");
     }
@@ -165,69 +165,60 @@ struct Mempool {
     /// What the job has set on the real one.
     real: AtomicU64,
     name: AtomicU64,
-    /// What the pool was told for each name.
-    told: [AtomicU64; 3],
-    settings: Guarded<()>,
+    /// What the pool has for each name.
+    followed: [AtomicU64; 3],
+    entered: Guarded<u64>,
     names: AtomicU64,
 }
 
 /// A thread allocates for the first time while another changes a setting, or does the same: there is one name, and the
-/// pool follows the setting.
-fn settings_are_followed(locked: bool, changed: bool) -> impl Fn() {
+/// pool follows the setting. The settings are read without the lock.
+fn settings_are_followed(retries: u32, changed: bool) -> impl Fn() {
     move || {
         let word = || AtomicU64::new(0);
-        let told = [word(), word(), word()];
-        let mempool = Arc::new(Mempool { real: word(), name: word(), told, settings: Guarded::new(()), names: word() });
+        let followed = [word(), word(), word()];
+        let mempool =
+            Arc::new(Mempool { real: word(), name: word(), followed, entered: Guarded::new(0), names: word() });
         let known = |of: &Mempool| Some(of.name.load(Acquire)).filter(|name| *name != 0);
-        let copy = |of: &Mempool, name: u64| {
-            let setting = of.real.load(SeqCst);
-            of.told[name as usize].store(setting, Release);
-        };
         let first = move |of: &Mempool| {
-            let make = || {
-                let fresh = weir_pool::shared::Word::add(&of.names, 1) + 1;
-                copy(of, fresh);
-                Some(fresh)
+            let name = |setting: u64| {
+                if known(of).is_none() {
+                    let fresh = weir_pool::shared::Word::add(&of.names, 1) + 1;
+                    of.followed[fresh as usize].store(setting, Release);
+                    of.name.store(fresh, Release);
+                }
             };
-            let keep = |fresh| of.name.store(fresh, Release);
-            if locked {
-                named(&of.settings, || known(of), make, keep)
-            } else {
-                known(of).or_else(|| {
-                    keep(make()?);
-                    known(of)
-                })
-            }
+            follow(&of.entered, retries, || of.real.load(SeqCst), name);
         };
         let theirs = mempool.clone();
         let change = move || {
             theirs.real.store(1, SeqCst);
-            let follow = || {
+            let enter = |setting: u64| {
                 if let Some(name) = known(&theirs) {
-                    copy(&theirs, name);
+                    theirs.followed[name as usize].store(setting, Release);
                 }
             };
-            if locked { theirs.settings.with(|()| follow()) } else { follow() }
+            follow(&theirs.entered, retries, || theirs.real.load(SeqCst), enter);
         };
         let another = mempool.clone();
-        let other: Box<dyn FnOnce()> = if changed { Box::new(change) } else { Box::new(move || _ = first(&another)) };
-        beside(other, || assert!(first(&mempool).is_some()));
+        let other: Box<dyn FnOnce()> = if changed { Box::new(change) } else { Box::new(move || first(&another)) };
+        beside(other, || first(&mempool));
         let name = known(&mempool).expect("it was made");
         assert_eq!(mempool.names.load(SeqCst), 1, "it has two names");
-        assert_eq!(mempool.told[name as usize].load(Acquire), u64::from(changed), "the pool follows an old setting");
+        let followed = mempool.followed[name as usize].load(Acquire);
+        assert_eq!(followed, u64::from(changed), "the pool follows an old setting");
     }
 }
 
 #[test]
 fn a_setting_that_changes_at_first_use_is_followed() {
-    assert!(holds(settings_are_followed(true, true)));
-    assert!(holds(settings_are_followed(true, false)));
+    assert!(holds(settings_are_followed(3, true)));
+    assert!(holds(settings_are_followed(3, false)));
 }
 
 #[test]
-fn a_setting_that_is_copied_without_the_lock_is_caught() {
-    assert!(!holds(settings_are_followed(false, true)));
-    assert!(!holds(settings_are_followed(false, false)));
+fn a_setting_that_is_entered_late_is_caught() {
+    assert!(!holds(settings_are_followed(0, true)));
 }
 
 fn two_take(take: fn(&AtomicU64, u64, u64) -> bool) -> impl Fn() {

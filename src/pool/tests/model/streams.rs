@@ -5,29 +5,32 @@ use loom::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weir_pool::shared::{Atomic, Word, forget, generation, learn};
 
-type Known = Mutex<Option<u64>>;
+type KnownStream = Mutex<Option<u64>>;
 
 struct Streams {
     generation: AtomicU64,
     /// The context of the one stream there is.
-    known: Known,
-    /// A thread tells another that the handle is now another stream's.
-    told: AtomicU64,
+    known: KnownStream,
+    /// A thread notifies another that the handle is now another stream's.
+    notified: AtomicU64,
 }
 
 /// One thread learns about a stream while another destroys it and creates one of the same handle in another context:
 /// who uses the new one does not take it for the old one.
 fn nobody_remembers_what_is_gone(
-    learn: fn(&AtomicU64, &Known) -> Option<(u64, u64)>,
-    forget: fn(&AtomicU64, &Known) -> Option<u64>,
+    learn: fn(&AtomicU64, &KnownStream) -> Option<(u64, u64)>,
+    forget: fn(&AtomicU64, &KnownStream) -> Option<u64>,
 ) -> impl Fn() {
     move || {
-        let streams =
-            Arc::new(Streams { generation: AtomicU64::new(1), known: Mutex::new(Some(7)), told: AtomicU64::new(0) });
+        let streams = Arc::new(Streams {
+            generation: AtomicU64::new(1),
+            known: Mutex::new(Some(7)),
+            notified: AtomicU64::new(0),
+        });
         let theirs = streams.clone();
         let user = move || {
             let remembered = learn(&theirs.generation, &theirs.known);
-            if theirs.told.load(Acquire) == 1
+            if theirs.notified.load(Acquire) == 1
                 && let Some((as_of, context)) = remembered
             {
                 let trusted = generation(&theirs.generation) == as_of;
@@ -37,16 +40,16 @@ fn nobody_remembers_what_is_gone(
         beside(user, || {
             assert_eq!(forget(&streams.generation, &streams.known), Some(7));
             *streams.known.lock().expect("no thread panics") = Some(8);
-            streams.told.store(1, Release);
+            streams.notified.store(1, Release);
         });
     }
 }
 
-fn look(known: &Known) -> Option<u64> {
+fn look(known: &KnownStream) -> Option<u64> {
     *known.lock().expect("no thread panics")
 }
 
-fn remove(known: &Known) -> Option<u64> {
+fn remove(known: &KnownStream) -> Option<u64> {
     known.lock().expect("no thread panics").take()
 }
 

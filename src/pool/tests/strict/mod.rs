@@ -7,7 +7,7 @@ pub(crate) mod program;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
-use weir_pool::{Backing, BackingError, Budget, Fence, Grant, Handle, UNIT};
+use weir_pool::{Backing, BackingError, Budget, Fence, Handle, PeerAccess, UNIT};
 
 /// A small generator, so that a seed is all that is needed to see a failure again.
 #[derive(Clone)]
@@ -382,7 +382,7 @@ impl Backing for Strict {
         }
         Ok(())
     }
-    fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError> {
+    fn set_access(&self, addr: u64, bytes: u64, grants: &[PeerAccess]) -> Result<(), BackingError> {
         let mut inner = self.lock();
         inner.fault()?;
         let mut at = addr;

@@ -4,7 +4,7 @@
 use super::{Rng, Strict, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_pool::{AllocError, Budget, Call, Config, Fence, Grant, Mempool, Pool, Proof, Request, Reuse, UNIT};
+use weir_pool::{AllocError, Budget, Call, Config, Fence, Mempool, PeerAccess, Pool, Proof, Request, Reuse, UNIT};
 
 /// What kind of job it is.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(crate) const KINDS: [Kind; 6] = [
 struct Live {
     addr: u64,
     bytes: u64,
-    given: u64,
+    allocated: u64,
     buffer: u64,
     home: u64,
     context: u64,
@@ -180,7 +180,7 @@ impl<'a> Program<'a> {
             98 if self.rng.chance(4) => {
                 let _ = self.pool.grant(
                     &self.device,
-                    Grant { device: self.rng.below(3) as i32, write: true },
+                    PeerAccess { device: self.rng.below(3) as i32, write: true },
                     Duration::ZERO,
                 );
             }
@@ -205,7 +205,7 @@ impl<'a> Program<'a> {
         let busy: Vec<usize> = (0..3).filter_map(|_| self.pick()).collect();
         let late = busy.into_iter().map(|at| self.live[at]).filter(|block| self.capture != Some(block.home));
         let works =
-            late.map(|block| (block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer }));
+            late.map(|block| (block.home, Work::Check { addr: block.addr, bytes: block.allocated, tag: block.buffer }));
         let works: Vec<(u64, Work)> = works.collect();
         self.device.lock().late = works;
         let synchronous = self.rng.chance(4);
@@ -239,7 +239,11 @@ impl<'a> Program<'a> {
         if before.is_some_and(|(start, end)| *end > block.addr && *start < block.addr + block.allocated) {
             return Err(format!("{block:?} overlaps the live block {before:?}"));
         }
-        if self.limbo.iter().any(|(addr, given, _)| *addr < block.addr + block.allocated && block.addr < addr + given) {
+        if self
+            .limbo
+            .iter()
+            .any(|(addr, allocated, _)| *addr < block.addr + block.allocated && block.addr < addr + allocated)
+        {
             return Err(format!("{block:?} is exported memory"));
         }
         if synchronous && let Some(pending) = self.device.lock().pending(block.addr, block.allocated) {
@@ -248,11 +252,11 @@ impl<'a> Program<'a> {
         self.taken.insert(block.addr, block.addr + block.allocated);
         self.mempools[which].1 += block.allocated;
         self.device.push(stream, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
-        let given = block.allocated;
+        let allocated = block.allocated;
         self.live.push(Live {
             addr: block.addr,
             bytes,
-            given,
+            allocated,
             buffer: block.buffer,
             home: stream,
             context,
@@ -295,7 +299,7 @@ impl<'a> Program<'a> {
             return Ok(());
         }
         let block = self.live.swap_remove(at);
-        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
+        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.allocated, tag: block.buffer });
         self.forget(&block);
         let freed = if ordered {
             self.pool.free_async(block.addr, block.home, context_of(block.home), ())
@@ -313,10 +317,10 @@ impl<'a> Program<'a> {
     fn forget(&mut self, block: &Live) {
         self.taken.remove(&block.addr);
         if let Some((_, used)) = self.mempools.iter_mut().find(|(mempool, _)| *mempool == block.mempool) {
-            *used -= block.given;
+            *used -= block.allocated;
         }
         if block.pins > 0 {
-            self.limbo.push((block.addr, block.given, block.pins));
+            self.limbo.push((block.addr, block.allocated, block.pins));
         }
     }
 
@@ -326,9 +330,9 @@ impl<'a> Program<'a> {
         if self.capture == Some(block.home) {
             return;
         }
-        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.given, tag: block.buffer });
+        self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.allocated, tag: block.buffer });
         if self.rng.chance(2) {
-            self.device.push(block.home, Work::Fill { addr: block.addr, bytes: block.given, tag: block.buffer });
+            self.device.push(block.home, Work::Fill { addr: block.addr, bytes: block.allocated, tag: block.buffer });
         }
     }
 
@@ -367,7 +371,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// A wait; sometimes another thread records the event anew while it is being made. What is asked for
+    /// A wait; sometimes another thread records the event anew while it is being made. What is requested
     /// afterwards is often just what was freed before the event, on the stream that it was recorded on.
     fn wait_event(&mut self) -> Result<(), String> {
         let (event, stream, other) = (100 + self.rng.below(4), self.stream(), self.stream());
@@ -494,9 +498,9 @@ impl<'a> Program<'a> {
         {
             let block = &mut self.live[at];
             block.pins += 1;
-            let (addr, given) = (block.addr, block.given);
+            let (addr, allocated) = (block.addr, block.allocated);
             assert_eq!(self.pool.pin(addr), Ok(()));
-            self.device.lock().pinned.push((addr, given));
+            self.device.lock().pinned.push((addr, allocated));
         }
     }
 
@@ -524,7 +528,7 @@ impl<'a> Program<'a> {
         if found != right {
             return Err(format!("{addr:#x} in {block:?} gives {info:?}"));
         }
-        let end = block.addr + block.given;
+        let end = block.addr + block.allocated;
         let beyond = self.taken.contains_key(&end);
         if self.pool.lookup(end).is_some() != beyond {
             return Err(format!("{end:#x} behind {block:?} is known: {}", !beyond));
@@ -533,7 +537,7 @@ impl<'a> Program<'a> {
     }
 
     fn bad_pointers(&mut self) -> Result<(), String> {
-        let inside = self.pick().map_or(0, |at| self.live[at].addr + 1 + self.rng.below(self.live[at].given - 1));
+        let inside = self.pick().map_or(0, |at| self.live[at].addr + 1 + self.rng.below(self.live[at].allocated - 1));
         for addr in [0, 1, u64::MAX, self.rng.next() << 9, inside] {
             if self.taken.contains_key(&addr) {
                 continue;
@@ -620,13 +624,13 @@ impl<'a> Program<'a> {
         self.pool.check()?;
         let stats = self.pool.stats();
         let live: u64 = self.live.iter().map(|block| block.bytes).sum();
-        let given: u64 = self.live.iter().map(|block| block.given).sum();
+        let allocated: u64 = self.live.iter().map(|block| block.allocated).sum();
         let used = self.device.lock().used;
         if (stats.live_blocks, stats.live_bytes, stats.allocated_bytes, stats.mapped_bytes)
-            != (self.live.len() as u64, live, given, used)
+            != (self.live.len() as u64, live, allocated, used)
         {
             return Err(format!(
-                "{stats:?}, but {} blocks, {live} bytes, {given} given, {used} mapped",
+                "{stats:?}, but {} blocks, {live} bytes, {allocated} allocated, {used} mapped",
                 self.live.len()
             ));
         }
@@ -680,7 +684,7 @@ impl<'a> Program<'a> {
             return Err(violation.clone());
         }
         if used != 0 {
-            return Err(format!("{used} bytes are never given back: {:?}", self.pool.stats()));
+            return Err(format!("{used} bytes are never released: {:?}", self.pool.stats()));
         }
         Ok(())
     }
