@@ -1,20 +1,21 @@
 //! The real driver behind a pool: address space, physical handles, plain segments, fences, waits and
 //! copies. Every call here is weir's own: it breaks no capture and leaves the current context as it was.
 
-use super::spill;
+use super::{room, spill};
 use crate::cap;
 use crate::driver::contexts;
 use crate::driver::guards::{ContextGuard, RelaxedCapture, current};
 use crate::driver::real::{self, device_attribute, done, refused};
 use crate::driver::wait::{self, CAPTURING, Whose};
 use crate::driver::{capture, stream, work};
-use crate::record::physical;
+use crate::process::third_parties;
+use crate::record::{self, physical};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{HashMap, HashSet};
 use weir_cuda::*;
 use weir_journal::Class;
 use weir_pool::ranks::{Mutex, Rank};
-use weir_pool::{Backing, BackingError, Budget, Fence, Grant, Handle};
+use weir_pool::{Backing, BackingError, Budget, Fence, Handle, PeerAccess};
 
 /// The driver as one pool sees it.
 pub(crate) struct Driver {
@@ -22,6 +23,8 @@ pub(crate) struct Driver {
     pub(crate) ordinal: i32,
     /// The context that owns plain segments, on a device without virtual memory management; else 0.
     pub(crate) owner: u64,
+    /// What its handles are created with.
+    pub(crate) traits: Traits,
     properties: CUmemAllocationProp,
     /// Where the pool is a spill, so that the memory above is the host's.
     spilled: Option<Spilled>,
@@ -57,32 +60,50 @@ unsafe impl Sync for Driver {}
 
 const GONE: BackingError = BackingError::Driver(CUresult::CUDA_ERROR_INVALID_HANDLE.0 as i32);
 
-impl Driver {
-    /// The driver for a device. `owner` is a context where the device has only plain memory.
-    pub(crate) fn new(ordinal: i32, owner: u64) -> Self {
+/// What the handles of a pool are created with.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Handle types are fixed at creation: without this nothing of the pool could ever be shared.
+    pub(crate) shareable: bool,
+    /// Other devices on the bus may reach it.
+    pub(crate) rdma: bool,
+}
+
+impl Traits {
+    /// What a device says that it can.
+    pub(crate) fn of(ordinal: i32) -> Self {
         type A = CUdevice_attribute;
         let has = |attribute| device_attribute(ordinal, attribute) == Some(1);
+        Self {
+            shareable: has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+            rdma: has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+        }
+    }
+}
+
+impl Driver {
+    /// The driver for a device. `owner` is a context where the device has only plain memory.
+    pub(crate) fn new(ordinal: i32, owner: u64, traits: Traits) -> Self {
         let mut properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, ordinal),
             ..CUmemAllocationProp::default()
         };
-        // Handle types are fixed at creation: without this nothing of the pool could ever be shared.
-        if has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) {
+        if traits.shareable {
             properties.requestedHandleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         }
-        if has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) {
+        if traits.rdma {
             properties.allocFlags.gpuDirectRDMACapable = 1;
         }
         let spilled = None;
         let (segments, fences) = (Mutex::new(Rank::Segments, Vec::new()), Mutex::new(Rank::Fences, None));
-        Self { ordinal, owner, properties, spilled, segments, fences, any_surplus: AtomicBool::new(false) }
+        Self { ordinal, owner, traits, properties, spilled, segments, fences, any_surplus: AtomicBool::new(false) }
     }
 
     /// The driver for the spill of a device: memory of the host's node that is nearest to it, or managed memory of
     /// the context `owner`.
-    pub(crate) fn spilling(ordinal: i32, owner: u64) -> Self {
-        let mut driver = Self::new(ordinal, owner);
+    pub(crate) fn spilling(ordinal: i32, owner: u64, traits: Traits) -> Self {
+        let mut driver = Self::new(ordinal, owner, traits);
         let device = driver.properties;
         let node = device_attribute(ordinal, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
         driver.properties.location = CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
@@ -223,12 +244,19 @@ fn make(bytes: u64, properties: &CUmemAllocationProp) -> Result<Handle, BackingE
     done(result).map(|()| handle).map_err(refused)
 }
 
+/// Whether devices that no stop reaches may write to live memory: then it stays where it is.
+fn others_write() -> bool {
+    let Some(library) = third_parties::present() else { return false };
+    record::chose("live memory", format!("is never moved: {library} is in the process"));
+    true
+}
+
 impl Backing for Driver {
     fn reserve(&self, bytes: u64, align: u64) -> Result<u64, BackingError> {
         let _relaxed = RelaxedCapture::enter();
         physical::take(Class::Reservation, self.ordinal, bytes, || {
             let mut addr = 0;
-            // SAFETY: the place is a live local; no address is asked for.
+            // SAFETY: the place is a live local; no address is requested.
             let result = unsafe { real::cuMemAddressReserve(&raw mut addr, bytes as usize, align as usize, 0, 0) };
             done(result).map(|()| addr).map_err(refused)
         })
@@ -248,9 +276,14 @@ impl Backing for Driver {
             return physical::take(Class::Handle, ON_HOST, bytes, || self.create_away(bytes));
         }
         physical::take(Class::Handle, self.ordinal, bytes, || {
+            if !budget.tiny && !room::leaves_enough(self.ordinal, bytes) {
+                return Err(BackingError::OutOfMemory);
+            }
             let cost = cap::pool::ask(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
+            #[cfg(feature = "fault-injection")]
+            let _held = crate::process::fault::is_set("call").then(|| self.segments.lock());
             let made = make(bytes, &self.properties);
-            cap::pool::settle(cost, budget, made.is_ok());
+            cap::pool::commit_or_roll_back(cost, budget, made.is_ok());
             made
         })
     }
@@ -287,7 +320,7 @@ impl Backing for Driver {
         })
     }
 
-    fn set_access(&self, addr: u64, bytes: u64, grants: &[Grant]) -> Result<(), BackingError> {
+    fn set_access(&self, addr: u64, bytes: u64, grants: &[PeerAccess]) -> Result<(), BackingError> {
         let _relaxed = RelaxedCapture::enter();
         let access = |device: i32, write: bool| CUmemAccessDesc {
             location: CUmemLocation::of(CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device),
@@ -323,7 +356,7 @@ impl Backing for Driver {
                 let mut addr = 0;
                 // SAFETY: the place is a live local.
                 let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
-                cap::pool::settle(cost, budget, result == CUresult::CUDA_SUCCESS);
+                cap::pool::commit_or_roll_back(cost, budget, result == CUresult::CUDA_SUCCESS);
                 done(result).map(|()| addr).map_err(refused)
             })?
         };
@@ -406,11 +439,11 @@ impl Backing for Driver {
     }
 
     fn quiesce(&self) -> Result<bool, BackingError> {
-        work::stop(self.ordinal)
+        if others_write() { Ok(false) } else { work::stop(self.ordinal) }
     }
 
     fn quiesce_if_idle(&self) -> Result<bool, BackingError> {
-        work::stop_if_idle(self.ordinal)
+        if others_write() { Ok(false) } else { work::stop_if_idle(self.ordinal) }
     }
 
     fn better(&self, handle: Handle, bytes: u64) -> Result<Option<Handle>, BackingError> {
@@ -423,7 +456,7 @@ impl Backing for Driver {
         let new = physical::take(Class::Handle, self.ordinal, bytes, || {
             let cost = cap::pool::ask(self.ordinal, bytes, &budget).ok_or(BackingError::OverCap)?;
             let made = make(bytes, &spilled.device);
-            cap::pool::settle(cost, &budget, made.is_ok());
+            cap::pool::commit_or_roll_back(cost, &budget, made.is_ok());
             made
         })?;
         spilled.near.lock().insert(new);

@@ -1,21 +1,23 @@
 //! Making a device pool, and letting everybody find it.
 
 use super::backing::Driver;
+use super::footing::{self, Footing};
 use super::registry::{LIST, pools};
 use super::{DevicePool, fork, mempools};
 use crate::cap;
 use crate::driver::contexts::{self, Living, Slot};
 use crate::driver::guards::RelaxedCapture;
 use crate::driver::reach::{self, bit, reaches};
-use crate::driver::real::{self, device_attribute, done};
+use crate::driver::real::{self, done};
 use crate::driver::{DEVICES, capture};
 use crate::process::job;
+use crate::record;
+use core::sync::atomic::AtomicU32;
 use std::time::Duration;
-use weir_cuda::*;
 use weir_journal::Numbering;
 use weir_pool::ranks::{self, Rank};
 use weir_pool::shared::{self, Guarded};
-use weir_pool::{Config, Grant, Pool};
+use weir_pool::{Config, PeerAccess, Pool};
 
 /// Whether somebody makes a pool.
 static MAKING: Guarded<bool> = Guarded::new(Rank::TurnFlag, false);
@@ -41,6 +43,8 @@ pub(super) fn make(slot: &'static Slot) -> Option<&'static DevicePool> {
     if slot.refused() {
         return None;
     }
+    // What the pool stands on is tried with memory that is charged: the account is opened before the turn is taken.
+    let _ = cap::at(slot.ordinal());
     let _making = making()?;
     if let Some(device_pool) = DevicePool::of(slot) {
         return Some(device_pool);
@@ -64,7 +68,6 @@ pub(super) fn make(slot: &'static Slot) -> Option<&'static DevicePool> {
 }
 
 fn build(ordinal: i32, ctx: u64) -> Option<&'static DevicePool> {
-    type A = CUdevice_attribute;
     let _relaxed = RelaxedCapture::enter();
     #[cfg(feature = "fault-injection")]
     inject();
@@ -72,24 +75,29 @@ fn build(ordinal: i32, ctx: u64) -> Option<&'static DevicePool> {
     let mut total = 0;
     // SAFETY: the place is a live local.
     done(unsafe { real::cuDeviceTotalMem_v2(&raw mut total, ordinal) }).ok()?;
-    let vmm = !switches.plain
-        && device_attribute(ordinal, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == Some(1);
-    let driver = Driver::new(ordinal, if vmm { 0 } else { ctx });
     let cap = cap::on().and_then(|caps| caps.known_cap(ordinal)).unwrap_or(u64::MAX);
-    let mut config = Config::switched(switches, total as u64, cap.min(total as u64));
-    config.vmm = vmm;
-    if vmm {
-        let least = driver.granularity()?;
-        config.small_handle = config.small_handle.max(least);
-        config.large_handle = config.large_handle.max(config.small_handle);
+    let config = Config::switched(switches, total as u64, cap.min(total as u64));
+    match footing::find(ordinal, ctx, config) {
+        Ok(Footing { driver, pool, words }) => {
+            record::chose("pool", format!("device {ordinal}: {words}"));
+            appear_with(ordinal, driver, pool, false)
+        }
+        Err(why) => {
+            record::chose("pool", format!("device {ordinal}: {why}"));
+            None
+        }
     }
-    install(ordinal, driver, config, false)
 }
 
 /// Makes a pool and lets everybody find it.
 pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) -> Option<&'static DevicePool> {
-    let handles = [config.small_handle, config.large_handle];
     let pool = Pool::new(config, &driver).ok()?;
+    appear_with(ordinal, driver, pool, host)
+}
+
+/// Lets everybody find a pool.
+fn appear_with(ordinal: i32, driver: Driver, pool: Pool, host: bool) -> Option<&'static DevicePool> {
+    let handles = pool.handle_sizes();
     let plain = pool.mempool_created()?;
     let mut arenas = [(0, 0); 2];
     for (at, range) in arenas.iter_mut().zip(pool.address_ranges()) {
@@ -104,6 +112,7 @@ pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) 
         numbering: Numbering::default(),
         arenas,
         handles,
+        errors: AtomicU32::new(0),
     }));
     if !LIST.any() {
         fork::watch();
@@ -111,14 +120,14 @@ pub(super) fn install(ordinal: i32, driver: Driver, config: Config, host: bool) 
     let mut granted = 0;
     while let Err(devices) = appear(device_pool, granted) {
         for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {
-            device_pool.pool.grant(&device_pool.driver, Grant { device, write: true }, Duration::ZERO).ok()?;
+            device_pool.pool.grant(&device_pool.driver, PeerAccess { device, write: true }, Duration::ZERO).ok()?;
         }
         granted |= devices;
     }
     pools().find(|known| core::ptr::eq(*known, device_pool))
 }
 
-/// Tells a new pool of everything that runs, and then lets everybody find it. An error: these devices got access
+/// Notifies a new pool of everything that runs, and then lets everybody find it. An error: these devices got access
 /// meanwhile, and it has not granted it yet.
 fn appear(device_pool: &'static DevicePool, granted: u64) -> Result<(), u64> {
     contexts::announce(|known| {

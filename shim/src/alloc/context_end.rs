@@ -1,4 +1,4 @@
-//! The end of a context: what is told before the driver is, and what afterwards.
+//! The end of a context: what happens before the driver's call, and what after it.
 
 use super::registry::LIST;
 use super::{peers, pools, pools_reached_by, spill};

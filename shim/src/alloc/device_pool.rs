@@ -1,7 +1,7 @@
 //! A device pool: the pool of one device's memory, the driver behind it, and how it serves a request.
 
 use super::backing::Driver;
-use super::{charge, oom, pins, registry, spill};
+use super::{charge, oom, patience, pins, registry, spill};
 use crate::cap::{self, Account};
 use crate::driver::contexts::Slot;
 use crate::driver::reach::reaches;
@@ -9,6 +9,7 @@ use crate::driver::{contexts, work};
 use crate::frameworks::tensorflow::ForTensors;
 use crate::process::stack::roomy;
 use crate::record;
+use core::sync::atomic::{AtomicU32, Ordering};
 use weir_cuda::CUresult;
 use weir_journal::Numbering;
 use weir_pool::{AllocError, BlockInfo, Budget, Mempool, Pool, Proof, Request};
@@ -33,7 +34,12 @@ pub(crate) struct DevicePool {
     pub(super) arenas: [(u64, u64); 2],
     /// Bytes of a handle for small blocks, and for large ones.
     pub(super) handles: [u64; 2],
+    /// Errors of the driver, other than for want of memory, since a growth last went well.
+    pub(super) errors: AtomicU32,
 }
+
+/// After so many errors of the driver in a row the pool takes no new memory: it would fail at every request.
+const MOST_ERRORS: u32 = 8;
 
 impl DevicePool {
     /// The device pool that serves a context, if it has one already.
@@ -51,7 +57,7 @@ impl DevicePool {
     }
 
     /// The same for plain segments. They go with their context, and then the driver may give the address again before
-    /// the pool is told.
+    /// the pool is notified.
     #[cold]
     fn has_segment(&self, addr: u64) -> bool {
         let has = || self.driver.has_segment(addr);
@@ -83,6 +89,9 @@ impl DevicePool {
     /// Serves a request that the pool has nothing ready for.
     #[cold]
     fn grow(&self, request: &Request, account: Option<Account>) -> Option<Result<u64, CUresult>> {
+        if self.errors.load(Ordering::Relaxed) >= MOST_ERRORS {
+            return None;
+        }
         let _for_tensors = request.stream.is_some().then(ForTensors::begin);
         let growth = record::blocks::growing(self.ordinal, request);
         let answer = match account {
@@ -97,25 +106,42 @@ impl DevicePool {
         };
         let (code, capped) = match answer {
             Ok(allocation) => {
+                self.errors.store(0, Ordering::Relaxed);
                 // What was spilled is another pool's.
                 growth.granted(&registry::owner(allocation.addr).unwrap_or(self).numbering, &allocation);
                 return Some(Ok(allocation.addr));
             }
             Err(AllocError::Invalid) => (CUresult::CUDA_ERROR_INVALID_VALUE, false),
             // The rest under the cap may be less than a handle, or held in spare ones: the driver serves it in smaller
-            // chunks, after the pool has given back what it does not use.
+            // chunks, after the pool has released what it does not use.
             Err(AllocError::OverCap)
                 if request.stream.is_none() && cap::admit::fits(self.ordinal, self.reusable(), request.bytes) =>
             {
                 return None;
             }
             Err(AllocError::OverCap) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, true),
-            Err(AllocError::TooLarge | AllocError::OutOfMemory) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, false),
+            Err(AllocError::OutOfMemory) => (CUresult::CUDA_ERROR_OUT_OF_MEMORY, false),
             // Something of weir's own went wrong. The job goes on as if weir were not there.
-            Err(AllocError::Driver(_) | AllocError::Busy) => return None,
+            Err(AllocError::Driver(code)) => {
+                self.failed(code);
+                return None;
+            }
+            // There may be less address space than memory.
+            Err(AllocError::Busy | AllocError::TooLarge) => return None,
         };
-        growth.refused(self.ordinal, request, capped, code, oom::situation);
+        if !patience::lacks(self, request) {
+            growth.refused(self.ordinal, request, capped, code, oom::situation);
+        }
         Some(Err(code))
+    }
+
+    /// The driver refused a growth, not for want of memory. What was created for it goes back.
+    fn failed(&self, code: i32) {
+        self.give_back();
+        if self.errors.fetch_add(1, Ordering::Relaxed) + 1 == MOST_ERRORS {
+            let words = format!("takes no new memory after {MOST_ERRORS} errors of the driver, the last {code}");
+            record::chose("pool", format!("device {}: {words}", self.ordinal));
+        }
     }
 
     /// Gives back to the driver what nobody can use any more. Returns the bytes.
@@ -134,7 +160,7 @@ impl DevicePool {
     }
 
     /// Waits for all work on this memory, so that what was freed is known to be free.
-    pub(super) fn settle(&self) -> bool {
+    pub(super) fn prove_idle(&self) -> bool {
         let proofs = self.proofs();
         let waited = self.driver.wait_for_all().is_ok();
         for proof in proofs {
@@ -152,7 +178,7 @@ impl DevicePool {
     }
 
     /// Takes note that the device is idle, if it is. Waits for nobody.
-    pub(super) fn settle_if_idle(&self) -> bool {
+    pub(super) fn prove_if_idle(&self) -> bool {
         let proofs = self.proofs();
         let idle = work::stop_if_idle(self.ordinal) == Ok(true);
         if idle {

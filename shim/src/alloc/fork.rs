@@ -4,7 +4,7 @@ use super::registry::LIST;
 use crate::driver::{capture, contexts, stream, work};
 use crate::process::job;
 
-/// From now on a child is told.
+/// From now on a fork is noticed.
 pub(super) fn watch() {
     // SAFETY: registers a function that only stores.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

@@ -13,14 +13,14 @@ use weir_pool::{Freed, Observer};
 /// What a free of an address may mean where it is none of the pool's.
 const LINEAR: [Class; 2] = [Class::Device, Class::Managed];
 
-/// `cuMemFree`: lazily, the bytes wait for a synchronisation. `judge` asks the driver whether a capture forbids it. Even after
+/// `cuMemFree`: lazily, the bytes wait for a synchronisation. `judge` queries the driver whether a capture forbids it. Even after
 /// weir has turned itself off, its own pointers come back to it.
 #[inline]
 pub(crate) fn now(dptr: CUdeviceptr, judge: impl FnOnce() -> CUresult, forward: impl FnOnce() -> CUresult) -> CUresult {
     let Some(device_pool) = owner(dptr) else {
         return roomy(|| passed::free(dptr, &LINEAR, STREAM_UNKNOWN, || linear::free(dptr, forward)));
     };
-    // Whether a capture forbids the call is the driver's to say, and the capture its to make invalid. It knows no
+    // Whether a capture forbids the call is the driver's to decide, and the capture its to make invalid. It knows no
     // allocation that starts there, so that it frees nothing.
     if capture::forbids() && device_pool.mapped() {
         let judged = judge();
@@ -51,7 +51,7 @@ pub(crate) fn in_order(
         return roomy(|| passed::free(dptr, &LINEAR, number, run));
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
-    // driver, which knows no such allocation, says which.
+    // driver, which knows no such allocation, decides which.
     let stream_ref = if capture::holds(stream, per_thread) { None } else { stream::find(stream, per_thread) };
     let Some((stream_ref, _)) = stream_ref else { return forward() };
     may_reach(stream_ref.ordinal, device_pool.ordinal);

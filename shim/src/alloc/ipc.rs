@@ -21,7 +21,7 @@ use weir_pool::shared::{Counted, Counts, Guarded};
 const MAGIC: [u8; 8] = *b"\x7fweirIPC";
 const FD: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// What an opaque handle says.
+/// What an opaque handle contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ticket {
     /// The exporter.
@@ -92,7 +92,7 @@ pub(crate) fn is_own(handle: &CUipcMemHandle) -> bool {
     Ticket::read(handle).is_some()
 }
 
-/// The opaque handle of a block: the same as often as it is asked for.
+/// The opaque handle of a block: the same each time.
 pub(crate) fn export(device_pool: &'static DevicePool, block: &BlockInfo) -> Result<CUipcMemHandle, CUresult> {
     const FAILED: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     let known = |exported: &[Exported]| {
@@ -146,7 +146,7 @@ fn serve() -> Option<u64> {
     *socket
 }
 
-/// A block that an importer has asked for by its secret, as it was exported.
+/// A block that an importer has requested by its secret, as it was exported.
 struct Offered {
     device_pool: &'static DevicePool,
     addr: u64,

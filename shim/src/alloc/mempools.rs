@@ -23,9 +23,11 @@ pub(crate) struct Pooled {
 
 static LIST: List<AtomicPtr<Pooled>, AtomicUsize, ROOM> =
     List::new([const { AtomicPtr::new(core::ptr::null_mut()) }; ROOM], AtomicUsize::new(0));
-/// Held while a mempool comes, goes, gets its name in the pool, or is set: what the driver has and what the pool has are
-/// then the same, and no handle is taken for the mempool that had it before.
-static TURN: Guarded<()> = Guarded::new(Rank::Mempools, ());
+/// Held while what is known of mempools changes; never at a driver call. It guards how often settings and current mempools
+/// were entered: what the driver has is read first, and entered only if nobody has entered anything since.
+static ENTERED: Guarded<u64> = Guarded::new(Rank::Mempools, 0);
+/// How often the driver is queried again because another thread has entered something meanwhile.
+const RETRIES: u32 = 64;
 /// The mempool that a device's stream-ordered allocations come from, 0 for its default one.
 static CURRENT: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// The default mempool of each device, 0 before it is known.
@@ -51,32 +53,71 @@ pub(crate) fn current(ordinal: i32) -> Option<&'static Pooled> {
     }
 }
 
-/// One at a time: a call of the driver's that changes a mempool, and what follows from it.
-pub(crate) fn in_turn<R>(work: impl FnOnce() -> R) -> R {
-    TURN.with(|()| work())
+/// Enters what `read` learns from the driver without the lock. `enter` runs under it.
+fn follow<T, R>(read: impl Fn() -> T, enter: impl Fn(T) -> R) -> R {
+    shared::follow(&ENTERED, RETRIES, read, enter)
 }
 
-/// The job chose another mempool for a device. Only [`in_turn`].
-pub(crate) fn set_current(ordinal: i32, handle: u64) {
-    if let Some(current) = CURRENT.get(ordinal as usize) {
-        current.store(handle, Ordering::Release);
-    }
+/// The job has chosen a mempool for a device: the one that the driver has, if several threads choose.
+pub(crate) fn chosen(ordinal: i32, handle: u64) {
+    let Some(current) = CURRENT.get(ordinal as usize) else { return };
+    let read = || {
+        let mut now: CUmemoryPool = core::ptr::null_mut();
+        // SAFETY: the place is a live local.
+        done(unsafe { real::cuDeviceGetMemPool(&raw mut now, ordinal) }).map_or(handle, |()| now as u64)
+    };
+    follow(read, |now| current.store(now, Ordering::Release));
 }
 
-/// Adds a mempool, unless it is known. Only [`in_turn`].
-pub(crate) fn add(handle: u64, ordinal: i32) {
-    if find(handle).is_none() {
-        LIST.add(Box::into_raw(Box::new(Pooled { handle, ordinal, mempool: OnceLock::new() })));
-    }
-}
-
-/// A mempool is gone: its blocks live on until they are freed. Only [`in_turn`].
-pub(crate) fn remove(handle: u64) {
-    for current in &CURRENT {
-        let _ = current.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Acquire);
-    }
+/// The job has set something on a mempool: the pool follows it.
+pub(crate) fn changed(handle: u64) {
     let Some(pooled) = find(handle) else { return };
-    LIST.remove(core::ptr::from_ref(pooled).cast_mut());
+    follow(
+        || pooled.settings(),
+        |settings| {
+            if let Some((device_pool, mempool)) = pooled.known() {
+                settings.apply(device_pool, mempool);
+            }
+        },
+    );
+}
+
+/// Adds a mempool that was just made, unless it is known.
+pub(crate) fn add(handle: u64, ordinal: i32) {
+    ENTERED.with(|_| {
+        if find(handle).is_none() {
+            LIST.add(Box::into_raw(Box::new(Pooled { handle, ordinal, mempool: OnceLock::new() })));
+        }
+    });
+}
+
+/// The job destroys a mempool by `call`. It is off the list before the driver is called, which may give its handle to
+/// another mempool at once, and back on it if the driver refuses. Its blocks live on until they are freed.
+pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    // The driver keeps a device's default one.
+    if DEFAULT.iter().any(|default| default.load(Ordering::Acquire) == handle) {
+        return call();
+    }
+    let exchange =
+        |current: &AtomicU64, from, to| current.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    let (pooled, current): (_, Vec<&AtomicU64>) = ENTERED.with(|_| {
+        let pooled = find(handle);
+        if let Some(pooled) = pooled {
+            LIST.remove(core::ptr::from_ref(pooled).cast_mut());
+        }
+        (pooled, CURRENT.iter().filter(|current| exchange(current, handle, 0)).collect())
+    });
+    let result = call();
+    let Some(pooled) = pooled else { return result };
+    if result != CUresult::CUDA_SUCCESS {
+        ENTERED.with(|_| {
+            LIST.add(core::ptr::from_ref(pooled).cast_mut());
+            for current in current {
+                exchange(current, 0, handle);
+            }
+        });
+        return result;
+    }
     if let Some(mempool) = pooled.mempool.get() {
         for device_pool in pools()
             .filter(|device_pool| device_pool.ordinal == pooled.ordinal && (device_pool.mapped() || device_pool.host))
@@ -84,6 +125,7 @@ pub(crate) fn remove(handle: u64) {
             device_pool.pool.mempool_destroyed(*mempool);
         }
     }
+    result
 }
 
 /// The default mempool of a device whose pool was just made.
@@ -97,17 +139,20 @@ pub(crate) fn adopt_default(device_pool: &'static DevicePool) {
         return;
     }
     let (handle, ordinal) = (handle as u64, device_pool.ordinal);
-    in_turn(|| {
-        if find(handle).is_none() {
-            // Seen only when all of it is there: nobody gives it another name.
-            let pooled = Pooled { handle, ordinal, mempool: OnceLock::from(Mempool::default()) };
-            pooled.copy_settings(device_pool, Mempool::default());
-            LIST.add(Box::into_raw(Box::new(pooled)));
-        }
-        if let Some(default) = DEFAULT.get(ordinal as usize) {
-            default.store(handle, Ordering::Release);
-        }
-    });
+    let pooled = || Pooled { handle, ordinal, mempool: OnceLock::from(Mempool::default()) };
+    follow(
+        || pooled().settings(),
+        |settings| {
+            if find(handle).is_none() {
+                // Seen only when all of it is there: nobody gives it another name.
+                settings.apply(device_pool, Mempool::default());
+                LIST.add(Box::into_raw(Box::new(pooled())));
+            }
+            if let Some(default) = DEFAULT.get(ordinal as usize) {
+                default.store(handle, Ordering::Release);
+            }
+        },
+    );
 }
 
 /// The handle of the mempool that a block came from.
@@ -136,16 +181,27 @@ impl Pooled {
     /// Its name in the pool, made at its first allocation.
     #[inline]
     pub(crate) fn mempool(&self, device_pool: &DevicePool) -> Option<Mempool> {
-        let make = || {
-            let fresh = device_pool.pool.mempool_created()?;
-            self.copy_settings(device_pool, fresh);
-            Some(fresh)
-        };
-        shared::named(&TURN, || self.mempool.get().copied(), make, |fresh| _ = self.mempool.set(fresh))
+        self.mempool.get().copied().or_else(|| self.name(device_pool))
     }
 
-    /// Takes over what the job has set on the real mempool. Only [`in_turn`].
-    pub(crate) fn copy_settings(&self, device_pool: &DevicePool, mempool: Mempool) {
+    #[cold]
+    fn name(&self, device_pool: &DevicePool) -> Option<Mempool> {
+        let known = || self.mempool.get().copied();
+        follow(
+            || self.settings(),
+            |settings| {
+                known().or_else(|| {
+                    let fresh = device_pool.pool.mempool_created()?;
+                    settings.apply(device_pool, fresh);
+                    let _ = self.mempool.set(fresh);
+                    known()
+                })
+            },
+        )
+    }
+
+    /// What the job has set on the real mempool.
+    fn settings(&self) -> Settings {
         type A = CUmemPool_attribute;
         let on = |attribute| self.ask::<i32>(attribute).is_none_or(|value| value != 0);
         let reuse = Reuse {
@@ -154,7 +210,7 @@ impl Pooled {
             internal_waits: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
         };
         let threshold = self.ask::<u64>(A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap_or(0);
-        device_pool.pool.set_mempool(mempool, reuse, threshold);
+        Settings { reuse, threshold }
     }
 
     fn ask<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {
@@ -164,5 +220,17 @@ impl Pooled {
         let result =
             unsafe { real::cuMemPoolGetAttribute(self.handle as CUmemoryPool, attribute, (&raw mut value).cast()) };
         done(result).ok().map(|()| value)
+    }
+}
+
+/// The settings of a mempool that the pool follows.
+struct Settings {
+    reuse: Reuse,
+    threshold: u64,
+}
+
+impl Settings {
+    fn apply(self, device_pool: &DevicePool, mempool: Mempool) {
+        device_pool.pool.set_mempool(mempool, self.reuse, self.threshold);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a device when the job is told that there is no memory: handed to the journal.
+//! What is known of a device when a request is refused: passed to the journal.
 
 use super::pools;
 use crate::cap;

@@ -7,7 +7,7 @@ pub(crate) use record::passed::{Wanted, close, free, import};
 use weir_cuda::CUresult;
 use weir_journal::Granted;
 
-/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` tells what came of it.
+/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` returns what came of it.
 pub(crate) fn allocate<F: Copy>(
     call: &Call<F, CUresult>,
     wanted: Wanted,

@@ -37,7 +37,7 @@ pub(crate) fn granted_by_mempool(from: i32, memory: i32) {
 }
 
 /// Whether the device `from` was given access to memory of the device `memory` and has it still.
-fn has_access(from: i32, memory: i32) -> bool {
+pub(crate) fn has_access(from: i32, memory: i32) -> bool {
     let by_mempool = BY_MEMPOOL.get(memory as usize).is_some_and(|bits| bits.load(Ordering::Acquire) & bit(from) != 0);
     by_mempool || ENABLED.lock().iter().any(|known| (known.0.1, known.1.1) == (from, memory))
 }
@@ -52,7 +52,7 @@ pub(crate) fn disabled(mine: &Slot, theirs: &Slot) {
     }
     for device_pool in pools().filter(|device_pool| device_pool.ordinal == memory && device_pool.mapped()) {
         // Work that is queued may have been meant to have access still: then what is mapped keeps it. Streams
-        // that are captured must not be asked.
+        // that are captured must not be queried.
         let _ = device_pool.pool.revoke(&device_pool.driver, from, work::idle(memory));
     }
     // Nothing was held meanwhile: who has enabled it again may have granted it before it was taken.

@@ -37,6 +37,15 @@ pub(crate) fn pin(device_pool: &'static DevicePool, addr: u64) -> bool {
     live
 }
 
+/// Pins a block that another device may come to know by its pages, for as long as it lives; called often, pinned once.
+#[cold]
+pub(crate) fn keep(device_pool: &'static DevicePool, addr: u64) {
+    let known = || PINNED.with(|pins: &mut Pins| pins.0.contains(&(addr, key(device_pool))));
+    if !PINNED.any() || !known() {
+        pin(device_pool, addr);
+    }
+}
+
 /// Undoes one [`pin`].
 pub(crate) fn unpin(device_pool: &'static DevicePool, addr: u64) {
     PINNED.with(|pins: &mut Pins| {

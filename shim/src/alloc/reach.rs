@@ -3,7 +3,7 @@
 use super::{DevicePool, pools};
 use crate::driver::reach::{self, reaches};
 use weir_cuda::CUresult;
-use weir_pool::{Grant, Pool};
+use weir_pool::{PeerAccess, Pool};
 
 /// The pools whose memory work of the device `ordinal` may touch.
 #[inline]
@@ -27,7 +27,7 @@ pub(crate) fn grant(from: i32, memory: i32, write: bool) -> Result<(), CUresult>
     for device_pool in
         pools().filter(|device_pool| device_pool.ordinal == memory && memory != from && device_pool.mapped())
     {
-        if device_pool.pool.grant(&device_pool.driver, Grant { device: from, write }, Pool::PATIENCE).is_err() {
+        if device_pool.pool.grant(&device_pool.driver, PeerAccess { device: from, write }, Pool::PATIENCE).is_err() {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
     }

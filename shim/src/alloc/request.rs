@@ -16,7 +16,7 @@ use weir_cuda::{CUdeviceptr, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
 use weir_ledger::Category;
 
-/// What the job asks for.
+/// What the job requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     bytes: usize,
@@ -98,7 +98,7 @@ impl Request {
             return None;
         }
         let (stream_ref, slot) = stream::find(stream, per_thread)?;
-        // Makes the pool of the stream's device, which also tells its default mempool.
+        // Makes the pool of the stream's device, which also determines its default mempool.
         let mut device_pool = serving(slot)?;
         if !device_pool.mapped() {
             return None;
@@ -145,10 +145,12 @@ impl Request {
             stream::find(stream, per_thread).map(|(stream_ref, _)| stream_ref.ordinal).or_else(guards::current_device);
         let run = || {
             // SAFETY: the caller's own place.
-            with_room_for(|asked| unsafe { measured::allocate(bytes, mempool, ordinal, place, || asked.ask(&forward)) })
+            with_room_for(|attempt| unsafe {
+                measured::allocate(bytes, mempool, ordinal, place, || attempt.call(&forward))
+            })
         };
         let stream = recorder.map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, per_thread));
-        let wanted = Wanted { class: Class::Device, asked: bytes, stream, ordinal, owned: false };
+        let wanted = Wanted { class: Class::Device, requested: bytes, stream, ordinal, owned: false };
         passed::allocate(call, wanted, run, granted)
     }
 }

@@ -3,11 +3,14 @@
 
 use super::{DevicePool, any, pools, pools_reached_by};
 use crate::cap::{Around, Fact};
-use crate::driver::guards::current;
+use crate::driver::DEVICES;
+use crate::driver::guards::{ContextGuard, RelaxedCapture, current, current_device};
+use crate::driver::real::{self, done};
 use crate::driver::wait::{self, Whose};
 use crate::driver::{capture, contexts};
 use crate::record;
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
 use weir_cuda::CUresult;
 use weir_pool::Call;
 
@@ -69,36 +72,93 @@ fn wait_for(ordinal: i32) -> bool {
 /// A call of the driver's that takes device memory, made again after the pools gave back what they
 /// could, should it have failed for want of it.
 pub(crate) fn with_room(call: impl Fn() -> CUresult) -> CUresult {
-    with_room_for(|asked| asked.ask(&call))
+    with_room_for(|attempt| attempt.call(&call))
 }
 
 /// What the driver has answered.
 #[derive(Default)]
-pub(crate) struct Asked(Cell<bool>);
+pub(crate) struct Attempt(Cell<bool>);
 
-impl Asked {
-    /// Asks the driver.
-    pub(crate) fn ask(&self, call: impl FnOnce() -> CUresult) -> CUresult {
+impl Attempt {
+    /// Queries the driver.
+    pub(crate) fn call(&self, call: impl FnOnce() -> CUresult) -> CUresult {
         let result = call();
         self.0.set(result == CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         result
     }
 }
 
-/// The same for a call with an account around it, which may hold locks while it asks the driver: room is made without
+/// The same for a call with an account around it, which may hold locks while it calls the driver: room is made without
 /// them, and the whole is done again.
-pub(crate) fn with_room_for(call: impl Fn(&Asked) -> CUresult) -> CUresult {
-    let asked = Asked::default();
-    let result = call(&asked);
-    if !asked.0.take() || !any() {
-        return result;
+pub(crate) fn with_room_for(call: impl Fn(&Attempt) -> CUresult) -> CUresult {
+    let attempt = Attempt::default();
+    let mut result = call(&attempt);
+    for effort in Effort::ALL {
+        if !attempt.0.get() {
+            return result;
+        }
+        if make_room(effort) > 0 {
+            result = call(&attempt);
+        }
     }
-    let given: u64 = pools().map(DevicePool::give_back).sum();
-    let result = if given > 0 { call(&asked) } else { result };
-    if (given > 0 && !asked.0.take()) || capture::under_way() {
-        return result;
+    result
+}
+
+/// How far weir goes to make room for a call of the driver's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// The pools give back what is free.
+    GiveBack,
+    /// What was freed and is not yet proven idle is waited for: the last thing that can be done.
+    Wait,
+}
+
+impl Effort {
+    pub(crate) const ALL: [Self; 2] = [Self::GiveBack, Self::Wait];
+}
+
+/// Makes room on every device for a call of the driver's that found no memory. Returns the bytes that were released.
+#[cold]
+pub(crate) fn make_room(effort: Effort) -> u64 {
+    if !any() || (effort == Effort::Wait && capture::under_way()) {
+        return 0;
     }
-    // What was freed and is not yet proven idle: the last thing that can be done.
-    let given: u64 = pools().filter(|device_pool| device_pool.settle()).map(DevicePool::give_back).sum();
-    if given > 0 { call(&asked) } else { result }
+    pools()
+        .filter(|device_pool| effort == Effort::GiveBack || device_pool.prove_idle())
+        .map(DevicePool::give_back)
+        .sum()
+}
+
+/// For each device: what the pools leave free, because calls of the driver's were seen to need it.
+static KEPT_FREE: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+/// No more than this part of a device is left free.
+const LARGEST_PART: u64 = 16;
+
+/// A call of the driver's on the current device succeeded after so many bytes were released to it: what it took is left
+/// free from now on, for the next one like it.
+#[cold]
+pub(crate) fn needed(given: u64) {
+    let (mut free, mut total) = (0, 0);
+    let _relaxed = RelaxedCapture::enter();
+    // SAFETY: both places are live locals.
+    let known = done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_ok();
+    let place = current_device().and_then(|ordinal| KEPT_FREE.get(ordinal as usize));
+    if let Some(kept) = place.filter(|_| known) {
+        let took = given.saturating_sub(free as u64).min(total as u64 / LARGEST_PART);
+        kept.fetch_max(took, Ordering::Relaxed);
+    }
+}
+
+/// Whether a pool may take so many bytes of a device and leave free what others were seen to need.
+pub(super) fn leaves_enough(ordinal: i32, bytes: u64) -> bool {
+    let kept = KEPT_FREE.get(ordinal as usize).map_or(0, |kept| kept.load(Ordering::Relaxed));
+    if kept == 0 {
+        return true;
+    }
+    let Some(context) = contexts::all().find(|of| of.ordinal == ordinal) else { return true };
+    let Ok(_within) = ContextGuard::enter(context.ctx) else { return true };
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both places are live locals.
+    let known = done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_ok();
+    !known || free as u64 >= bytes.saturating_add(kept)
 }

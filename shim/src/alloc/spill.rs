@@ -34,7 +34,7 @@ static HELD: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
 /// The first of them at which a look may be due.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// When the memory of each device comes back. Never held while the driver is asked.
+/// When the memory of each device comes back. Never held at a driver call.
 static RETURNS: [Mutex<Returns>; DEVICES] = [const { Mutex::new(Rank::Returns, Returns::new()) }; DEVICES];
 /// When something was spilled last.
 static LAST: Mutex<Option<Instant>> = Mutex::new(Rank::Spilled, None);
@@ -73,7 +73,7 @@ pub(crate) fn serve(device_pool: &DevicePool, request: &Request, budget: &Budget
     if let Some(block) = if waits { None } else { anew(device_pool, request) } {
         return Ok(block);
     }
-    if settle(device_pool, request.context) {
+    if prove_idle(device_pool, request.context) {
         answer = at_hand(device_pool, request, budget);
     }
     if full(&answer) {
@@ -115,7 +115,7 @@ fn unproven(stats: &Stats) -> u64 {
 }
 
 /// Waits for the device if that could show that freed memory is free, here or in the spill. False: it could not.
-fn settle(device_pool: &DevicePool, ctx: u64) -> bool {
+fn prove_idle(device_pool: &DevicePool, ctx: u64) -> bool {
     let waiting = both(device_pool, ctx).filter(|of| unproven(&of.pool.stats()) > 0);
     let proofs: Vec<_> = waiting.map(|of| (of, of.proofs())).collect();
     let waited = !proofs.is_empty() && device_pool.driver.wait_for_all().is_ok();
@@ -166,14 +166,19 @@ fn make(device_pool: &DevicePool, ctx: u64) -> Option<&'static DevicePool> {
     config.mesh = false;
     let maps = device_pool.mapped() && has(A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
     let spill = if maps {
-        let driver = Driver::spilling(device_pool.ordinal, 0);
+        let driver = Driver::spilling(device_pool.ordinal, 0, device_pool.driver.traits);
         let least = driver.granularity()?.max(device_pool.driver.granularity()?);
         config.small_handle = config.small_handle.max(least);
         config.large_handle = config.large_handle.max(config.small_handle);
         install(device_pool.ordinal, driver, config, true)
     } else if has(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) {
         config.vmm = false;
-        install(device_pool.ordinal, Driver::spilling(device_pool.ordinal, ctx), config, true)
+        install(
+            device_pool.ordinal,
+            Driver::spilling(device_pool.ordinal, ctx, device_pool.driver.traits),
+            config,
+            true,
+        )
     } else {
         // Such managed memory would move to the device in whole whenever the device works.
         None
@@ -198,7 +203,7 @@ pub(crate) fn come_back(whole: bool) {
 
 #[cold]
 fn look(whole: bool, now: u64) {
-    // A stream of another thread's own can't be asked whether it is idle, only waited for: the job has to have done so.
+    // A stream of another thread's own can't be queried, only waited for: the job has to have done so.
     if !whole && work::threads_have_streams() {
         return;
     }
@@ -258,7 +263,7 @@ fn fetch(spill: &DevicePool, most: u64) -> Outcome {
     if let Some(serving) = serving {
         give(serving, wanted);
         // What was freed and is not yet known to be free is, once the device is seen to be idle.
-        if spill::room(spill.ordinal).1 < least && serving.settle_if_idle() {
+        if spill::room(spill.ordinal).1 < least && serving.prove_if_idle() {
             give(serving, wanted);
         }
     }

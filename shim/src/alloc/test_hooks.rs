@@ -1,8 +1,8 @@
-//! What tests ask of the pools. Built only with the feature `fault-injection`.
+//! What tests query from the pools. Built only with the feature `fault-injection`.
 
 use super::pools;
 
-/// For tests: how many pools are not consistent; says on standard error what is wrong.
+/// For tests: how many pools are not consistent; prints on standard error what is wrong.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn weir_pool_check() -> core::ffi::c_int {
     let wrong = pools().filter_map(|device_pool| device_pool.pool.check().err());

@@ -1,5 +1,5 @@
 //! How descriptors go from one process to another: an abstract socket, packets, a secret in front.
-//! One thread answers all importers beside each other: one that connects and says nothing, or does not
+//! One thread answers all importers beside each other: one that connects and sends nothing, or does not
 //! read what it is sent, holds up nobody. Touches sockets of its own and starts one thread, nothing else.
 
 use core::mem::{size_of, zeroed};
@@ -136,7 +136,7 @@ impl<O: Offer> Peer<O> {
     }
 }
 
-/// Answers importers of the same user for as long as the socket is there: `find` tells what a secret stands for.
+/// Answers importers of the same user for as long as the socket is there: `find` returns what a secret stands for.
 pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Option<O>) {
     let mut peers: Vec<Peer<O>> = Vec::new();
     loop {
@@ -150,7 +150,7 @@ pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Op
             peers.iter().map(|peer| event(&peer.fd, if peer.offer.is_none() { libc::POLLIN } else { libc::POLLOUT })),
         );
         let milliseconds = wait.map_or(-1, |wait| wait.as_millis() as i32 + 1);
-        // SAFETY: the list lives through the call and has the length told.
+        // SAFETY: the list lives through the call and has the length given.
         unsafe { libc::poll(events.as_mut_ptr(), events.len() as libc::nfds_t, milliseconds) };
         // Those first who have been let in: they may make room for the next.
         let mut ready = events.iter().map(|event| event.revents != 0);
@@ -176,7 +176,7 @@ pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Op
 /// The next importer, or whether there will be one.
 fn accept(listener: &OwnedFd) -> Result<OwnedFd, Step> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the peer's address is not asked for.
+    // SAFETY: the peer's address is not requested.
     let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), flags) };
     if fd >= 0 {
         // SAFETY: a fresh descriptor of ours.
@@ -193,7 +193,7 @@ fn accept(listener: &OwnedFd) -> Result<OwnedFd, Step> {
     }
 }
 
-/// Connects to an exporter of the same user and says the secret.
+/// Connects to an exporter of the same user and sends the secret.
 pub(crate) fn connect(pid: u32, name: u64, secret: &[u8; 16]) -> Option<OwnedFd> {
     let fd = socket(0)?;
     patient(&fd);

@@ -1,4 +1,4 @@
-//! What the device pools and the journal are told of contexts, captures and waits.
+//! How the device pools and the journal learn of contexts, captures and waits.
 
 use super::pools_reached_by;
 use crate::driver::observer::{self, Observer};

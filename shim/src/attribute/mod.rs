@@ -1,4 +1,4 @@
-//! Who asks for memory: TensorFlow's operation, the Python lines, and the native stack of the calling thread.
+//! Who requests memory: TensorFlow's operation, the Python lines, and the native stack of the calling thread.
 //!
 //! Operation and lines on every event: a few dozen nanoseconds once they have been seen. The stack by the rule of
 //! `WEIR_STACKS`: always for calls into the driver and for failed requests, which are rare and dear; for requests that the pool
@@ -25,7 +25,7 @@ pub(crate) enum What {
 
 /// Bytes handed out by the pool between two stacks of a thread.
 const SAMPLE: u64 = 4 << 20;
-/// The same where an operation or a line says who asks: the stack adds little, and takes longer than all the rest.
+/// The same where an operation or a line says who requests: the stack adds little, and takes longer than all the rest.
 const SAMPLE_OF_NAMED: u64 = 64 << 20;
 
 static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
@@ -53,19 +53,24 @@ pub(crate) fn begin(stacks: Stacks) {
     STACKS.store(stacks as u8, Ordering::Relaxed);
 }
 
-/// Who asks.
+/// The requester.
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {
     if !frameworks::present() {
         return Attribution { stack: if due(what, false) { stack(journal) } else { 0 }, op: 0, python: 0 };
     }
     let running = tensorflow::here(journal, what != What::OnHost, matches!(what, What::Hit(_, true)));
-    // A node of a graph was made by Python earlier, whoever runs it now; all else is asked for by the lines of the moment.
+    // A node of a graph was made by Python earlier, whoever runs it now; all else is requested by the lines of the moment:
+    // those of the thread, or of the thread that waits for it. What is in host memory may be for nobody who waits.
     let python = match &running {
-        Some(node) if node.is_node => or_else(node.node_lines(), || python::here(journal)),
-        Some(node) => or_else(python::here(journal), || node.node_lines()),
+        Some(node) if node.is_node => {
+            or_else(or_else(node.call_lines(), || node.node_lines()), || python::here(journal))
+        }
+        Some(node) => or_else(or_else(python::here(journal), || node.call_lines()), || node.node_lines()),
         None => python::here(journal),
     };
+    let waiting = python == 0 && running.is_some() && what != What::OnHost;
+    let python = if waiting { tensorflow::calls::only() } else { python };
     let op = running.map_or(0, |running| running.op);
     let stack = if due(what, op != 0 || python != 0) { stack(journal) } else { 0 };
     Attribution { stack, op, python }

@@ -1,10 +1,10 @@
-//! Asking for room: reserve before the driver is asked, then commit or give back; making room and waiting for it.
+//! Admission: reserve before the driver is called, then commit or roll back; making room and waiting for it.
 
-use super::{Caps, Device, Fact, PAGE, measured};
+use super::{CapDevice, Caps, Fact, PAGE, measured};
 use crate::process::surroundings;
 use weir_cuda::CUresult;
 use weir_ledger::ledger::TINY;
-use weir_ledger::{Category, Crossing, DeviceId, Grant, News, Refusal, Reservation, Urgency};
+use weir_ledger::{Category, Crossing, DeviceId, News, Refusal, Reservation, Reserved, Urgency};
 use weir_settings::limit::{OnCap, uuid_text};
 use weir_settings::size::Human;
 
@@ -23,10 +23,10 @@ pub(crate) fn fits(ordinal: i32, reusable: u64, bytes: u64) -> bool {
 }
 
 impl Caps {
-    /// Room for memory that the driver is about to be asked for, from outside the pool.
+    /// Room for memory that is about to be requested of the driver, from outside the pool.
     pub(crate) fn admit(
         &self,
-        (device, account): (&Device, DeviceId),
+        (device, account): (&CapDevice, DeviceId),
         bytes: u64,
         category: Category,
         urgency: Urgency,
@@ -38,7 +38,7 @@ impl Caps {
             answer = ask();
         }
         if matches!(answer, Err(Refusal::Full { .. })) {
-            // Whether this thread made room or another one did meanwhile: it is asked once more.
+            // Whether this thread made room or another one did meanwhile: it is tried once more.
             self.make_room(device, true);
             answer = ask();
         }
@@ -58,7 +58,7 @@ impl Caps {
     /// Room for what is known to be needed on top; nothing is trimmed and nobody waits.
     pub(crate) fn admit_more(
         &self,
-        (device, account): (&Device, DeviceId),
+        (device, account): (&CapDevice, DeviceId),
         bytes: u64,
         category: Category,
     ) -> Result<Reservation, Refusal> {
@@ -68,23 +68,27 @@ impl Caps {
     /// Room for a tiny request, from what was set aside if need be. Nothing is trimmed and nobody waits.
     pub(crate) fn admit_tiny(
         &self,
-        (device, account): (&Device, DeviceId),
+        (device, account): (&CapDevice, DeviceId),
         bytes: u64,
         category: Category,
     ) -> Result<Reservation, Refusal> {
         self.granted(device, self.ledger.reserve(account, bytes, category, Urgency::Tiny))
     }
 
-    /// Tells of a crossed mark.
-    pub(crate) fn granted(&self, device: &Device, answer: Result<Grant, Refusal>) -> Result<Reservation, Refusal> {
+    /// Warns of a crossed mark.
+    pub(crate) fn granted(
+        &self,
+        device: &CapDevice,
+        answer: Result<Reserved, Refusal>,
+    ) -> Result<Reservation, Refusal> {
         let grant = answer?;
-        if let Some(crossing) = grant.crossed_mark {
-            self.warn(device, crossing);
-        }
+        self.warn(device, grant.crossed_mark);
         Ok(grant.reservation)
     }
 
-    fn warn(&self, device: &Device, crossing: Crossing) {
+    /// The same where the mark may have been crossed. Not under a lock: it prints.
+    pub(super) fn warn(&self, device: &CapDevice, crossing: Option<Crossing>) {
+        let Some(crossing) = crossing else { return };
         let level = self.terms.warn.map_or(0, |mark| mark.of(crossing.cap));
         self.around.happened(device.ordinal, Fact::Crossed(level, crossing.used));
         let mark = self.terms.warn.map(|mark| format!(" (WEIR_WARN={mark})")).unwrap_or_default();
@@ -93,9 +97,9 @@ impl Caps {
     }
 
     /// The driver has answered: the reservation becomes a charge of `used` bytes, or nothing.
-    pub(crate) fn settle(
+    pub(crate) fn commit_or_roll_back(
         &self,
-        (device, account): (&Device, DeviceId),
+        (device, account): (&CapDevice, DeviceId),
         reservation: Reservation,
         category: Category,
         used: Option<u64>,
@@ -113,11 +117,9 @@ impl Caps {
         }
     }
 
-    /// Memory that is there already, whatever the cap says.
-    pub(crate) fn fact(&self, (device, account): (&Device, DeviceId), category: Category, bytes: u64) {
-        if let Some(crossing) = self.ledger.charge(account, category, bytes) {
-            self.warn(device, crossing);
-        }
+    /// Memory that is there already, whatever the cap is.
+    pub(crate) fn fact(&self, (device, account): (&CapDevice, DeviceId), category: Category, bytes: u64) {
+        self.warn(device, self.ledger.charge(account, category, bytes));
     }
 
     /// Memory went back to the driver.
@@ -131,7 +133,7 @@ impl Caps {
 
     /// Somebody lacks memory or the cap is another one: what is free goes back where that helps.
     #[cold]
-    pub(super) fn heed(&self, device: &Device, news: &News) {
+    pub(super) fn react(&self, device: &CapDevice, news: &News) {
         if news.cap_changed {
             self.around.happened(device.ordinal, Fact::Cap(news.cap));
         }
@@ -141,8 +143,8 @@ impl Caps {
     }
 
     /// Gives everything of a device back that nobody uses; `idle` also waits for the device's work once, so that what
-    /// the job has freed is provably free. Says whether it is worth asking again.
-    pub(crate) fn make_room(&self, device: &Device, idle: bool) -> bool {
+    /// the job has freed is provably free. Returns whether it is worth trying again.
+    pub(crate) fn make_room(&self, device: &CapDevice, idle: bool) -> bool {
         let waited = idle && self.around.wait_for(device.ordinal);
         if idle && !waited {
             return false;

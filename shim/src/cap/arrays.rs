@@ -1,8 +1,8 @@
 //! Arrays and mipmaps. Their size is known for sure only once they exist: an upper bound is reserved, then corrected.
 //!
-//! Small ones share chunks with other small things at addresses that nobody is told. Two chunks are reserved for
+//! Small ones share chunks with other small things at addresses that the driver does not report. Two chunks are reserved for
 //! each. What they take is then measured by the driver's figure for this process, between none and two chunks each,
-//! and never told as less than their bytes. Where that is not sure, because something else takes or gives memory at the
+//! and never counted as less than their bytes. Where that is not sure, because something else takes or gives memory at the
 //! same time or small blocks may share the chunks, an array keeps its two chunks until it is destroyed.
 
 use super::watch::{Change, Watch};
@@ -64,7 +64,7 @@ pub(crate) fn bound(d: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
     if levels > 1 { one.saturating_mul(2).saturating_add(u64::from(levels) * 64 * d.Depth.max(1) as u64) } else { one }
 }
 
-/// Makes an array in the current context. `size_of` asks the driver how large it became, `undo` takes it away again.
+/// Makes an array in the current context. `size_of` queries how large it became, `undo` destroys it again.
 pub(crate) fn create(
     bound: u64,
     flags: u32,
@@ -85,7 +85,7 @@ pub(crate) fn create(
     let watch = Watch::begin(caps, at.0, bound <= LOOSE * SMALL);
     let result = call();
     if result != CUresult::CUDA_SUCCESS {
-        caps.settle(at, reservation, Category::Array, None);
+        caps.commit_or_roll_back(at, reservation, Category::Array, None);
         return result;
     }
     let handle = made();
@@ -99,7 +99,7 @@ pub(crate) fn create(
         if let Some(grown) = grown.filter(|_| alone) {
             let more = together.enter(bytes, u64::try_from(grown).unwrap_or(0));
             arrays.live.insert(handle, array);
-            caps.settle(at, reservation, Category::Array, Some(more));
+            caps.commit_or_roll_back(at, reservation, Category::Array, Some(more));
             return result;
         }
         together.apart += 1;
@@ -113,13 +113,13 @@ pub(crate) fn create(
     if rest > 0 {
         let Ok(more) = caps.admit_more(at, rest, Category::Array) else {
             undo(handle);
-            caps.settle(at, reservation, Category::Array, None);
+            caps.commit_or_roll_back(at, reservation, Category::Array, None);
             lock(&caps.arrays).not_apart(&array);
             return CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         };
         caps.ledger.commit(more);
     }
-    caps.settle(at, reservation, Category::Array, Some(cost - rest));
+    caps.commit_or_roll_back(at, reservation, Category::Array, Some(cost - rest));
     lock(&caps.arrays).live.insert(handle, array);
     result
 }
@@ -144,7 +144,7 @@ pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult 
 }
 
 impl Together {
-    /// One more, which took so much physically; tells what is charged on top.
+    /// One more, which took so much physically; returns what is charged on top.
     fn enter(&mut self, bytes: u64, taken: u64) -> u64 {
         (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
         let charged = self.charged + taken.next_multiple_of(PAGE).min(SMALL_COST);
@@ -152,7 +152,7 @@ impl Together {
         charged - std::mem::replace(&mut self.charged, charged)
     }
 
-    /// One less, of which so much is known to have come free physically; tells what comes off.
+    /// One less, of which so much is known to have come free physically; returns what comes off.
     fn leave(&mut self, bytes: u64, came_free: u64) -> u64 {
         (self.count, self.bytes) = (self.count.saturating_sub(1), self.bytes.saturating_sub(bytes));
         let left = self.charged.saturating_sub((came_free / PAGE * PAGE).min(SMALL_COST));
@@ -193,7 +193,7 @@ impl Arrays {
         }
     }
 
-    /// A context is gone with its arrays; tells the most that they took beyond what comes off the account.
+    /// A context is gone with its arrays; returns the most that they took beyond what comes off the account.
     pub(super) fn context_gone(&mut self, caps: &Caps, ctx: u64) -> u64 {
         let handles: Vec<u64> = self.live.iter().filter(|(_, array)| array.ctx == ctx).map(|(h, _)| *h).collect();
         let mut beyond = 0;
@@ -211,17 +211,19 @@ impl Arrays {
 
 /// The bytes that an array really has.
 pub(crate) fn size_of_array(handle: u64, ordinal: i32) -> Option<u64> {
-    let mut told = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
+    let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
     // SAFETY: the place is a live local, the array was just made.
-    done(unsafe { real::cuArrayGetMemoryRequirements(&raw mut told, handle as CUarray, ordinal) }).ok()?;
-    Some(told.size as u64)
+    done(unsafe { real::cuArrayGetMemoryRequirements(&raw mut requirements, handle as CUarray, ordinal) }).ok()?;
+    Some(requirements.size as u64)
 }
 
 /// The bytes that a mipmapped array really has.
 pub(crate) fn size_of_mipmap(handle: u64, ordinal: i32) -> Option<u64> {
-    let mut told = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
+    let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
     // SAFETY: as above.
-    done(unsafe { real::cuMipmappedArrayGetMemoryRequirements(&raw mut told, handle as CUmipmappedArray, ordinal) })
-        .ok()?;
-    Some(told.size as u64)
+    done(unsafe {
+        real::cuMipmappedArrayGetMemoryRequirements(&raw mut requirements, handle as CUmipmappedArray, ordinal)
+    })
+    .ok()?;
+    Some(requirements.size as u64)
 }

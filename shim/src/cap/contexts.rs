@@ -1,18 +1,19 @@
 //! What a context takes for itself, and what goes with it when it ends.
 
 use super::watch::{Change, Still, Watch};
-use super::{Caps, Device, PAGE, lock, machine, measured, on};
+use super::{CapDevice, Caps, PAGE, lock, machine, measured, on};
 use crate::driver::guards::current;
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::{Category, DeviceId};
+use weir_pool::ranks::Locked;
 
 /// Bytes that contexts took by themselves.
 #[derive(Default)]
 pub(crate) struct Contexts {
     /// At their making: context to device and bytes.
     own: HashMap<u64, (i32, u64)>,
-    /// What nobody asked for by a call that tells its size (code and its variables), on each device. Code of several contexts
+    /// What nobody requested by a call with a size (code and its variables), on each device. Code of several contexts
     /// may share chunks, so it is charged to the device and not to the context that a chunk was taken for.
     code: HashMap<i32, u64>,
     /// What each context has loaded.
@@ -21,6 +22,8 @@ pub(crate) struct Contexts {
     modules: HashMap<usize, (u64, u64)>,
     /// Devices whose code may be charged with more than it takes.
     loose: Vec<i32>,
+    /// How often the charge of code has changed, or the code: what was read of the driver before counts no more.
+    changes: u64,
 }
 
 /// What a context has loaded.
@@ -31,6 +34,8 @@ struct Loads {
     reach: u64,
 }
 
+/// How often figures are read again because code was loaded or unloaded meanwhile.
+const RETRIES: u32 = 16;
 /// The most chunks that one module is taken to share with what was there before.
 const SHARED: u64 = 2 * PAGE;
 
@@ -41,16 +46,24 @@ impl Contexts {
 
     /// What code takes on a device is to be looked at again.
     fn loosen(&mut self, ordinal: i32) {
+        self.changes += 1;
         if !self.loose.contains(&ordinal) {
             self.loose.push(ordinal);
         }
     }
 
-    /// So many bytes of code are gone; tells how many come off.
+    /// So many bytes of code are charged.
+    fn code_came(&mut self, ordinal: i32, bytes: u64) {
+        self.changes += 1;
+        *self.code.entry(ordinal).or_insert(0) += bytes;
+    }
+
+    /// So many bytes of code are gone; returns how many come off.
     fn code_gone(&mut self, ordinal: i32, bytes: u64) -> u64 {
         let Some(known) = self.code.get_mut(&ordinal) else { return 0 };
         let gone = bytes.min(*known);
         *known -= gone;
+        self.changes += u64::from(gone > 0);
         gone
     }
 
@@ -69,7 +82,7 @@ impl Contexts {
         }
     }
 
-    /// No code is charged that reaches nowhere: tells how many bytes come off. Small arrays may lie in chunks that were taken
+    /// No code is charged that reaches nowhere: returns how many bytes come off. Small arrays may lie in chunks that were taken
     /// for code, and are `lacking` so much of the most that they take.
     fn bounded(&mut self, ordinal: i32, lacking: u64) -> u64 {
         let loads = self.loads.values().filter(|loads| loads.ordinal == ordinal);
@@ -79,7 +92,7 @@ impl Contexts {
 }
 
 /// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
-/// there is one, and charged as a fact. `made` tells the context; `charged` is told the context and the bytes.
+/// there is one, and charged as a fact. `made` returns the context; `charged` gets the context and the bytes.
 pub(crate) fn making(
     ordinal: i32,
     call: impl FnOnce() -> CUresult,
@@ -120,25 +133,20 @@ pub(crate) fn loading() -> Option<Loading> {
 }
 
 impl Loading {
-    /// It is over: what it took is charged to its device, what it gave comes off. Code is there already, so the cap is
-    /// not asked. `first` is the function's first argument.
+    /// It is over: what it took is charged to its device, what it gave comes off. Code is there already, so the cap does
+    /// not matter. `first` is the function's first argument.
     pub(crate) fn over(self, name: &str, first: usize, result: CUresult) {
         let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) else { return };
-        let grown = self.watch.grown(caps, at.0);
-        let accounted = || accounted(caps, at.1).map(|(charged, pending)| charged + pending);
-        let mut contexts = lock(&caps.contexts);
+        let known = match self.watch.grown(caps, at.0) {
+            Some(grown) => Some((lock(&caps.contexts), grown)),
+            None => beyond_accounted(caps, at),
+        };
+        let Some((mut contexts, grown)) = known else {
+            lock(&caps.contexts).loosen(self.ordinal);
+            return;
+        };
         contexts.loosen(self.ordinal);
         let charged = contexts.code_on(self.ordinal);
-        let grown = grown.or_else(|| {
-            let before = accounted();
-            let held = machine::own_bytes(at.0.uuid)?;
-            let known = before.zip(accounted()).map(|(before, after)| before.max(after))?;
-            // Where others took or gave memory meanwhile: all that is held and that nobody accounts for is code. Every byte
-            // is reserved before it is taken and released after it is gone: of two looks, one covers what others do.
-            let rest = held.saturating_sub(known.saturating_sub(charged));
-            i64::try_from(rest.saturating_sub(charged)).ok()
-        });
-        let Some(grown) = grown else { return };
         let (fresh, gone) = (u64::try_from(grown).unwrap_or(0), grown.min(0).unsigned_abs());
         let mut more = fresh;
         if result == CUresult::CUDA_SUCCESS && name == "cuModuleUnload" {
@@ -154,16 +162,36 @@ impl Loading {
         } else {
             contexts.loaded(self.ctx, self.ordinal, fresh);
         }
-        *contexts.code.entry(self.ordinal).or_insert(0) += more;
+        contexts.code_came(self.ordinal, more);
         let lacking = lock(&caps.arrays).lacking(self.ordinal);
         let gone = contexts.code_gone(self.ordinal, gone) + contexts.bounded(self.ordinal, lacking);
+        // Under the lock: what is charged for code and what the account has of it change together.
+        let crossing = if more > gone { caps.ledger.charge(at.1, Category::Context, more - gone) } else { None };
+        caps.release(self.ordinal, Category::Context, gone.saturating_sub(more));
         drop(contexts);
-        if more > gone {
-            caps.fact(at, Category::Context, more - gone);
-        } else {
-            caps.release(self.ordinal, Category::Context, gone - more);
+        caps.warn(at.0, crossing);
+    }
+}
+
+/// Where others took or gave memory while code was loaded: all that this process holds and that nobody accounts for is
+/// code. Every byte is reserved before it is taken and released after it is gone: of two looks, one covers what others do.
+/// Returns by how much that is more than code is charged with, and returns with the lock, so that it stays true.
+fn beyond_accounted<'a>(caps: &'a Caps, at: (&CapDevice, DeviceId)) -> Option<(Locked<'a, Contexts>, i64)> {
+    let accounted = || accounted(caps, at.1).map(|(charged, pending)| charged + pending);
+    for retry in 0..=RETRIES {
+        let changes = lock(&caps.contexts).changes;
+        let before = accounted();
+        let held = machine::own_bytes(at.0.uuid)?;
+        let known = before.zip(accounted()).map(|(before, after)| before.max(after))?;
+        let contexts = lock(&caps.contexts);
+        if contexts.changes == changes || retry == RETRIES {
+            let charged = contexts.code_on(at.0.ordinal);
+            let rest = held.saturating_sub(known.saturating_sub(charged));
+            let grown = i64::try_from(rest.saturating_sub(charged)).ok()?;
+            return Some((contexts, grown));
         }
     }
+    None
 }
 
 /// Bytes of a device that are charged to this process, and those that are reserved.
@@ -173,23 +201,25 @@ fn accounted(caps: &Caps, account: DeviceId) -> Option<(u64, u64)> {
     Some((own.by_category.iter().sum::<u64>() - spilled, own.pending))
 }
 
-/// Takes off what code is charged with and does not take; tells how many bytes came free.
+/// Takes off what code is charged with and does not take; returns how many bytes came free.
 ///
 /// Variables of code share chunks with small arrays and small blocks. A chunk that is taken for code stays taken when
 /// the code is unloaded before what shares it, so its charge stays too, and nobody sees the chunk go. A free that a stream
 /// comes to while code is loaded makes the load look larger than it is. Both are found here, when nothing is under way and
 /// everything that shares no chunk with code is charged with exactly what it takes: then code takes at most what is left of
 /// the driver's figure for this process.
-pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
+pub(super) fn look_again(caps: &Caps, at: (&CapDevice, DeviceId)) -> u64 {
     let ordinal = at.0.ordinal;
-    let mut contexts = lock(&caps.contexts);
-    if contexts.code_on(ordinal) == 0 || !contexts.loose.contains(&ordinal) {
-        return 0;
-    }
-    let lacking = lock(&caps.arrays).lacking(ordinal);
-    let beyond = contexts.bounded(ordinal, lacking);
-    caps.release(ordinal, Category::Context, beyond);
-    let charged = contexts.code_on(ordinal);
+    let (beyond, charged, changes) = {
+        let mut contexts = lock(&caps.contexts);
+        if contexts.code_on(ordinal) == 0 || !contexts.loose.contains(&ordinal) {
+            return 0;
+        }
+        let lacking = lock(&caps.arrays).lacking(ordinal);
+        let beyond = contexts.bounded(ordinal, lacking);
+        caps.release(ordinal, Category::Context, beyond);
+        (beyond, contexts.code_on(ordinal), contexts.changes)
+    };
     let look = || {
         let still = Still::begin()?;
         if caps.linear.any_leaving() {
@@ -204,12 +234,16 @@ pub(super) fn look_again(caps: &Caps, at: (&Device, DeviceId)) -> u64 {
         (known()? == before && still.lasts()).then(|| (held.saturating_sub(others), shared))
     };
     let Some((most, shared)) = look() else { return beyond };
+    let mut contexts = lock(&caps.contexts);
+    if contexts.changes != changes {
+        // Code was loaded or unloaded meanwhile: the figures are from before.
+        return beyond;
+    }
     if shared == 0 {
         contexts.loose.retain(|loose| *loose != ordinal);
     }
-    let gone = contexts.code_gone(ordinal, charged.saturating_sub(most));
     let _change = Change::begin();
-    drop(contexts);
+    let gone = contexts.code_gone(ordinal, charged.saturating_sub(most));
     caps.release(ordinal, Category::Context, gone);
     beyond + gone
 }
@@ -235,10 +269,23 @@ struct EndingCode {
     charged: u64,
 }
 
-/// A context is about to end.
+/// A context may be about to end: its events are left alone from now on, and those who query one are waited for.
+pub(crate) fn leaving(ctx: u64) {
+    if let Some(caps) = on() {
+        caps.linear.fences.context_leaves(ctx);
+    }
+}
+
+/// It does not end.
+pub(crate) fn stays(ctx: u64) {
+    if let Some(caps) = on() {
+        caps.linear.fences.context_left(ctx, false);
+    }
+}
+
+/// A context is about to end, after [`leaving`].
 pub(crate) fn ending(ctx: u64) -> Option<Ending> {
     let caps = on()?;
-    caps.linear.fences.context_leaves(ctx);
     let code = ending_code(caps, ctx);
     Some(Ending { ctx, _change: code.is_none().then(Change::begin), code })
 }
@@ -259,17 +306,15 @@ impl EndingCode {
         let (device, account) = caps.at(self.ordinal)?;
         let before = accounted(caps, account)?.0;
         let shrunk = u64::try_from(self.watch.grown(caps, device)?.checked_neg()?).ok()?;
-        let settled = before.saturating_sub(accounted(caps, account)?.0);
-        Some((shrunk, self.charged.saturating_sub(settled)))
+        let released = before.saturating_sub(accounted(caps, account)?.0);
+        Some((shrunk, self.charged.saturating_sub(released)))
     }
 }
 
 impl Ending {
     /// It stays.
     pub(crate) fn stays(self) {
-        if let Some(caps) = on() {
-            caps.linear.fences.context_left(self.ctx, false);
-        }
+        stays(self.ctx);
     }
 
     /// It is gone, and all its memory with it.
@@ -286,7 +331,7 @@ impl Caps {
         self.linear.fences.context_left(ctx, true);
         let code = ending.code.as_ref();
         let shrunk = code.and_then(|code| code.shrunk(self));
-        self.settle_all_frees();
+        self.release_passed_frees();
         for (addr, block) in self.linear.take_all_of(ctx) {
             self.freed(addr, &block);
         }
@@ -311,7 +356,6 @@ impl Caps {
             let lacking = lock(&self.arrays).lacking(ordinal);
             gone.push((ordinal, contexts.bounded(ordinal, lacking)));
         }
-        drop(contexts);
         for (ordinal, bytes) in gone {
             self.release(ordinal, Category::Context, bytes);
         }

@@ -1,13 +1,14 @@
-//! Fences: events of weir's own behind work of the job, asked whenever it matters whether a stream has come there.
+//! Fences: events of weir's own behind work of the job, queried whenever it matters whether a stream has come there.
 //! Nobody ever waits for one.
 //!
-//! An event goes with its context. So a context that is about to end is set aside first: its events are not asked
-//! meanwhile, and once it is gone they count as passed, because the end of a context waits for its work.
+//! An event goes with its context. So a context that is about to end is set aside first: its events are not queried
+//! meanwhile, and once it is gone they count as passed, because the end of a context waits for its work. A query is a use
+//! of contexts: the end of one waits for the queries under way, and sets the context aside before it does.
 
 use super::lock;
 use crate::driver::guards::{ContextGuard, RelaxedCapture, current};
 use crate::driver::real::{self, done};
-use crate::driver::stream;
+use crate::driver::{contexts, stream};
 use std::collections::HashMap;
 use weir_cuda::{CUevent, CUevent_flags, CUresult, CUstream};
 use weir_pool::ranks::{Mutex, Rank};
@@ -20,24 +21,41 @@ pub(super) type Fence = u64;
 
 struct Event {
     /// 0: it could not be recorded, so that only the end of the context proves anything.
-    event: u64,
+    handle: u64,
     ctx: u64,
+    /// Threads that query it. The last one destroys it, if it has `passed`.
+    queries: u32,
+    passed: bool,
 }
 
 #[derive(Default)]
-struct Known {
+struct Pending {
     last: Fence,
     events: HashMap<Fence, Event>,
     /// Contexts that are about to end.
     ending: Vec<u64>,
 }
 
+impl Pending {
+    /// A query has ended; whether it was the last one of a fence that has passed, which is forgotten then.
+    fn queried(&mut self, fence: Fence, passed: bool) -> bool {
+        let Some(event) = self.events.get_mut(&fence) else { return false };
+        event.queries -= 1;
+        event.passed |= passed;
+        let over = event.passed && event.queries == 0;
+        if over {
+            self.events.remove(&fence);
+        }
+        over
+    }
+}
+
 /// The fences that have not been passed, as far as is known.
-pub(super) struct Fences(Mutex<Known>);
+pub(super) struct Fences(Mutex<Pending>);
 
 impl Default for Fences {
     fn default() -> Self {
-        Self(Mutex::new(Rank::LeavingFences, Known::default()))
+        Self(Mutex::new(Rank::LeavingFences, Pending::default()))
     }
 }
 
@@ -66,30 +84,34 @@ impl Fences {
         let mut known = lock(&self.0);
         known.last += 1;
         let fence = known.last;
-        known.events.insert(fence, Event { event, ctx });
+        known.events.insert(fence, Event { handle: event, ctx, queries: 0, passed: false });
         fence
     }
 
-    /// Whether its stream has come to a fence; then it is forgotten.
+    /// Whether its stream is known to have come to a fence; then it is forgotten.
     pub(super) fn passed(&self, fence: Fence) -> bool {
-        let mut known = lock(&self.0);
-        let Some(Event { event, ctx }) = known.events.get(&fence) else { return true };
-        if *event == 0 || known.ending.contains(ctx) {
-            return false;
-        }
-        let event = *event as CUevent;
+        // Where a context begins to end nothing is queried.
+        let using = contexts::using();
+        let event = {
+            let known = &mut *lock(&self.0);
+            let Some(event) = known.events.get_mut(&fence) else { return true };
+            if event.passed || event.handle == 0 || using.is_none() || known.ending.contains(&event.ctx) {
+                return event.passed;
+            }
+            event.queries += 1;
+            event.handle as CUevent
+        };
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: in the list, so it exists; its context is not about to end, and can't begin to while the lock is held.
-        if unsafe { real::cuEventQuery(event) } != CUresult::CUDA_SUCCESS {
-            return false;
+        // SAFETY: it is destroyed by the last who queries it; its context is not set aside, so that its end waits for this.
+        let passed = unsafe { real::cuEventQuery(event) } == CUresult::CUDA_SUCCESS;
+        if lock(&self.0).queried(fence, passed) {
+            // SAFETY: as above, and nobody finds it any more.
+            unsafe { real::cuEventDestroy_v2(event) };
         }
-        // SAFETY: as above.
-        unsafe { real::cuEventDestroy_v2(event) };
-        known.events.remove(&fence);
-        true
+        passed
     }
 
-    /// A context is about to end: its events are left alone.
+    /// A context is about to end: its events are left alone. Before its end waits for uses of contexts.
     pub(super) fn context_leaves(&self, ctx: u64) {
         lock(&self.0).ending.push(ctx);
     }
@@ -103,5 +125,20 @@ impl Fences {
         if ended {
             known.events.retain(|_, event| event.ctx != ctx);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_query_of_a_passed_fence_destroys_it() {
+        let mut known = Pending::default();
+        known.events.insert(1, Event { handle: 9, ctx: 5, queries: 3, passed: false });
+        assert!(!known.queried(1, false), "not passed");
+        assert!(!known.queried(1, true), "another thread still queries it");
+        assert!(known.queried(1, false), "one saw it passed");
+        assert!(known.events.is_empty() && !known.queried(1, true));
     }
 }

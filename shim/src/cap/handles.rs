@@ -1,6 +1,10 @@
 //! The job's own physical handles (cuMemCreate), charged by their own location. The memory is gone after the last owner's
 //! release and the last unmap, in whatever order; then the charge goes too. Owners are all to whom the driver gave the
 //! handle: who created it, who retained it by an address, who imported what this process has exported itself.
+//!
+//! No lock is held at a driver call. A call that ends an owner or a mapping takes it off before the driver is called, and
+//! puts it back if the driver refuses: with the last one the number of the handle is free, so that a new handle of the same
+//! number is not taken for the old one. The charge stays until the call has returned.
 
 use super::watch::Change;
 use super::{lock, on};
@@ -8,31 +12,100 @@ use std::collections::{BTreeMap, HashMap};
 use weir_cuda::{CUdeviceptr, CUmemAllocationProp, CUmemLocationType, CUresult};
 use weir_ledger::Category;
 
-struct Handle {
+/// The name of an allocation, which no other one ever has.
+type Id = u64;
+
+struct Physical {
+    handle: u64,
     ordinal: i32,
     bytes: u64,
-    /// Handles given out for it and not released.
+    /// Handles returned for it and not released.
     owners: u32,
     mappings: u32,
+    /// Calls that end an owner or a mapping and have not returned.
+    ending: u32,
+}
+
+impl Physical {
+    fn is_held(&self) -> bool {
+        self.owners > 0 || self.mappings > 0
+    }
 }
 
 /// What the job has created.
 #[derive(Default)]
 pub(crate) struct Handles {
-    known: HashMap<u64, Handle>,
-    /// Mappings of known handles: address to size and handle.
-    mapped: BTreeMap<u64, (u64, u64)>,
+    last: Id,
+    all: BTreeMap<Id, Physical>,
+    /// Which allocation the driver means by a handle.
+    by_handle: HashMap<u64, Id>,
+    /// Mappings: address to allocation.
+    mapped: BTreeMap<u64, Id>,
+    /// Calls under way that may give a handle of an allocation once more. Until they return, no allocation is over.
+    giving: u32,
 }
 
+/// An allocation that is over: device and bytes.
+type Gone = (i32, u64);
+
 impl Handles {
-    /// Takes a handle off that nothing holds any more.
-    fn sweep(&mut self, handle: u64) -> Option<(i32, u64)> {
-        self.known.get(&handle).filter(|known| known.owners == 0 && known.mappings == 0)?;
-        self.known.remove(&handle).map(|known| (known.ordinal, known.bytes))
+    fn create(&mut self, handle: u64, ordinal: i32, bytes: u64) -> Option<Gone> {
+        self.last += 1;
+        self.all.insert(self.last, Physical { handle, ordinal, bytes, owners: 1, mappings: 0, ending: 0 });
+        let before = self.by_handle.insert(handle, self.last)?;
+        // The driver gives a number again only when nobody owns what had it; it may still be mapped.
+        self.all.get_mut(&before)?.owners = 0;
+        self.sweep(before)
+    }
+
+    /// Takes off an allocation that nothing holds any more.
+    fn sweep(&mut self, id: Id) -> Option<Gone> {
+        self.all.get(&id).filter(|known| !known.is_held() && known.ending == 0 && self.giving == 0)?;
+        self.all.remove(&id).map(|known| (known.ordinal, known.bytes))
+    }
+
+    /// `end` takes an owner or a mapping off: a call that ends it is about to be made.
+    fn begin_end(&mut self, id: Id, end: impl FnOnce(&mut Physical)) {
+        let Some(known) = self.all.get_mut(&id) else { return };
+        end(known);
+        known.ending += 1;
+        if !known.is_held() && self.by_handle.get(&known.handle) == Some(&id) {
+            self.by_handle.remove(&known.handle);
+        }
+    }
+
+    /// The call has returned; `undo` puts the owner or the mapping back that the driver has not ended.
+    fn ended(&mut self, id: Id, undo: Option<impl FnOnce(&mut Physical)>) -> Option<Gone> {
+        let known = self.all.get_mut(&id)?;
+        known.ending -= 1;
+        if let Some(undo) = undo {
+            undo(known);
+            self.by_handle.entry(known.handle).or_insert(id);
+        }
+        self.sweep(id)
+    }
+
+    /// A call has returned this handle, `None` if it failed.
+    fn given(&mut self, handle: Option<u64>) -> Vec<Gone> {
+        self.giving -= 1;
+        if let Some(handle) = handle {
+            // It may be about to end elsewhere, and has one owner more then: of several that had the number, the last one.
+            let leaving = || self.all.iter().rev().find(|(_, known)| known.handle == handle).map(|(id, _)| *id);
+            let id = self.by_handle.get(&handle).copied().or_else(leaving);
+            if let Some((id, known)) = id.and_then(|id| Some((id, self.all.get_mut(&id)?))) {
+                known.owners += 1;
+                self.by_handle.insert(handle, id);
+            }
+        }
+        if self.giving > 0 {
+            return Vec::new();
+        }
+        let over: Vec<Id> = self.all.iter().filter(|(_, known)| !known.is_held()).map(|(id, _)| *id).collect();
+        over.into_iter().filter_map(|id| self.sweep(id)).collect()
     }
 }
 
-fn give(gone: impl IntoIterator<Item = (i32, u64)>) {
+fn give_back(gone: impl IntoIterator<Item = Gone>) {
     if let Some(caps) = on() {
         for (ordinal, bytes) in gone {
             caps.release(ordinal, Category::Vmm, bytes);
@@ -65,28 +138,24 @@ pub(crate) unsafe fn create(
     let _change = Change::begin();
     let result = call();
     let made = result == CUresult::CUDA_SUCCESS;
-    caps.settle(at, reservation, Category::Vmm, made.then(|| bytes.next_multiple_of(512)));
+    caps.commit_or_roll_back(at, reservation, Category::Vmm, made.then(|| bytes.next_multiple_of(512)));
     if made {
         // SAFETY: after success the handle is there.
-        let handle = unsafe { *place };
-        let known = Handle { ordinal: at.0.ordinal, bytes, owners: 1, mappings: 0 };
-        lock(&caps.handles).known.insert(handle, known);
+        let gone = lock(&caps.handles).create(unsafe { *place }, at.0.ordinal, bytes);
+        give_back(gone);
     }
     result
 }
 
 /// A call that gives a handle of memory that may be known: by `cuMemRetainAllocationHandle`, or by the import of what this
-/// process has exported itself. Each is one owner more. `made` tells the handle.
+/// process has exported itself. Each is one owner more. `made` returns the handle.
 pub(crate) fn given_again(call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
     let Some(caps) = on() else { return call() };
-    // The lock is held over the call: the owner that is about to release it must not be taken for the last one.
-    let mut handles = lock(&caps.handles);
+    // Counted before the call: the owner that is about to release it must not be taken for the last one.
+    lock(&caps.handles).giving += 1;
     let result = call();
-    if result == CUresult::CUDA_SUCCESS
-        && let Some(known) = handles.known.get_mut(&made())
-    {
-        known.owners += 1;
-    }
+    let gone = lock(&caps.handles).given((result == CUresult::CUDA_SUCCESS).then(made));
+    give_back(gone);
     result
 }
 
@@ -94,31 +163,51 @@ pub(crate) fn given_again(call: impl FnOnce() -> CUresult, made: impl FnOnce() -
 pub(crate) fn release(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
     let _change = Change::begin();
-    // The lock is held over the call: a new handle of the same number must not be taken for the old one.
-    let mut handles = lock(&caps.handles);
+    let known = {
+        let mut handles = lock(&caps.handles);
+        let owned = |id: &Id| handles.all.get(id).is_some_and(|known| known.owners > 0);
+        let known = handles.by_handle.get(&handle).copied().filter(owned);
+        if let Some(id) = known {
+            handles.begin_end(id, |known| known.owners -= 1);
+        }
+        known
+    };
+    #[cfg(feature = "fault-injection")]
+    let held = crate::process::fault::is_set("call").then(|| lock(&caps.handles));
     let result = call();
-    if result == CUresult::CUDA_SUCCESS
-        && let Some(known) = handles.known.get_mut(&handle)
-    {
-        known.owners = known.owners.saturating_sub(1);
-        let gone = handles.sweep(handle);
-        drop(handles);
-        give(gone);
+    #[cfg(feature = "fault-injection")]
+    drop(held);
+    if let Some(id) = known {
+        let undo = (result != CUresult::CUDA_SUCCESS).then_some(|known: &mut Physical| known.owners += 1);
+        let gone = lock(&caps.handles).ended(id, undo);
+        give_back(gone);
     }
     result
 }
 
 /// `cuMemMap`.
-pub(crate) fn map(addr: CUdeviceptr, size: usize, handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn map(addr: CUdeviceptr, handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
-    let mut handles = lock(&caps.handles);
+    let known = {
+        let mut handles = lock(&caps.handles);
+        let id = handles.by_handle.get(&handle).copied();
+        id.and_then(|id| {
+            // Before the call: the release of the last owner in another thread is not the end then.
+            handles.all.get_mut(&id)?.mappings += 1;
+            Some(id)
+        })
+    };
     let result = call();
-    if result == CUresult::CUDA_SUCCESS
-        && let Some(known) = handles.known.get_mut(&handle)
-    {
-        known.mappings += 1;
-        handles.mapped.insert(addr, (size as u64, handle));
+    let Some(id) = known else { return result };
+    let mut handles = lock(&caps.handles);
+    if result == CUresult::CUDA_SUCCESS {
+        handles.mapped.insert(addr, id);
+        return result;
     }
+    handles.begin_end(id, |known| known.mappings -= 1);
+    let gone = handles.ended(id, None::<fn(&mut Physical)>);
+    drop(handles);
+    give_back(gone);
     result
 }
 
@@ -126,22 +215,125 @@ pub(crate) fn map(addr: CUdeviceptr, size: usize, handle: u64, call: impl FnOnce
 pub(crate) fn unmap(addr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(caps) = on() else { return call() };
     let _change = Change::begin();
-    let mut handles = lock(&caps.handles);
+    let range = addr..addr.saturating_add(size as u64);
+    let ends: Vec<(u64, Id)> = {
+        let mut handles = lock(&caps.handles);
+        let ends: Vec<(u64, Id)> = handles.mapped.range(range).map(|(at, id)| (*at, *id)).collect();
+        for (at, id) in &ends {
+            handles.mapped.remove(at);
+            handles.begin_end(*id, |known| known.mappings -= 1);
+        }
+        ends
+    };
     let result = call();
-    if result != CUresult::CUDA_SUCCESS {
+    if ends.is_empty() {
         return result;
     }
-    let range = addr..addr.saturating_add(size as u64);
-    let ends: Vec<(u64, u64)> = handles.mapped.range(range).map(|(at, (_, handle))| (*at, *handle)).collect();
+    let mut handles = lock(&caps.handles);
+    let failed = result != CUresult::CUDA_SUCCESS;
     let mut gone = Vec::new();
-    for (at, handle) in ends {
-        handles.mapped.remove(&at);
-        if let Some(known) = handles.known.get_mut(&handle) {
-            known.mappings = known.mappings.saturating_sub(1);
+    for (at, id) in ends {
+        if failed {
+            handles.mapped.insert(at, id);
         }
-        gone.extend(handles.sweep(handle));
+        gone.extend(handles.ended(id, failed.then_some(|known: &mut Physical| known.mappings += 1)));
     }
     drop(handles);
-    give(gone);
+    give_back(gone);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Option<fn(&mut Physical)> = None;
+
+    /// Begins the release of a handle.
+    fn begin_release(handles: &mut Handles, handle: u64) -> Id {
+        let id = handles.by_handle.get(&handle).copied().unwrap_or(0);
+        handles.begin_end(id, |known| known.owners -= 1);
+        id
+    }
+
+    #[test]
+    fn a_number_that_the_driver_gives_again_is_another_allocation() {
+        let mut handles = Handles::default();
+        assert_eq!(handles.create(7, 0, 100), None);
+        let old = begin_release(&mut handles, 7);
+        // The driver has released it, and gives the number to another thread before this one comes back.
+        assert_eq!(handles.create(7, 1, 200), None);
+        assert_eq!(handles.ended(old, KEPT), Some((0, 100)));
+        let new = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(new, KEPT), Some((1, 200)));
+        assert!(handles.all.is_empty() && handles.by_handle.is_empty());
+    }
+
+    #[test]
+    fn the_charge_stays_until_release_and_unmap_have_both_returned() {
+        let mut handles = Handles::default();
+        handles.create(7, 0, 100);
+        let id = handles.last;
+        handles.all.get_mut(&id).into_iter().for_each(|known| known.mappings = 1);
+        let release = begin_release(&mut handles, 7);
+        handles.begin_end(id, |known| known.mappings -= 1);
+        assert!(handles.by_handle.is_empty(), "nothing holds it once both have returned");
+        assert_eq!(handles.ended(release, KEPT), None);
+        assert_eq!(handles.ended(id, KEPT), Some((0, 100)));
+    }
+
+    #[test]
+    fn what_is_mapped_stays_when_its_number_is_given_again() {
+        let mut handles = Handles::default();
+        handles.create(7, 0, 100);
+        let id = handles.last;
+        handles.all.get_mut(&id).into_iter().for_each(|known| known.mappings = 1);
+        let release = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(release, KEPT), None);
+        assert_eq!(handles.create(7, 0, 200), None);
+        handles.begin_end(id, |known| known.mappings -= 1);
+        assert_eq!(handles.ended(id, KEPT), Some((0, 100)));
+        let release = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(release, KEPT), Some((0, 200)));
+    }
+
+    #[test]
+    fn a_refused_release_is_rolled_back() {
+        let mut handles = Handles::default();
+        handles.create(7, 0, 100);
+        let id = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(id, Some(|known: &mut Physical| known.owners += 1)), None);
+        let id = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(id, KEPT), Some((0, 100)));
+    }
+
+    #[test]
+    fn a_handle_that_is_given_once_more_outlives_the_release_of_the_first() {
+        for early in [false, true] {
+            let mut handles = Handles::default();
+            handles.create(7, 0, 100);
+            handles.giving += 1;
+            let id = begin_release(&mut handles, 7);
+            // Whichever of the two calls comes back first.
+            if early {
+                assert_eq!(handles.ended(id, KEPT), None, "another call may have been given it");
+                assert_eq!(handles.given(Some(7)), []);
+            } else {
+                assert_eq!(handles.given(Some(7)), []);
+                assert_eq!(handles.ended(id, KEPT), None);
+            }
+            let id = begin_release(&mut handles, 7);
+            assert_eq!(handles.ended(id, KEPT), Some((0, 100)));
+        }
+    }
+
+    #[test]
+    fn what_was_not_given_once_more_goes_with_the_call() {
+        let mut handles = Handles::default();
+        handles.create(7, 0, 100);
+        handles.giving += 1;
+        let id = begin_release(&mut handles, 7);
+        assert_eq!(handles.ended(id, KEPT), None);
+        assert_eq!(handles.given(None), [(0, 100)]);
+    }
 }

@@ -14,14 +14,14 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The figures of this moment; `None` if the kernel does not tell.
+    /// The figures of this moment; `None` if the kernel does not report them.
     pub(crate) fn now() -> Option<Self> {
         let machine = Self::of_machine(&read_to_string("/proc/meminfo").ok()?)?;
         let own = read_to_string("/proc/self/cgroup").ok().and_then(|text| group_of(&text));
         Some(own.map_or(machine, |group| machine.within(&group, Path::new("/sys/fs/cgroup"))))
     }
 
-    /// What /proc/meminfo says.
+    /// From /proc/meminfo.
     fn of_machine(text: &str) -> Option<Self> {
         let bytes = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;

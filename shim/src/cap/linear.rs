@@ -10,11 +10,11 @@
 use super::admit::urgency;
 use super::fences::{Fence, Fences};
 use super::watch::Change;
-use super::{Caps, Device, PAGE, lock};
+use super::{CapDevice, Caps, PAGE, lock};
 use crate::driver::real::{self, done};
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use weir_cuda::{CUdeviceptr, CUresult, CUstream};
 use weir_ledger::{Category, DeviceId, Urgency};
 use weir_pool::ranks::{Mutex, Rank};
@@ -47,7 +47,7 @@ type Map<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct Allocation {
     /// The device that is charged.
     pub(crate) ordinal: i32,
     /// The context that it goes with, 0 for none.
@@ -62,10 +62,10 @@ pub(crate) struct Block {
 
 /// All live blocks, and how many small ones touch each chunk.
 pub(crate) struct Books {
-    blocks: [Mutex<Map<Block>>; SHARDS],
+    blocks: [Mutex<Map<Allocation>>; SHARDS],
     pages: [Mutex<Map<u32>>; SHARDS],
     /// Freed by the job in the order of a stream that may not have come there, oldest first.
-    leaving: Mutex<VecDeque<(u64, Block, Fence)>>,
+    leaving: Mutex<VecDeque<(u64, Allocation, Fence)>>,
     /// Live blocks of managed memory, which moves between host and device by itself.
     managed: AtomicUsize,
     /// Behind those frees, and behind launches of graphs.
@@ -87,8 +87,8 @@ impl Books {
         of.get((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize)
     }
 
-    /// Enters a block and tells what it costs.
-    pub(crate) fn enter(&self, addr: u64, block: Block) -> u64 {
+    /// Enters a block and returns what it costs.
+    pub(crate) fn enter(&self, addr: u64, block: Allocation) -> u64 {
         if let Some(shard) = Self::shard(&self.blocks, addr) {
             lock(shard).insert(addr, block);
         }
@@ -128,19 +128,19 @@ impl Books {
     }
 
     /// Takes a block off the list before the driver frees it, so that nobody else's block of the same address is meant.
-    pub(crate) fn take(&self, addr: u64) -> Option<Block> {
+    pub(crate) fn take(&self, addr: u64) -> Option<Allocation> {
         lock(Self::shard(&self.blocks, addr)?).remove(&addr)
     }
 
     /// Puts a block back that the driver has not freed.
-    pub(crate) fn put_back(&self, addr: u64, block: Block) {
+    pub(crate) fn put_back(&self, addr: u64, block: Allocation) {
         if let Some(shard) = Self::shard(&self.blocks, addr) {
             lock(shard).insert(addr, block);
         }
     }
 
     /// The driver has freed a block: what comes free.
-    pub(crate) fn freed(&self, addr: u64, block: &Block) -> u64 {
+    pub(crate) fn freed(&self, addr: u64, block: &Allocation) -> u64 {
         if block.category == Category::Managed {
             self.managed.fetch_sub(1, Ordering::Relaxed);
         }
@@ -170,7 +170,7 @@ impl Books {
         !lock(&self.leaving).is_empty()
     }
 
-    /// The most bytes that queued frees may have given back on a device without anybody knowing.
+    /// The most bytes that queued frees may have released on a device without anybody knowing.
     pub(super) fn leaving_on(&self, ordinal: i32) -> u64 {
         let leaving = lock(&self.leaving);
         let here = leaving.iter().filter(|(_, block, _)| block.ordinal == ordinal);
@@ -179,27 +179,43 @@ impl Books {
 
     /// Takes up to `most` blocks whose free has happened off the list of queued frees, oldest first. Without `all` the
     /// first one that has not happened ends the search.
-    fn take_left(&self, most: usize, all: bool) -> Vec<(u64, Block)> {
-        let mut leaving = lock(&self.leaving);
-        let mut gone = Vec::new();
-        let mut at = 0;
-        while gone.len() < most
-            && let Some((addr, block, fence)) = leaving.get(at).copied()
-        {
+    fn take_left(&self, most: usize, all: bool) -> Vec<(u64, Allocation)> {
+        let looks = if all { usize::MAX } else { most };
+        let fences: Vec<Fence> = lock(&self.leaving).iter().take(looks).map(|(_, _, fence)| *fence).collect();
+        let mut passed = HashSet::new();
+        for fence in fences {
             if self.fences.passed(fence) {
-                leaving.remove(at);
-                gone.push((addr, block));
-            } else if all {
-                at += 1;
-            } else {
+                passed.insert(fence);
+            } else if !all {
                 break;
             }
+            if passed.len() == most {
+                break;
+            }
+        }
+        // What another thread has taken off meanwhile is its own.
+        let mut leaving = lock(&self.leaving);
+        let mut gone = Vec::new();
+        if all && !passed.is_empty() {
+            leaving.retain(|(addr, block, fence)| {
+                let goes = passed.contains(fence);
+                if goes {
+                    gone.push((*addr, *block));
+                }
+                !goes
+            });
+        }
+        while let Some((addr, block, fence)) = leaving.front()
+            && passed.contains(fence)
+        {
+            gone.push((*addr, *block));
+            leaving.pop_front();
         }
         gone
     }
 
     /// Takes all blocks of a context off the list: they went with it.
-    pub(crate) fn take_all_of(&self, ctx: u64) -> Vec<(u64, Block)> {
+    pub(crate) fn take_all_of(&self, ctx: u64) -> Vec<(u64, Allocation)> {
         let mut gone = Vec::new();
         lock(&self.leaving).retain(|(addr, block, _)| {
             let goes = block.ctx == ctx;
@@ -239,7 +255,7 @@ fn most(bytes: u64) -> u64 {
     }
 }
 
-/// An allocation that the driver serves in the current context: charged before, corrected after. `told` gives the
+/// An allocation that the driver serves in the current context: charged before, corrected after. `allocated` gives the
 /// bytes that were really taken, if the caller learns them only from the driver.
 ///
 /// # Safety
@@ -248,7 +264,7 @@ pub(crate) unsafe fn allocate(
     bytes: u64,
     category: Category,
     place: *const CUdeviceptr,
-    told: impl FnOnce() -> u64,
+    allocated: impl FnOnce() -> u64,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some((caps, at)) = super::on().and_then(|caps| Some((caps, caps.here()?))) else { return call() };
@@ -260,7 +276,7 @@ pub(crate) unsafe fn allocate(
         let ctx = crate::driver::guards::current();
         // SAFETY: after success the address is there.
         let addr = unsafe { *place };
-        caps.linear.enter(addr, Block { ordinal: at.0.ordinal, ctx, bytes: told(), category, mempool: 0 })
+        caps.linear.enter(addr, Allocation { ordinal: at.0.ordinal, ctx, bytes: allocated(), category, mempool: 0 })
     };
     if category == Category::Device && urgency(bytes) == Urgency::Tiny {
         // SAFETY: as above.
@@ -273,22 +289,22 @@ pub(crate) unsafe fn allocate(
     let _change = Change::begin();
     let result = call();
     let used = (result == CUresult::CUDA_SUCCESS).then(enter);
-    caps.settle(at, reservation, category, used);
+    caps.commit_or_roll_back(at, reservation, category, used);
     result
 }
 
 /// What is set aside for tiny requests: one chunk for the pool's handle. Where the driver serves them, one for the
-/// driver to take, and one more to ask it with (see [`tiny`]).
+/// driver to take, and one more to try it with (see [`tiny`]).
 pub(super) fn aside() -> u64 {
     if crate::process::job::pools() { PAGE } else { 2 * PAGE }
 }
 
-/// A tiny request. It may find a place in a chunk that is taken already, but only the driver knows, and asking it may
-/// take a fresh one. So a chunk is reserved to ask with; at the cap it is the last one that was set aside, and what
+/// A tiny request. It may find a place in a chunk that is taken already, but only the driver knows, and trying may
+/// take a fresh one. So a chunk is reserved to try with; at the cap it is the last one that was set aside, and what
 /// would keep that one goes back at once.
 fn tiny(
     caps: &Caps,
-    at: (&Device, DeviceId),
+    at: (&CapDevice, DeviceId),
     most: u64,
     call: impl FnOnce() -> CUresult,
     enter: impl FnOnce() -> u64,
@@ -316,7 +332,7 @@ fn tiny(
     let result = call();
     let used = (result == CUresult::CUDA_SUCCESS).then(enter);
     if !last || used.is_none_or(|fresh| fresh == 0) {
-        caps.settle(at, reservation, Category::Device, used);
+        caps.commit_or_roll_back(at, reservation, Category::Device, used);
         return result;
     }
     let addr = addr();
@@ -326,7 +342,7 @@ fn tiny(
     if let Some(block) = block.filter(|_| gone) {
         caps.linear.freed(addr, &block);
     }
-    caps.settle(at, reservation, Category::Device, used.filter(|_| !gone));
+    caps.commit_or_roll_back(at, reservation, Category::Device, used.filter(|_| !gone));
     refused
 }
 
@@ -353,40 +369,40 @@ pub(crate) fn free_in_order(
 ) -> CUresult {
     let Some(caps) = super::on() else { return call() };
     let Some(block) = caps.linear.take(addr) else {
-        return super::measured::free_in_order(caps, addr, stream, own, call);
+        return super::graphs::free_in_order(caps, addr, stream, own, call);
     };
     let _change = Change::begin();
     let result = call();
     if result != CUresult::CUDA_SUCCESS {
         caps.linear.put_back(addr, block);
     } else if block.mempool != 0 {
-        // What its mempool holds is charged, and the driver tells that.
+        // What its mempool holds is charged, by the driver's figure.
         caps.freed(addr, &block);
     } else {
         let fence = caps.linear.fences.behind(stream, own);
         lock(&caps.linear.leaving).push_back((addr, block, fence));
-        caps.settle_frees(LOOKS, false);
+        caps.release_frees(LOOKS, false);
     }
     result
 }
 
 impl Caps {
     /// Takes queued frees that have happened off the account.
-    fn settle_frees(&self, most: usize, all: bool) -> u64 {
+    fn release_frees(&self, most: usize, all: bool) -> u64 {
         self.linear.take_left(most, all).iter().map(|(addr, block)| self.freed(*addr, block)).sum()
     }
 
-    /// Takes all queued frees that have happened off the account; tells how many bytes came free.
-    pub(super) fn settle_all_frees(&self) -> u64 {
+    /// Takes all queued frees that have happened off the account; returns the bytes that came free.
+    pub(super) fn release_passed_frees(&self) -> u64 {
         if !self.linear.any_leaving() {
             return 0;
         }
         let _change = Change::begin();
-        self.settle_frees(usize::MAX, true)
+        self.release_frees(usize::MAX, true)
     }
 
     /// A block is gone: its charge goes too.
-    pub(super) fn freed(&self, addr: u64, block: &Block) -> u64 {
+    pub(super) fn freed(&self, addr: u64, block: &Allocation) -> u64 {
         let free = self.linear.freed(addr, block);
         self.release(block.ordinal, block.category, free);
         free
@@ -397,8 +413,8 @@ impl Caps {
 mod tests {
     use super::*;
 
-    fn block(bytes: u64) -> Block {
-        Block { ordinal: 0, ctx: 1, bytes, category: Category::Device, mempool: 0 }
+    fn block(bytes: u64) -> Allocation {
+        Allocation { ordinal: 0, ctx: 1, bytes, category: Category::Device, mempool: 0 }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The machine's devices, by UUID, without making a context: what CUDA lets the job see, and what NVML knows of all.
 //!
-//! An index in WEIR_CAP is the physical one. Only NVML can tell it, whatever CUDA_VISIBLE_DEVICES says; it is loaded
+//! An index in WEIR_CAP is the physical one. Only NVML knows it, whatever CUDA_VISIBLE_DEVICES is; it is loaded
 //! only for a job with a cap, and stays initialised.
 
 use crate::driver::library;
@@ -23,24 +23,35 @@ pub(crate) fn visible() -> Vec<DeviceFacts> {
         .map(|ordinal| {
             let mut uuid = CUuuid { bytes: [0; 16] };
             let mut physical = 0;
-            // SAFETY: both places are live locals. The second version tells a partition from its device.
+            // SAFETY: both places are live locals. The second version distinguishes a partition from its device.
             unsafe {
                 if done(real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal)).is_err() {
                     real::cuDeviceGetUuid(&raw mut uuid, ordinal);
                 }
                 real::cuDeviceTotalMem_v2(&raw mut physical, ordinal);
             }
-            DeviceFacts { uuid: uuid.bytes.map(|b| b as u8), index: None, physical: physical as u64 }
+            DeviceFacts { uuid: uuid.bytes.map(|b| b as u8), index: None, physical: physical as u64, parent: None }
         })
         .collect()
 }
 
-/// All devices that can be known. NVML is asked only where an entry names a device.
+/// All devices that can be known. NVML is queried only where an entry names a device.
 pub(crate) fn facts(visible: &[DeviceFacts], cap: Option<&CapSetting>) -> Vec<DeviceFacts> {
     let mut facts = match cap {
         Some(cap) if !cap.named.is_empty() => nvml().map_or_else(Vec::new, |nvml| nvml.devices.clone()),
         _ => Vec::new(),
     };
+    let sees = |fact: &DeviceFacts| visible.iter().any(|device| device.uuid == fact.uuid);
+    // A part of a GPU that the job sees stands for the GPU; one that it does not see is known by its own name alone.
+    let divided: Vec<_> = facts.iter().filter(|fact| sees(fact)).filter_map(|fact| fact.parent).collect();
+    facts.retain(|fact| !divided.contains(&fact.uuid));
+    for hidden in facts.iter_mut().filter(|fact| fact.parent.is_some() && !sees(fact)) {
+        (hidden.index, hidden.parent) = (None, None);
+    }
+    // NVML knows nothing of what the job sees, so none of the GPUs that it lists can be identified as another one.
+    if visible.iter().any(|device| !facts.iter().any(|fact| fact.uuid == device.uuid)) {
+        facts.retain(sees);
+    }
     for device in visible {
         match facts.iter_mut().find(|fact| fact.uuid == device.uuid) {
             // What the driver can hand out is a little less than what is built in.
@@ -55,6 +66,8 @@ type Init = unsafe extern "C" fn() -> NvmlReturn;
 type Count = unsafe extern "C" fn(*mut c_uint) -> NvmlReturn;
 type ByIndex = unsafe extern "C" fn(c_uint, *mut NvmlDevice) -> NvmlReturn;
 type Uuid = unsafe extern "C" fn(NvmlDevice, *mut c_char, c_uint) -> NvmlReturn;
+type Count1 = unsafe extern "C" fn(NvmlDevice, *mut c_uint) -> NvmlReturn;
+type PartByIndex = unsafe extern "C" fn(NvmlDevice, c_uint, *mut NvmlDevice) -> NvmlReturn;
 type Memory = unsafe extern "C" fn(NvmlDevice, *mut NvmlMemory) -> NvmlReturn;
 type Processes = unsafe extern "C" fn(NvmlDevice, *mut c_uint, *mut NvmlProcessInfo) -> NvmlReturn;
 
@@ -104,14 +117,25 @@ fn find() -> Option<Nvml> {
         ok(count(&raw mut number))?;
         let (mut devices, mut handles) = (Vec::new(), Vec::new());
         for index in 0..number {
-            let (mut handle, mut told) = (core::ptr::null_mut(), NvmlMemory::default());
+            let (mut handle, mut memory_info) = (core::ptr::null_mut(), NvmlMemory::default());
             if ok(by_index(index, &raw mut handle)).is_none() {
                 continue;
             }
             let Some(uuid) = uuid_of(handle) else { continue };
-            let _ = memory(handle, &raw mut told);
-            devices.push(DeviceFacts { uuid, index: Some(index), physical: told.total });
+            let _ = memory(handle, &raw mut memory_info);
+            devices.push(DeviceFacts { uuid, index: Some(index), physical: memory_info.total, parent: None });
             handles.push(handle as usize);
+            for part in parts(handle) {
+                let Some(own) = uuid_of(part) else { continue };
+                let _ = memory(part, &raw mut memory_info);
+                devices.push(DeviceFacts {
+                    uuid: own,
+                    index: Some(index),
+                    physical: memory_info.total,
+                    parent: Some(uuid),
+                });
+                handles.push(part as usize);
+            }
         }
         let processes = function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v3")
             .or_else(|| function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v2"));
@@ -119,6 +143,25 @@ fn find() -> Option<Nvml> {
     };
     linker::clear_error();
     Some(found)
+}
+
+/// The parts of a GPU that is divided (MIG); none of one that is not, or where NVML does not know of such.
+fn parts(device: NvmlDevice) -> Vec<NvmlDevice> {
+    // SAFETY: these are the public signatures of these functions; every place is a live local.
+    unsafe {
+        let most = function::<Count1>(c"nvmlDeviceGetMaxMigDeviceCount");
+        let by_index = function::<PartByIndex>(c"nvmlDeviceGetMigDeviceHandleByIndex");
+        let (Some(most), Some(by_index)) = (most, by_index) else { return Vec::new() };
+        let mut count = 0;
+        if most(device, &raw mut count) != NvmlReturn::SUCCESS {
+            return Vec::new();
+        }
+        let part = |index| {
+            let mut part = core::ptr::null_mut();
+            (by_index(device, index, &raw mut part) == NvmlReturn::SUCCESS).then_some(part)
+        };
+        (0..count.min(64)).filter_map(part).collect()
+    }
 }
 
 /// The UUID of an NVML device, which anybody may have made.
@@ -134,13 +177,13 @@ pub(crate) fn uuid_of(device: NvmlDevice) -> Option<[u8; 16]> {
     u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
 }
 
-/// Bytes that the driver says this process holds on a device, everything included; `None` if it can't be told.
+/// Bytes that this process holds on a device by the driver's figure, everything included; `None` if there is none.
 pub(crate) fn own_bytes(uuid: [u8; 16]) -> Option<u64> {
     let nvml = nvml()?;
     let at = nvml.devices.iter().position(|device| device.uuid == uuid)?;
     let mut list = vec![NvmlProcessInfo::default(); 256];
     let mut count = list.len() as c_uint;
-    // SAFETY: the public signature; the list has the room that `count` says.
+    // SAFETY: the public signature; the list has room for `count`.
     let result = unsafe { nvml.processes?(*nvml.handles.get(at)? as NvmlDevice, &raw mut count, list.as_mut_ptr()) };
     let own = std::process::id();
     let listed = list.iter().take(count as usize).find(|process| process.pid == own);

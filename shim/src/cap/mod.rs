@@ -1,29 +1,31 @@
-//! What this job may take: every byte of device memory that it causes is asked for here before the driver is asked.
+//! What this job may allocate: every byte of device memory that it causes is reserved here before the driver is called.
 //!
 //! Without WEIR_CAP and WEIR_GROUP [`on`] is one load and one branch, and nothing else of this folder runs. With them,
 //! the account is made in cuInit, kept in a ledger file (`weir-ledger`), and never freed. What is charged, and when, is
-//! told in docs/internals/caps.md.
+//! written in docs/internals/caps.md.
 //!
 //! | file | for |
 //! |---|---|
 //! | `machine.rs` | the devices, by UUID and physical index |
-//! | `admit.rs` | asking for room, making room, waiting for it |
+//! | `admit.rs` | reserving room, making room, waiting for it |
 //! | `linear.rs` | passed-through allocations, by address |
-//! | `fences.rs` | how far streams have come, asked and never waited for |
+//! | `fences.rs` | how far streams have come, queried and never waited for |
 //! | `arrays.rs` | arrays and mipmaps |
 //! | `handles.rs` | the job's own physical handles and their mappings |
-//! | `measured.rs` | what only the driver can tell: its mempools and its graphs' memory |
+//! | `measured.rs` | what only the driver knows: what its mempools hold |
+//! | `graphs.rs` | the memory of graphs |
 //! | `contexts.rs` | what contexts take for themselves, and what goes with them |
 //! | `pool.rs` | the pool's handles |
-//! | `watch.rs` | whether a figure that was read twice tells what one call did |
+//! | `watch.rs` | what one call did, by a figure that is read twice |
 //! | `view.rs` | the one truth behind every query |
 //! | `spill.rs`, `host.rs` | host memory in place of device memory, and what the host has |
-//! | `wake.rs` | telling those who wait that memory came free |
+//! | `wake.rs` | waking those who wait when memory comes free |
 
 pub(crate) mod admit;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 mod fences;
+pub(crate) mod graphs;
 pub(crate) mod handles;
 mod host;
 pub(crate) mod linear;
@@ -63,7 +65,7 @@ pub(crate) trait Around: Sync {
     fn wait_for(&self, ordinal: i32) -> bool;
     /// Bytes of a device that its pools could hand out.
     fn reusable(&self, ordinal: i32) -> u64;
-    /// A request of so many bytes waits for room while `wait` lasts, which says whether it got it.
+    /// A request of so many bytes waits for room while `wait` lasts, which returns whether it got it.
     fn waiting(&self, ordinal: i32, bytes: u64, wait: &mut dyn FnMut() -> bool);
     /// Something is to be recorded.
     fn happened(&self, ordinal: i32, fact: Fact);
@@ -81,10 +83,10 @@ pub(crate) enum Fact {
 }
 
 /// The account and a device of it.
-pub(crate) type Account = (&'static Caps, (&'static Device, DeviceId));
+pub(crate) type Account = (&'static Caps, (&'static CapDevice, DeviceId));
 
 /// A device that the job sees.
-pub(crate) struct Device {
+pub(crate) struct CapDevice {
     /// Its number in this process.
     pub(crate) ordinal: i32,
     /// Its name everywhere.
@@ -102,7 +104,7 @@ pub(crate) struct Caps {
     around: &'static dyn Around,
     terms: &'static Terms,
     strict: bool,
-    devices: Vec<Device>,
+    devices: Vec<CapDevice>,
     /// Why it could not be opened.
     lost: Option<String>,
     /// Entries of WEIR_CAP that name no device which the process sees.
@@ -159,28 +161,34 @@ pub(crate) fn begin(config: &'static Config, around: &'static dyn Around) {
 
 fn start(config: &'static Config, around: &'static dyn Around) {
     let _kept = surroundings::Errno::keep();
+    let seen = machine::visible();
+    if open_once(config, around, &seen)
+        && let Some(caps) = on()
+    {
+        for device in caps.devices() {
+            around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
+        }
+    }
+}
+
+/// Opens the account, unless another thread has. Whether this one has.
+fn open_once(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> bool {
     let _opening = OPENING.lock();
     // SAFETY: as in `on`.
     if unsafe { CAPS.load(Ordering::Acquire).as_ref() }.is_some_and(|caps| caps.ledger.is_here()) {
-        return;
+        return false;
     }
-    let seen = machine::visible();
-    let caps = open(config, around, &seen).or_else(|lost| {
+    let caps = open(config, around, seen).or_else(|lost| {
         let then = if config.strict { FAILS } else { WITHOUT };
         surroundings::say(&format!("{lost}; {then}"));
         if config.strict {
             job::refuse(lost.clone());
         }
-        unopened(config, around, &seen, lost)
+        unopened(config, around, seen, lost)
     });
-    if let Ok(caps) = caps {
-        CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
-        if let Some(caps) = on() {
-            for device in caps.devices() {
-                around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
-            }
-        }
-    }
+    let Ok(caps) = caps else { return false };
+    CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
+    true
 }
 
 /// An account that was not opened: each device is closed or, with WEIR_STRICT=0, has none.
@@ -199,10 +207,10 @@ fn devices(
     seen: &[DeviceFacts],
     cap_of: impl Fn([u8; 16]) -> Option<u64>,
     opened: impl Fn() -> OnceLock<Option<DeviceId>>,
-) -> Vec<Device> {
+) -> Vec<CapDevice> {
     (0..)
         .zip(seen)
-        .map(|(ordinal, fact)| Device {
+        .map(|(ordinal, fact)| CapDevice {
             ordinal,
             uuid: fact.uuid,
             physical: fact.physical,
@@ -257,7 +265,7 @@ pub(crate) fn unseen() -> Vec<String> {
 }
 
 impl Caps {
-    fn new(ledger: Ledger, around: &'static dyn Around, config: &'static Config, devices: Vec<Device>) -> Self {
+    fn new(ledger: Ledger, around: &'static dyn Around, config: &'static Config, devices: Vec<CapDevice>) -> Self {
         Self {
             ledger,
             around,
@@ -276,9 +284,9 @@ impl Caps {
 
     /// Looks whether somebody lacks memory or the cap was lowered: then what is free goes back.
     #[inline]
-    fn look(&self, device: &Device, account: DeviceId) {
+    fn look(&self, device: &CapDevice, account: DeviceId) {
         if let Some(news) = self.ledger.news(account) {
-            self.heed(device, &news);
+            self.react(device, &news);
         }
     }
 
@@ -288,18 +296,18 @@ impl Caps {
     }
 
     /// The devices that the job sees.
-    pub(crate) fn devices(&self) -> &[Device] {
+    pub(crate) fn devices(&self) -> &[CapDevice] {
         &self.devices
     }
 
     /// A device by its number in this process.
-    pub(crate) fn device(&self, ordinal: i32) -> Option<&Device> {
+    pub(crate) fn device(&self, ordinal: i32) -> Option<&CapDevice> {
         self.devices.get(usize::try_from(ordinal).ok()?)
     }
 
     /// The account of a device; `None` where it has neither a cap nor a group. One that cannot be opened is closed: every
     /// request is refused, because the device must not be used without its cap.
-    pub(crate) fn account(&self, device: &Device) -> Option<DeviceId> {
+    pub(crate) fn account(&self, device: &CapDevice) -> Option<DeviceId> {
         *device.opened.get_or_init(|| {
             if device.cap.is_none() && self.terms.group.is_none() {
                 return None;
@@ -336,13 +344,13 @@ impl Caps {
     }
 
     /// A device of the job and its account.
-    pub(crate) fn at(&self, ordinal: i32) -> Option<(&Device, DeviceId)> {
+    pub(crate) fn at(&self, ordinal: i32) -> Option<(&CapDevice, DeviceId)> {
         let device = self.device(ordinal)?;
         Some((device, self.account(device)?))
     }
 
     /// The device of the calling thread's current context and its account.
-    pub(crate) fn here(&self) -> Option<(&Device, DeviceId)> {
+    pub(crate) fn here(&self) -> Option<(&CapDevice, DeviceId)> {
         self.at(current_device()?)
     }
 }

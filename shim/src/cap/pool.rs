@@ -15,7 +15,7 @@ pub(crate) enum Cost {
     Reserved(Reservation, Change),
 }
 
-/// Asks for a handle of the pool, or a segment; `None`: the cap forbids it.
+/// Reserves the charge for a handle of the pool, or a segment; `None`: the cap forbids it.
 pub(crate) fn ask(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
     let Some((caps, (device, account))) = at(ordinal) else {
         return Some(Cost::Free);
@@ -32,8 +32,8 @@ pub(crate) fn ask(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
     caps.granted(device, answer).ok().map(|reservation| Cost::Reserved(reservation, Change::begin()))
 }
 
-/// The driver has given the handle or not.
-pub(crate) fn settle(cost: Cost, budget: &Budget, given: bool) {
+/// The driver has returned the handle or not.
+pub(crate) fn commit_or_roll_back(cost: Cost, budget: &Budget, given: bool) {
     match (cost, on()) {
         (Cost::Credit(bytes, _), _) if !given => budget.refund(bytes),
         (Cost::Reserved(reservation, _), Some(caps)) if given => caps.ledger.commit(reservation),

@@ -1,4 +1,4 @@
-//! Spilled memory: what host memory a job may take in place of device memory, and what it has taken. Asked before every
+//! Spilled memory: what host memory a job may take in place of device memory, and what it has taken. Checked before every
 //! handle of host memory; nothing of it counts against the cap.
 
 use super::admit::urgency;
@@ -28,7 +28,7 @@ pub(crate) fn wanted(ordinal: i32, bytes: u64) -> bool {
     spills || (urgency(bytes) == Urgency::Tiny && nothing_fits())
 }
 
-/// The most host memory that this process may take: what WEIR_SPILL says, else half of what was available at first.
+/// The most host memory that this process may take: WEIR_SPILL, else half of what was available at first.
 pub(crate) fn limit() -> u64 {
     *LIMIT.get_or_init(|| {
         let setting = on().and_then(|caps| caps.terms.spill);
@@ -40,7 +40,7 @@ fn limit_of(setting: Option<Amount>, host: Host) -> u64 {
     setting.map_or(host.available / 2, |amount| amount.of(host.total)).min(host.total)
 }
 
-/// Asks for host memory. False: the limit is reached, or the host needs it itself.
+/// Reserves host memory. False: the limit is reached, or the host needs it itself.
 pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
     if !take_within(&TAKEN, bytes, limit()) {
         return false;
@@ -55,7 +55,7 @@ pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
     true
 }
 
-/// Host memory went back, or was not given after all.
+/// Host memory went back, or was not allocated after all.
 pub(crate) fn released(ordinal: i32, bytes: u64) {
     TAKEN.fetch_sub(bytes, Ordering::AcqRel);
     if let Some((caps, (_, account))) = super::at(ordinal) {

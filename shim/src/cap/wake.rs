@@ -1,13 +1,13 @@
-//! Memory came free: those who wait for it look again at once. Asked at every free and every wait of the job, so one load
+//! Memory came free: those who wait for it look again at once. Checked at every free and every wait of the job, so one load
 //! answers where nobody waits.
 
-use super::{Caps, Device, on};
+use super::{CapDevice, Caps, on};
 use weir_ledger::DeviceId;
 use weir_settings::limit::OnCap;
 
 /// The account of a device for whose memory somebody waits.
 #[inline]
-fn wanted(ordinal: i32) -> Option<(&'static Caps, &'static Device, DeviceId)> {
+fn wanted(ordinal: i32) -> Option<(&'static Caps, &'static CapDevice, DeviceId)> {
     let caps = on()?;
     if caps.terms.group.is_none() && !matches!(caps.terms.on_cap, OnCap::Wait(_)) {
         return None;

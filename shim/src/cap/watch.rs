@@ -1,10 +1,10 @@
 //! What one call has taken of a device, by the driver's figure for this process before and after it.
 //!
-//! Every call of this process that may take or give device memory is a [`Change`] while it lasts. A [`Watch`] tells
+//! Every call of this process that may take or give device memory is a [`Change`] while it lasts. A [`Watch`] measures
 //! nothing if there was another one. What the driver itself lets go of meanwhile, out of its stores or because a stream
-//! has come to a free, is allowed for, so that what is told is never too little.
+//! has come to a free, is allowed for, so that the result is never too little.
 
-use super::{Caps, Device, machine, measured};
+use super::{CapDevice, Caps, machine, measured};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 static BEGAN: AtomicU64 = AtomicU64::new(0);
@@ -56,10 +56,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins a change; `look` says whether it shall be measured.
-    pub(crate) fn begin(caps: &Caps, device: &Device, look: bool) -> Self {
+    /// Begins a change; `look`: it shall be measured.
+    pub(crate) fn begin(caps: &Caps, device: &CapDevice, look: bool) -> Self {
         if look {
-            caps.settle_all_frees();
+            caps.release_passed_frees();
         }
         let own = Change::begin();
         let began = BEGAN.load(SeqCst);
@@ -68,18 +68,18 @@ impl Watch {
         Self { _own: own, alone, began, held }
     }
 
-    fn held(caps: &Caps, device: &Device) -> Option<(u64, u64)> {
+    fn held(caps: &Caps, device: &CapDevice) -> Option<(u64, u64)> {
         let kept = measured::kept(caps, device);
         Some((machine::own_bytes(device.uuid)?, kept))
     }
 
     /// The most by which the call has let grow what this process holds, negative if it has shrunk; `None` if that
-    /// can't be told, because of others or because the driver has no figure for this process.
-    pub(crate) fn grown(&self, caps: &Caps, device: &Device) -> Option<i64> {
+    /// is unknown, because of others or because the driver has no figure for this process.
+    pub(crate) fn grown(&self, caps: &Caps, device: &CapDevice) -> Option<i64> {
         let (held, kept) = self.held?;
         let (now, kept_now) = Self::held(caps, device)?;
         let alone = self.alone && BEGAN.load(SeqCst) == self.began;
-        let left = kept.saturating_sub(kept_now).saturating_add(caps.settle_all_frees());
+        let left = kept.saturating_sub(kept_now).saturating_add(caps.release_passed_frees());
         // A stream may have come to a free and not to the fence behind it.
         let left = left.saturating_add(caps.linear.leaving_on(device.ordinal));
         let grown = i64::try_from(now).ok()? - i64::try_from(held).ok()?;

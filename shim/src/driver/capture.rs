@@ -29,7 +29,7 @@ pub(crate) fn under_way() -> bool {
     LIST.any()
 }
 
-/// Whether the driver may refuse an allocation because of a capture: then it is asked.
+/// Whether the driver may refuse an allocation because of a capture: then it is called.
 #[inline]
 pub(crate) fn forbids() -> bool {
     LIST.has(STRICT)

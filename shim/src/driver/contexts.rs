@@ -1,7 +1,7 @@
 //! The contexts of the job: which there are, of which device, and which pool serves each.
 //!
 //! Read without a lock on every allocation; written under one when a context comes or goes (`weir_pool::shared::Roster`
-//! tells the rules). A context that the table has no room for is simply not served.
+//! states the rules). A context that the table has no room for is simply not supported.
 
 use super::guards::ContextGuard;
 use super::real::{self, done};
@@ -142,7 +142,7 @@ fn see(ctx: u64) -> Option<&'static Slot> {
 
 /// Adds a context, unless it is there; `tell` makes it known to the pools before anybody sees it. Waits for the end of
 /// a context that had the same handle. `None` if it is this thread that ends it, if that took too long, or if there is no
-/// room: then the context is not served, and from now on no wait of weir's proves anything.
+/// room: then the context is not supported, and from now on no wait of weir's proves anything.
 fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
     let fresh = |slot: &Slot| {
         slot.attached.store(core::ptr::null_mut(), Ordering::Release);
@@ -195,7 +195,7 @@ pub(crate) fn forked() {
     ALIVE.clear();
 }
 
-/// Waits until everybody was told of the end of a context that another thread makes go, or it stays. False: that took
+/// Waits until everybody was notified of the end of a context that another thread makes go, or it stays. False: that took
 /// too long.
 pub(crate) fn settled(ctx: u64) -> bool {
     ROSTER.settled(ctx, stream::thread_number(), PATIENCE)
@@ -206,7 +206,7 @@ pub(crate) fn certain() -> bool {
     ROSTER.certain(stream::thread_number())
 }
 
-/// A context that is about to go: nobody finds it, and nobody has its place. Dropped when everybody was told.
+/// A context that is about to go: nobody finds it, and nobody has its place. Dropped when everybody was notified.
 pub(crate) struct Leaving {
     /// What goes.
     pub(crate) of: Living,

@@ -43,7 +43,7 @@ impl<const N: usize> Library<N> {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// Finds the library and its functions; `load` says whether it may be loaded for that.
+    /// Finds the library and its functions; `load`: it may be loaded for that.
     pub(crate) fn resolve(&self, load: bool) -> bool {
         if !self.handle().is_null() {
             return true;
@@ -110,7 +110,7 @@ impl<const N: usize> Library<N> {
     }
 }
 
-/// Opens a library that goes by one of `names`; `load` says whether it may be loaded for that.
+/// Opens a library that goes by one of `names`; `load`: it may be loaded for that.
 pub(crate) fn open(names: [&CStr; 2], load: bool) -> Option<*mut c_void> {
     #[cfg(feature = "fault-injection")]
     if crate::process::fault::is_set("resolve") {

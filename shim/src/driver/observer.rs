@@ -1,4 +1,4 @@
-//! Who is told of what comes and goes in the driver: handed in once, before the job's first call goes on.
+//! Who is notified of what comes and goes in the driver: handed in once, before the job's first call goes on.
 
 use super::stream::StreamRef;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -18,12 +18,12 @@ pub(crate) struct Observer {
 
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From now on `observer` is told.
+/// From now on `observer` is notified.
 pub(crate) fn observe(observer: &'static Observer) {
     OBSERVER.store(core::ptr::from_ref(observer).cast_mut(), Ordering::Release);
 }
 
-/// Tells the observer, if there is one.
+/// Notifies the observer, if there is one.
 pub(super) fn tell(what: impl FnOnce(&Observer)) {
     // SAFETY: null, or the static that `observe` was given.
     if let Some(observer) = unsafe { OBSERVER.load(Ordering::Acquire).as_ref() } {

@@ -32,7 +32,7 @@ pub(crate) fn extend(from: i32, memory: i32, tell: impl Fn(&contexts::Living)) {
         return;
     }
     contexts::announce(|known| {
-        // Told once: a pool takes what it is told of for something that has no work yet.
+        // Notified once: a pool takes what it learns of for something that has no work yet.
         if reaches(from, memory) {
             return;
         }

@@ -7,7 +7,8 @@ use super::library::{DRIVER, Id};
 use crate::process::calls::Uncancelled;
 use core::mem::transmute;
 use weir_cuda::*;
-use weir_pool::{BackingError, ranks};
+use weir_pool::BackingError;
+use weir_pool::ranks::{self, Rank};
 
 /// Whether a call waits for the device by its purpose.
 const fn waits(id: Id) -> bool {
@@ -21,6 +22,31 @@ const fn waits(id: Id) -> bool {
     )
 }
 
+/// What a thread may have in hand when it calls the driver; everything else is a lock that another thread would wait for.
+///
+/// Turns are waited for with a bound, and whoever gives up goes on without. A use is no lock: it is tried, and keeps a stream
+/// or a context alive for the calls that it is for, none of which waits for work. docs/internals/waiting.md has the reasons.
+fn excepted(rank: Rank, id: Id) -> bool {
+    match rank {
+        Rank::Making | Rank::Turn | Rank::Stopped => true,
+        Rank::UseBesideCaptures | Rank::UseOfContexts | Rank::UseOfStreams => matches!(
+            id,
+            Id::cuCtxGetCurrent
+                | Id::cuCtxPushCurrent_v2
+                | Id::cuCtxPopCurrent_v2
+                | Id::cuCtxRecordEvent
+                | Id::cuEventCreate
+                | Id::cuEventRecord
+                | Id::cuEventQuery
+                | Id::cuEventDestroy_v2
+                | Id::cuStreamQuery
+                | Id::cuStreamWaitEvent
+                | Id::cuThreadExchangeStreamCaptureMode
+        ),
+        _ => false,
+    }
+}
+
 macro_rules! real {
     ($($symbol:ident of $base:ident = $name:tt $version:tt $variant:ident ($($arg:ident : $ty:ty),*);)*) => {$(
         /// The real function of this name; its documentation is the driver's.
@@ -30,9 +56,10 @@ macro_rules! real {
             match DRIVER.real(Id::$symbol as usize) {
                 0 => CUresult::CUDA_ERROR_NOT_FOUND,
                 real => {
-                    // What every request of a job asks, and what waits for nothing.
+                    // What every request of a job calls, and what waits for nothing.
                     let quick = const { matches!(Id::$symbol, Id::cuCtxGetCurrent) };
                     let _uncancelled = (!quick).then(Uncancelled::enter);
+                    ranks::calling(stringify!($symbol), |rank| excepted(rank, Id::$symbol));
                     if const { waits(Id::$symbol) } {
                         ranks::blocking(stringify!($symbol));
                     }

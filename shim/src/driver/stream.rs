@@ -18,7 +18,7 @@ use weir_pool::ranks::{self, Mutex, Rank};
 use weir_pool::shared::{self, Uses};
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
-const LEGACY: u64 = 1;
+pub(crate) const LEGACY: u64 = 1;
 pub(crate) const PER_THREAD: u64 = 2;
 /// Marks the identity of a thread's own stream.
 const THREAD_BIT: u64 = 1 << 63;
@@ -74,7 +74,7 @@ pub(crate) fn per_thread(variant: Variant, stream: CUstream) -> bool {
 }
 
 /// The stream that `stream` means, and its context; `None` if the driver does not know it.
-/// `per_thread` says that 0 means the calling thread's own stream.
+/// `per_thread`: 0 means the calling thread's own stream.
 #[inline(always)]
 pub(crate) fn find(stream: CUstream, per_thread: bool) -> Option<(StreamRef, &'static Slot)> {
     let handle = stream as u64;
@@ -105,7 +105,7 @@ fn another(stream: CUstream) -> Option<(StreamRef, &'static Slot)> {
     Some((stream_ref, slot))
 }
 
-/// The context of a created stream: known, or asked of the driver once.
+/// The context of a created stream: known, or queried once.
 fn context_of(stream: CUstream) -> Option<u64> {
     let known = CREATED.lock();
     if let Some(ctx) = known.as_ref().and_then(|known| known.get(&(stream as u64))) {

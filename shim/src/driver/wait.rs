@@ -1,9 +1,9 @@
 //! The one place where weir waits for work of the device's. It polls, has a bound, and holds nothing between two looks.
 //!
 //! At its beginning a mark is set behind everything that is queued in each context concerned, and then the marks are
-//! asked: what is queued later keeps nobody waiting, and no stream is made to wait for another one. cuCtxRecordEvent sets
+//! queried: what is queued later keeps nobody waiting, and no stream is made to wait for another one. cuCtxRecordEvent sets
 //! such a mark in one call. A driver older than 12.5 has no such function: there every known stream gets an event of its
-//! own, the legacy stream is asked whether it is idle (an event in it would hold up all blocking streams), and a context
+//! own, the legacy stream is queried whether it is idle (an event in it would hold up all blocking streams), and a context
 //! with streams that belong to threads can't be marked at all: only the job's own waits prove anything about it.
 
 use super::guards::ContextGuard;
@@ -23,7 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Waits of one thread that follow each other so soon are for one request.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 const A_MOMENT: Duration = Duration::from_millis(20);
-/// How long a wait tries to set its marks beside captures. A thread that captures may itself be the one that asks.
+/// How long a wait tries to set its marks beside captures. A thread that captures may itself be the one that waits.
 const BESIDE_CAPTURES: Duration = Duration::from_millis(20);
 /// How long a call that ends something waits for a short use of it by weir.
 const FOR_USES: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ pub(crate) fn for_uses(of: &'static str) -> impl FnMut() -> bool {
     move || pauses.get_or_insert_with(|| Pauses::within(FOR_USES)).pause()
 }
 
-/// Something that tells when the work before it has ended.
+/// Something that shows when the work before it has ended.
 enum Mark {
     /// An event of weir's own.
     Event(u64),
@@ -171,6 +171,8 @@ pub(crate) fn look_until(whose: Whose, patience: Duration) -> Result<(), Backing
 /// Sets a mark in every context concerned, all of them in one look.
 fn set(whose: Whose, patience: Duration, pauses: &mut Pauses) -> Result<Vec<Marked>, BackingError> {
     let captures = Instant::now() + BESIDE_CAPTURES.min(patience);
+    // The driver is queried for its version once, and not in a use.
+    marks_contexts();
     loop {
         match capture::calm() {
             None if Instant::now() >= captures => return Err(CAPTURING),
@@ -246,7 +248,7 @@ pub(crate) fn record(by: impl FnOnce(CUevent) -> CUresult) -> Result<u64, Backin
     })
 }
 
-/// A stream is about to be destroyed, and its work may go on. Where contexts can't be marked, an event tells when it ends.
+/// A stream is about to be destroyed, and its work may go on. Where contexts can't be marked, an event shows when it ends.
 pub(crate) fn stream_goes(handle: u64) {
     if marks_contexts() || work::threads_have_streams() {
         return;
@@ -269,9 +271,9 @@ fn there(marked: &Marked) -> Option<bool> {
     }
 }
 
-/// Takes the marks off the list behind which all work has ended. Tells whether that is all of them.
+/// Takes the marks off the list behind which all work has ended. Returns whether that is all of them.
 fn ask(marks: &mut Vec<Marked>) -> Result<bool, BackingError> {
-    // Events may be asked beside captures, streams may not.
+    // Events may be queried beside captures, streams may not.
     let calm = capture::calm();
     let Some(_alive) = contexts::alive() else { return Ok(false) };
     let mut problem = None;
@@ -307,12 +309,12 @@ fn reached(marked: &Marked, calm: bool) -> CUresult {
             if !calm {
                 return CUresult::CUDA_ERROR_NOT_READY;
             }
-            let asked = stream::with(id, |ctx, handle| match ContextGuard::enter(ctx) {
+            let queried = stream::with(id, |ctx, handle| match ContextGuard::enter(ctx) {
                 // SAFETY: the stream is alive while `with` holds it.
                 Ok(_within) => unsafe { real::cuStreamQuery(handle) },
                 Err(code) => code,
             });
-            asked.unwrap_or(CUresult::CUDA_ERROR_NOT_READY)
+            queried.unwrap_or(CUresult::CUDA_ERROR_NOT_READY)
         }
     }
 }

@@ -17,12 +17,12 @@ use weir_pool::shared::{self, Guarded};
 
 /// How long a stop waits for calls to return and for streams to become idle.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How long it waits for a device that looks idle to say so.
+/// How long it waits for a device that looks idle to be so.
 const AT_ONCE: Duration = Duration::from_millis(20);
 /// How long a call that queues work waits while the device is stopped: a stop takes as long as its copies.
 const STOPPED_FOR: Duration = Duration::from_secs(60);
 
-/// What a call is told that came while the device was stopped, and waited in vain for it to go on.
+/// What a call gets that came while the device was stopped, and waited in vain for it to go on.
 pub(crate) const REFUSED: CUresult = CUresult::CUDA_ERROR_SYSTEM_NOT_READY;
 
 const SHARDS: usize = 16;
@@ -64,12 +64,12 @@ impl Drop for Queueing {
     }
 }
 
-/// Whether there may be work in a stream that only its own thread can ask about.
+/// Whether there may be work in a stream that only its own thread can query.
 pub(crate) fn threads_have_streams() -> bool {
     THREADS_HAVE_STREAMS.load(Ordering::Relaxed)
 }
 
-/// There may be work in a stream that can't be asked about.
+/// There may be work in a stream that can't be queried.
 pub(crate) fn streams_are_unknown() {
     THREADS_HAVE_STREAMS.store(true, Ordering::Relaxed);
 }
@@ -185,11 +185,11 @@ fn stop_if(ordinal: i32, patience: Duration, sensible: impl Fn() -> bool) -> Res
     result
 }
 
-/// Whether every stream that can be asked and that may reach memory of the device `ordinal` has finished. Waits for
-/// nobody, and asks nothing beside a capture.
+/// Whether every stream that can be queried and that may reach memory of the device `ordinal` has finished. Waits for
+/// nobody, and queries nothing beside a capture.
 pub(crate) fn idle(ordinal: i32) -> bool {
     let Some(_calm) = capture::calm() else { return false };
-    // One that is about to go may stay, and can't be asked meanwhile.
+    // One that is about to go may stay, and can't be queried meanwhile.
     let Some(_alive) = contexts::alive() else { return false };
     let reached: Vec<u64> =
         contexts::all().filter(|context| reaches(context.ordinal, ordinal)).map(|context| context.ctx).collect();

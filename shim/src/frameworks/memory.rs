@@ -24,7 +24,7 @@ pub(crate) trait Memory {
     }
 }
 
-/// Asks the kernel for each read: slow, and never wrong about what is readable.
+/// Calls the kernel for each read: slow, and never wrong about what is readable.
 pub(crate) struct Careful;
 
 impl Memory for Careful {

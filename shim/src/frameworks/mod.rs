@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// Whether any of them was found in this process.
 static PRESENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether any of them may have something to tell.
+/// Whether any of them may have something to report.
 #[inline]
 pub(crate) fn present() -> bool {
     PRESENT.load(Ordering::Relaxed)

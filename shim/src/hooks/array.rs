@@ -19,13 +19,13 @@ pub(crate) type CreateMipmap =
 pub(crate) type Destroy = unsafe extern "C-unwind" fn(CUarray) -> CUresult;
 pub(crate) type DestroyMipmap = unsafe extern "C-unwind" fn(CUmipmappedArray) -> CUresult;
 
-/// Takes an array away again.
+/// Destroys an array again.
 fn undo(handle: u64) {
     // SAFETY: an array that was made a moment ago and that nobody else knows.
     unsafe { real::cuArrayDestroy(handle as CUarray) };
 }
 
-/// Writes an array down that `run` makes; one whose memory comes later is none yet.
+/// Records an array that `run` makes; one whose memory comes later is none yet.
 fn recorded<F: Copy>(
     call: &Call<F, CUresult>,
     (bound, flags): (u64, u32),
@@ -53,11 +53,11 @@ unsafe fn make<F: Copy>(
     (bound, flags): (u64, u32),
     forward: impl Fn() -> CUresult,
 ) -> CUresult {
-    // SAFETY: only asked after success, when the handle is there.
+    // SAFETY: only called after success, when the handle is there.
     let made = || unsafe { *array } as u64;
     let run = || {
-        alloc::with_room_for(|asked| {
-            arrays::create(bound, flags, || asked.ask(&forward), made, arrays::size_of_array, undo)
+        alloc::with_room_for(|attempt| {
+            arrays::create(bound, flags, || attempt.call(&forward), made, arrays::size_of_array, undo)
         })
     };
     recorded(call, (bound, flags), run, made, arrays::size_of_array)
@@ -144,12 +144,12 @@ pub(crate) unsafe fn create_mipmap(
     // SAFETY: null or the caller's own description.
     let (bound, flags) = unsafe { wanted.as_ref() }.map_or((0, 0), |d| (arrays::bound(d, levels), d.Flags));
     let run = || {
-        alloc::with_room_for(|asked| {
+        alloc::with_room_for(|attempt| {
             arrays::create(
                 bound,
                 flags,
                 // SAFETY: the caller's own arguments.
-                || asked.ask(|| call.forward(|real| unsafe { real(array, wanted, levels) })),
+                || attempt.call(|| call.forward(|real| unsafe { real(array, wanted, levels) })),
                 // SAFETY: after success the handle is there.
                 || unsafe { *array } as u64,
                 arrays::size_of_mipmap,

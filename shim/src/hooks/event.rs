@@ -16,10 +16,10 @@ pub(crate) type OfContext = unsafe extern "C-unwind" fn(CUcontext, CUevent) -> C
 pub(crate) type OfGreen = unsafe extern "C-unwind" fn(CUgreenCtx, CUevent) -> CUresult;
 pub(crate) type Open = unsafe extern "C-unwind" fn(*mut CUevent, CUipcEventHandle) -> CUresult;
 
-/// No stream has this identity: a record on it says nothing, and ends what the last record said.
+/// No stream has this identity: a record on it proves nothing, and ends what the last record proved.
 const NO_STREAM: u64 = 0;
 
-/// A record of `event`; `stream_ref` is `None` where it says nothing about one stream.
+/// A record of `event`; `stream_ref` is `None` where it proves nothing about one stream.
 fn recording(event: CUevent, stream_ref: Option<u64>, forward: impl FnOnce() -> CUresult) -> CUresult {
     if !alloc::any() || !events::trusted(event as u64) {
         return forward();
@@ -33,7 +33,7 @@ fn recording(event: CUevent, stream_ref: Option<u64>, forward: impl FnOnce() -> 
             )
         })
         .collect();
-    // Asked again: whoever says meanwhile that it is not to be trusted takes out of the pools what he finds there.
+    // Checked again: whoever finds meanwhile that it is not to be trusted takes out of the pools what he finds there.
     if !events::trusted(event as u64) {
         for (device_pool, _) in proofs {
             device_pool.pool.event_destroyed(event as u64);
@@ -113,7 +113,7 @@ pub(crate) unsafe fn green_record(call: &Call<OfGreen, CUresult>, ctx: CUgreenCt
     recording(event, None, || call.forward(|real| unsafe { real(ctx, event) }))
 }
 
-/// A call that tells, by success, that an event's record has finished.
+/// A call that proves, by success, that an event's record has finished.
 fn settling(event: CUevent) -> impl FnOnce(CUresult) {
     let proofs: Proofs = if alloc::any() {
         alloc::pools()

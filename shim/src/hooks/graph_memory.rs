@@ -1,7 +1,8 @@
 //! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
 
 use crate::alloc;
-use crate::cap::measured::{self, Appetite};
+use crate::cap::graphs::Appetite;
+use crate::cap::{self, measured};
 use crate::driver::stream::per_thread;
 use crate::driver::{capture, work};
 use crate::process::guard::Call;
@@ -26,7 +27,7 @@ fn taking(appetite: &[Appetite], stream: CUstream, variant: Variant, call: impl 
     if appetite.is_empty() || capture::captured(stream, per_thread(variant, stream)) {
         return call();
     }
-    measured::launch(appetite, stream, per_thread(variant, stream), call)
+    cap::graphs::launch(appetite, stream, per_thread(variant, stream), call)
 }
 
 /// Notes what an instantiated graph will take.
@@ -36,7 +37,7 @@ unsafe fn noting(
     upload: Option<(CUstream, Variant)>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let appetite = measured::appetite(graph, record::open().is_some());
+    let appetite = cap::graphs::appetite(graph, record::open().is_some());
     let result = match upload {
         Some((stream, variant)) => taking(&appetite, stream, variant, call),
         None => call(),
@@ -46,7 +47,7 @@ unsafe fn noting(
         let exec = unsafe { *exec } as u64;
         let takes: Vec<(i32, u64)> = appetite.iter().map(|of| (of.ordinal, of.bytes)).filter(|of| of.1 > 0).collect();
         graphs::instantiated(exec, &takes);
-        measured::instantiated(exec, appetite);
+        cap::graphs::instantiated(exec, appetite);
         if upload.is_some() {
             graphs::launched(exec);
         }
@@ -97,7 +98,7 @@ pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(exec) });
     if result == CUresult::CUDA_SUCCESS {
-        measured::exec_gone(exec as u64);
+        cap::graphs::exec_gone(exec as u64);
         graphs::exec_gone(exec as u64);
     }
     result
@@ -105,7 +106,7 @@ pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -
 
 /// `cuGraphLaunch`: queues work, and takes what the graph allocates.
 pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let appetite = measured::appetite_of(exec as u64);
+    let appetite = cap::graphs::appetite_of(exec as u64);
     work::saw_stream(stream);
     let launch = || {
         let Some(_queueing) = work::enter() else { return work::REFUSED };
@@ -119,7 +120,7 @@ pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, 
 
 /// `cuGraphUpload`: may take it before.
 pub(crate) unsafe fn upload(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let appetite = measured::appetite_of(exec as u64);
+    let appetite = cap::graphs::appetite_of(exec as u64);
     // SAFETY: the caller's own arguments.
     let upload = || call.forward(|real| unsafe { real(exec, stream) });
     let result = taking(&appetite, stream, call.variant, upload);

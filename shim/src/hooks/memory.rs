@@ -80,13 +80,13 @@ pub(crate) unsafe fn alloc_pitch(
             let expected = (expected as u64).saturating_mul(height as u64);
             // SAFETY: the caller's own arguments; after success the pitch is there.
             unsafe {
-                let told = || (*pitch as u64).saturating_mul(height as u64);
+                let allocated = || (*pitch as u64).saturating_mul(height as u64);
                 let forward = || alloc::with_room(|| call.forward(|real| real(dptr, pitch, width, height, element)));
-                let run = || linear::allocate(expected, Category::Device, dptr, told, forward);
-                let asked = (width as u64).saturating_mul(height as u64);
-                passed::allocate(call, Wanted::here(Class::Device, asked), run, || Granted {
+                let run = || linear::allocate(expected, Category::Device, dptr, allocated, forward);
+                let requested = (width as u64).saturating_mul(height as u64);
+                passed::allocate(call, Wanted::here(Class::Device, requested), run, || Granted {
                     address: *dptr,
-                    allocated: told(),
+                    allocated: allocated(),
                 })
             }
         }

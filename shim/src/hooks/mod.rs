@@ -3,6 +3,7 @@
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
+pub(crate) mod copy;
 pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;

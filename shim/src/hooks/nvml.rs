@@ -1,4 +1,4 @@
-//! NVML's memory queries: of a device with a cap they tell what CUDA tells.
+//! NVML's memory queries: of a device with a cap they report what CUDA reports.
 
 use crate::cap::view;
 use crate::process::guard::Call;
@@ -17,9 +17,9 @@ pub(crate) unsafe fn memory(
     let result = call.forward(|real| unsafe { real(device, memory) });
     if result == NvmlReturn::SUCCESS
         // SAFETY: the driver has just written there.
-        && let Some(told) = view::of_nvml(device, unsafe { (*memory).free })
+        && let Some(reported) = view::of_nvml(device, unsafe { (*memory).free })
     {
-        let own = NvmlMemory { total: told.total, free: told.free, used: told.total - told.free };
+        let own = NvmlMemory { total: reported.total, free: reported.free, used: reported.total - reported.free };
         // SAFETY: as above.
         unsafe { *memory = own };
     }
@@ -36,13 +36,18 @@ pub(crate) unsafe fn memory_v2(
     let result = call.forward(|real| unsafe { real(device, memory) });
     if result == NvmlReturn::SUCCESS
         // SAFETY: the driver has just written there.
-        && let Some(told) = view::of_nvml(device, unsafe { (*memory).free })
+        && let Some(reported) = view::of_nvml(device, unsafe { (*memory).free })
     {
-        let used = told.total - told.free;
+        let used = reported.total - reported.free;
         // SAFETY: as above. What the driver keeps for itself lies outside the cap.
         unsafe {
-            *memory =
-                NvmlMemoryV2 { version: (*memory).version, total: told.total, reserved: 0, free: told.free, used };
+            *memory = NvmlMemoryV2 {
+                version: (*memory).version,
+                total: reported.total,
+                reserved: 0,
+                free: reported.free,
+                used,
+            };
         }
     }
     result

@@ -95,7 +95,7 @@ pub(crate) unsafe fn create_affine(
     // SAFETY: the caller's own arguments.
     unsafe {
         giving(ctx, Some(device), Of::Device(device), || {
-            call.forward(|real| real(ctx, parameters, count, flags, device))
+            alloc::with_room(|| call.forward(|real| real(ctx, parameters, count, flags, device)))
         })
     }
 }
@@ -110,7 +110,9 @@ pub(crate) unsafe fn create_with(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     unsafe {
-        giving(ctx, Some(device), Of::Device(device), || call.forward(|real| real(ctx, parameters, flags, device)))
+        giving(ctx, Some(device), Of::Device(device), || {
+            alloc::with_room(|| call.forward(|real| real(ctx, parameters, flags, device)))
+        })
     }
 }
 
@@ -119,7 +121,8 @@ pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, 
     // SAFETY: the caller's own arguments.
     unsafe {
         let fresh = cap::on().filter(|_| !is_active(device)).map(|_| device);
-        let result = giving(ctx, fresh, Of::Primary(device), || call.forward(|real| real(ctx, device)));
+        let result =
+            giving(ctx, fresh, Of::Primary(device), || alloc::with_room(|| call.forward(|real| real(ctx, device))));
         if result == CUresult::CUDA_SUCCESS {
             retained(device, 1);
         }
@@ -127,7 +130,7 @@ pub(crate) unsafe fn retain(call: &Call<Retain, CUresult>, ctx: *mut CUcontext, 
     }
 }
 
-/// The primary context of a device is retained so much more often; tells how often it is, as far as weir has seen.
+/// The primary context of a device is retained so much more often; returns how often it is, as far as weir has seen.
 fn retained(device: CUdevice, more: i32) -> i32 {
     static TIMES: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
     let times = usize::try_from(device).ok().and_then(|device| TIMES.get(device));
@@ -140,10 +143,20 @@ pub(crate) unsafe fn from_green(call: &Call<FromGreen, CUresult>, ctx: *mut CUco
     unsafe { giving(ctx, None, Of::Green, || call.forward(|real| real(ctx, green))) }
 }
 
-/// A call that ends a context, or not. `ended` says so after it succeeded.
+/// A context may be about to end: weir stops using it.
+fn leaving(ctx: u64) -> Option<alloc::Going> {
+    cap::contexts::leaving(ctx);
+    let going = alloc::context_leaves(ctx);
+    if going.is_none() {
+        cap::contexts::stays(ctx);
+    }
+    going
+}
+
+/// A call that ends a context, or not. `ended`: whether it did, after it succeeded.
 /// `last`: as far as can be known before it.
 fn ending(ctx: u64, last: bool, end: impl FnOnce() -> CUresult, ended: impl FnOnce() -> bool) -> CUresult {
-    let going = if alloc::watching() { alloc::context_leaves(ctx) } else { None };
+    let going = if alloc::watching() { leaving(ctx) } else { None };
     let account = if going.is_some() { cap::contexts::ending(ctx) } else { None };
     let recorded = if last { passed::context_leaves(ctx) } else { None };
     let result = end();
@@ -161,7 +174,7 @@ fn ending(ctx: u64, last: bool, end: impl FnOnce() -> CUresult, ended: impl FnOn
         return result;
     }
     attached(|extra| extra.remove(&ctx));
-    // Until all is told, a new context of the same handle waits in another thread.
+    // Until all is recorded, a new context of the same handle waits in another thread.
     if let Some(going) = &going {
         going.left();
         if let Some(account) = account {
@@ -189,15 +202,15 @@ fn attached<R>(with: impl FnOnce(&mut HashMap<u64, u32>) -> R) -> R {
 
 /// `cuCtxAttach`: one user more.
 pub(crate) unsafe fn attach(call: &Call<Attach, CUresult>, ctx: *mut CUcontext, flags: c_uint) -> CUresult {
-    // A detach in another thread comes before it or after it.
-    attached(|extra| {
-        // SAFETY: the caller's own arguments.
-        let result = call.forward(|real| unsafe { real(ctx, flags) });
-        if result == CUresult::CUDA_SUCCESS {
-            *extra.entry(made_at(ctx)).or_insert(0) += 1;
-        }
-        result
-    })
+    // It attaches to the current context. Counted before the call: the last user who detaches meanwhile is not the last.
+    let key = guards::current();
+    attached(|extra| *extra.entry(key).or_insert(0) += 1);
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(ctx, flags) });
+    if result != CUresult::CUDA_SUCCESS {
+        attached(|extra| extra.get_mut(&key).into_iter().for_each(|users| *users = users.saturating_sub(1)));
+    }
+    result
 }
 
 /// `cuCtxDetach`: one user less; the last one ends the context.

@@ -2,6 +2,8 @@
 
 use crate::alloc::{self, DevicePool, mempools};
 use crate::cap::measured;
+use crate::driver::DEVICES;
+use crate::driver::real::{self, done};
 use crate::process::guard::Call;
 use crate::record;
 use CUmemPool_attribute as A;
@@ -34,27 +36,21 @@ pub(crate) unsafe fn create(
             // A largest size or a special use is kept by the driver alone.
             && wanted.maxSize == 0
             && wanted.usage == 0;
-        mempools::in_turn(|| {
-            if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-                measured::mempool_made(handle, wanted.location.id());
-            }
-            if plain && alloc::on() {
-                mempools::add(handle, wanted.location.id());
-            }
-        });
+        if wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            measured::mempool_made(handle, wanted.location.id());
+        }
+        if plain && alloc::on() {
+            mempools::add(handle, wanted.location.id());
+        }
     }
     result
 }
 
 /// `cuMemPoolDestroy`.
 pub(crate) unsafe fn destroy(call: &Call<Destroy, CUresult>, pool: CUmemoryPool) -> CUresult {
-    mempools::in_turn(|| {
+    mempools::destroy(pool as u64, || {
         // SAFETY: the caller's own argument.
-        let result = measured::mempool_destroy(pool as u64, || call.forward(|real| unsafe { real(pool) }));
-        if result == CUresult::CUDA_SUCCESS {
-            mempools::remove(pool as u64);
-        }
-        result
+        measured::mempool_destroy(pool as u64, || call.forward(|real| unsafe { real(pool) }))
     })
 }
 
@@ -63,14 +59,12 @@ pub(crate) unsafe fn set_current(call: &Call<SetCurrent, CUresult>, device: CUde
     if measured::is_destroyed(pool as u64) {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
-    mempools::in_turn(|| {
-        // SAFETY: the caller's own arguments.
-        let result = call.forward(|real| unsafe { real(device, pool) });
-        if result == CUresult::CUDA_SUCCESS {
-            mempools::set_current(device, pool as u64);
-        }
-        result
-    })
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(device, pool) });
+    if result == CUresult::CUDA_SUCCESS {
+        mempools::chosen(device, pool as u64);
+    }
+    result
 }
 
 /// `cuMemSetMemPool`: the same by location.
@@ -83,21 +77,19 @@ pub(crate) unsafe fn set_current_at(
     if measured::is_destroyed(pool as u64) {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
-    mempools::in_turn(|| {
-        // SAFETY: the caller's own arguments.
-        let result = call.forward(|real| unsafe { real(location, kind, pool) });
-        if result == CUresult::CUDA_SUCCESS && kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-            // SAFETY: the driver has accepted the place, so it is readable.
-            let at = unsafe { &*location };
-            if at.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-                mempools::set_current(at.id(), pool as u64);
-            }
+    // SAFETY: the caller's own arguments.
+    let result = call.forward(|real| unsafe { real(location, kind, pool) });
+    if result == CUresult::CUDA_SUCCESS && kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+        // SAFETY: the driver has accepted the place, so it is readable.
+        let at = unsafe { &*location };
+        if at.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            mempools::chosen(at.id(), pool as u64);
         }
-        result
-    })
+    }
+    result
 }
 
-/// `cuMemPoolGetAttribute`: what is used and held is told by the pool, all else by the driver.
+/// `cuMemPoolGetAttribute`: what is used and held comes from the pool, all else from the driver.
 pub(crate) unsafe fn get_attribute(
     call: &Call<Attribute, CUresult>,
     pool: CUmemoryPool,
@@ -113,7 +105,7 @@ pub(crate) unsafe fn get_attribute(
     let Some((device_pool, mempool)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
         return result;
     };
-    let told = |device_pool: &DevicePool| {
+    let figure = |device_pool: &DevicePool| {
         let bytes = device_pool.pool.mempool_bytes(mempool);
         match attribute {
             A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => Some(bytes.used),
@@ -123,9 +115,9 @@ pub(crate) unsafe fn get_attribute(
             _ => None,
         }
     };
-    let Some(own) = told(device_pool) else { return result };
+    let Some(own) = figure(device_pool) else { return result };
     let spills = alloc::pools().filter(|spill| spill.host && spill.ordinal == device_pool.ordinal);
-    let own = own + spills.filter_map(told).sum::<u64>();
+    let own = own + spills.filter_map(figure).sum::<u64>();
     // SAFETY: these attributes are 64-bit numbers, and the driver has just written one there. What it
     // holds itself are allocations that weir had to leave to it.
     unsafe { *value.cast::<u64>() += own };
@@ -147,15 +139,17 @@ pub(crate) unsafe fn set_attribute(
     if result != CUresult::CUDA_SUCCESS {
         return result;
     }
-    mempools::in_turn(|| {
-        let Some(pooled) = mempools::find(pool as u64) else { return };
-        let Some((device_pool, mempool)) = pooled.known() else { return };
-        match attribute {
-            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => device_pool.pool.reset_mempool_peaks(mempool, true, false),
-            A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => device_pool.pool.reset_mempool_peaks(mempool, false, true),
-            _ => pooled.copy_settings(device_pool, mempool),
+    let peaks = mempools::find(pool as u64).and_then(mempools::Pooled::known);
+    match (attribute, peaks) {
+        (A::CU_MEMPOOL_ATTR_USED_MEM_HIGH, Some((device_pool, mempool))) => {
+            device_pool.pool.reset_mempool_peaks(mempool, true, false);
         }
-    });
+        (A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, Some((device_pool, mempool))) => {
+            device_pool.pool.reset_mempool_peaks(mempool, false, true);
+        }
+        (A::CU_MEMPOOL_ATTR_USED_MEM_HIGH | A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, None) => {}
+        _ => mempools::changed(pool as u64),
+    }
     result
 }
 
@@ -171,18 +165,33 @@ pub(crate) unsafe fn set_access(
     }
     // SAFETY: the caller's own arguments.
     let result = call.forward(|real| unsafe { real(pool, list, count) });
-    let Some(pooled) = mempools::find(pool as u64).filter(|_| result == CUresult::CUDA_SUCCESS) else {
+    if result != CUresult::CUDA_SUCCESS || !alloc::on() {
         return result;
-    };
+    }
+    // A default mempool is known from the first allocation on: access that was set earlier holds for the memory to come.
+    let of = || mempools::find(pool as u64).map(mempools::Pooled::ordinal).or_else(|| device_of_default(pool));
+    let Some(ordinal) = of() else { return result };
     // SAFETY: the driver has accepted the list.
     for wanted in unsafe { core::slice::from_raw_parts(list, count) } {
         let none = wanted.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if !none && wanted.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             // Other mempools of the device share the memory, so nothing is ever narrowed again.
-            alloc::peers::granted_by_mempool(wanted.location.id(), pooled.ordinal());
+            alloc::peers::granted_by_mempool(wanted.location.id(), ordinal);
         }
     }
     result
+}
+
+/// The device whose default mempool this is.
+#[cold]
+fn device_of_default(pool: CUmemoryPool) -> Option<i32> {
+    let default = |ordinal: i32| {
+        let mut handle: CUmemoryPool = core::ptr::null_mut();
+        // SAFETY: the place is a live local.
+        done(unsafe { real::cuDeviceGetDefaultMemPool(&raw mut handle, ordinal) }).ok().map(|()| (ordinal, handle))
+    };
+    let mut devices = (0..DEVICES as i32).filter_map(default);
+    devices.find(|(_, handle)| *handle == pool).map(|(ordinal, _)| ordinal)
 }
 
 /// `cuMemPoolTrimTo`.

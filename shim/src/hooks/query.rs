@@ -1,9 +1,10 @@
-//! What is told about memory: always the job's allocations, never weir's arenas.
+//! What queries report about memory: always the job's allocations, never weir's arenas.
 
-use crate::alloc::{self, DevicePool, ipc, mempools};
+use crate::alloc::{self, DevicePool, ipc, mempools, pins};
 use crate::cap::{self, view};
 use crate::driver::contexts::{self, Slot};
 use crate::driver::guards::{current, current_device};
+use crate::driver::memops;
 use crate::driver::real;
 use crate::process::guard::Call;
 use CUpointer_attribute as A;
@@ -26,7 +27,7 @@ const FIRST_ID: u64 = 1 << 56;
 /// No allocation starts here: the driver answers for it as for any pointer that it does not know.
 const NOWHERE: CUdeviceptr = 0;
 
-/// Bit of a block's word: synchronous memory operations were asked for.
+/// Bit of a block's word: synchronous memory operations were requested.
 const SYNC_MEMOPS: u16 = 1;
 
 /// `cuMemGetInfo`: what the pool holds and the job does not is free.
@@ -45,7 +46,7 @@ pub(crate) unsafe fn info(call: &Call<Info, CUresult>, free: *mut usize, total: 
             // SAFETY: the place is a live local.
             unsafe { real::cuDeviceTotalMem_v2(&raw mut all, device) };
         }
-        // The two were asked one after the other, and other threads go on: never more than can be.
+        // The two were queried one after the other, and other threads go on: never more than can be.
         // SAFETY: the driver has just written there.
         unsafe { *free = (*free + held).min(all.saturating_sub(live)) };
     }
@@ -81,18 +82,18 @@ pub(crate) unsafe fn total_v1(call: &Call<TotalV1, CUresult>, bytes: *mut c_uint
     }
 }
 
-/// Tells what a cap leaves, into the places that the driver has accepted.
+/// Reports what a cap leaves, into the places that the driver has accepted.
 fn capped_info(free: *mut usize, total: *mut usize) -> bool {
     if cap::on().is_none() {
         return false;
     }
     let (mut really, mut all) = (0, 0);
-    // SAFETY: both places are live locals; the caller may have asked for one of them only.
+    // SAFETY: both places are live locals; the caller may want one of them only.
     unsafe { real::cuMemGetInfo_v2(&raw mut really, &raw mut all) };
-    let Some(told) = current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
+    let Some(reported) = current_device().and_then(|ordinal| view::of(ordinal, really as u64)) else {
         return false;
     };
-    for (place, value) in [(free, told.free), (total, told.total)] {
+    for (place, value) in [(free, reported.free), (total, reported.total)] {
         if !place.is_null() {
             // SAFETY: the caller's place for the result.
             unsafe { *place = value as usize };
@@ -151,11 +152,11 @@ enum Answer {
     Truth(bool),
     /// There is no such thing.
     Nothing,
-    /// What the driver says of the memory behind it.
+    /// What the driver reports of the memory behind it.
     Drivers,
 }
 
-/// A block of host memory is told of as the device memory that it stands for.
+/// A block of host memory is reported as the device memory that it stands for.
 fn answer_of_spilled(device_pool: &DevicePool, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Option<Answer> {
     let device = CUmemorytype::CU_MEMORYTYPE_DEVICE.0 as i32;
     Some(match attribute {
@@ -170,8 +171,8 @@ fn answer_of_spilled(device_pool: &DevicePool, attribute: CUpointer_attribute, p
 
 fn answer(device_pool: &DevicePool, block: &BlockInfo, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> Answer {
     let ordered = block.mempool != device_pool.plain;
-    if let Some(told) = device_pool.host.then(|| answer_of_spilled(device_pool, attribute, ptr)).flatten() {
-        return told;
+    if let Some(reported) = device_pool.host.then(|| answer_of_spilled(device_pool, attribute, ptr)).flatten() {
+        return reported;
     }
     match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT if ordered => Answer::Number(0),
@@ -193,6 +194,11 @@ fn answer(device_pool: &DevicePool, block: &BlockInfo, attribute: CUpointer_attr
         }
         _ => Answer::Drivers,
     }
+}
+
+/// Whether a caller that queries this is about to have the memory registered with another device.
+fn registers(attribute: CUpointer_attribute) -> bool {
+    matches!(attribute, A::CU_POINTER_ATTRIBUTE_P2P_TOKENS | A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)
 }
 
 /// An answer about a block that another process exported.
@@ -241,6 +247,9 @@ pub(crate) unsafe fn attribute(
         // SAFETY: the caller's own place; the driver refuses the pointer.
         return call.forward(|real| unsafe { real(data, attribute, NOWHERE) });
     };
+    if registers(attribute) {
+        pins::keep(device_pool, block.addr);
+    }
     let answer = answer(device_pool, &block, attribute, ptr);
     if let Answer::Nothing = answer {
         return CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -268,15 +277,18 @@ pub(crate) unsafe fn attributes(
     ptr: CUdeviceptr,
 ) -> CUresult {
     let known = alloc::block(ptr);
-    let asked = if known.is_none() && alloc::owner(ptr).is_some() { NOWHERE } else { ptr };
+    let queried = if known.is_none() && alloc::owner(ptr).is_some() { NOWHERE } else { ptr };
     // SAFETY: the caller's own places.
-    let result = call.forward(|real| unsafe { real(count, attributes, data, asked) });
+    let result = call.forward(|real| unsafe { real(count, attributes, data, queried) });
     let Some((device_pool, block)) = known.filter(|_| result == CUresult::CUDA_SUCCESS) else {
         return result;
     };
     for nth in 0..count as usize {
         // SAFETY: the driver has read `count` attributes and written to as many places.
         unsafe {
+            if registers(*attributes.add(nth)) {
+                pins::keep(device_pool, block.addr);
+            }
             let answer = match answer(device_pool, &block, *attributes.add(nth), ptr) {
                 // This query answers 0 where the other one refuses.
                 Answer::Nothing => Answer::Number(0),
@@ -288,7 +300,7 @@ pub(crate) unsafe fn attributes(
     result
 }
 
-/// `cuPointerSetAttribute`: the driver does it, the block remembers it.
+/// `cuPointerSetAttribute`: the driver does it, or weir where the driver does not for mapped memory; the block remembers it.
 pub(crate) unsafe fn set_attribute(
     call: &Call<SetAttribute, CUresult>,
     value: *const c_void,
@@ -296,8 +308,8 @@ pub(crate) unsafe fn set_attribute(
     ptr: CUdeviceptr,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(value, attribute, ptr) });
-    if result == CUresult::CUDA_SUCCESS
+    let mut result = call.forward(|real| unsafe { real(value, attribute, ptr) });
+    if matches!(result, CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_SUPPORTED)
         && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         && let Some((device_pool, block)) = alloc::block(ptr)
     {
@@ -305,6 +317,13 @@ pub(crate) unsafe fn set_attribute(
         let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
         let tag = if on { block.tag | SYNC_MEMOPS } else { block.tag & !SYNC_MEMOPS };
         let _ = device_pool.pool.set_tag(block.addr, tag);
+        pins::keep(device_pool, block.addr);
+        if result == CUresult::CUDA_ERROR_NOT_SUPPORTED {
+            if on {
+                memops::want();
+            }
+            result = CUresult::CUDA_SUCCESS;
+        }
     }
     result
 }

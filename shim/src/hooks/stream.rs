@@ -15,7 +15,7 @@ pub(crate) type Wait = unsafe extern "C-unwind" fn(CUstream, CUevent, c_uint) ->
 pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
 pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
 
-/// Notes a created stream, so that weir can ask all of them whether the device is idle.
+/// Notes a created stream, so that weir can query all of them whether the device is idle.
 unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {
     let result = create();
     if result == CUresult::CUDA_SUCCESS && alloc::watching() && !place.is_null() {
@@ -46,7 +46,7 @@ pub(crate) unsafe fn create_with_priority(
     unsafe { creating(stream, || call.forward(|real| real(stream, flags, priority))) }
 }
 
-/// A call that tells, by success, that a stream has finished what was queued before the call.
+/// A call that proves, by success, that a stream has finished what was queued before the call.
 fn settling(stream: CUstream, per_thread: bool) -> impl FnOnce(CUresult) {
     let stream_ref = if alloc::any() { stream::find(stream, per_thread) } else { None };
     let proofs: Proofs = stream_ref

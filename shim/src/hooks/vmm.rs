@@ -33,7 +33,7 @@ pub(crate) unsafe fn map(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
-    let run = || handles::map(ptr, size, handle, forward);
+    let run = || handles::map(ptr, handle, forward);
     record::handles::map(ptr, size as u64, handle, run)
 }
 

@@ -3,7 +3,7 @@
 //! What RTLD_NEXT means depends on the caller's return address, so a wrapper may not *call* the real
 //! function: it has to jump to it with everything in place. The instructions are in `arch/*.s`, as
 //! templates with two blanks: `{real}`, the pointer to the real function, and `{decide}`, which is
-//! asked about the few names that weir may answer. The aarch64 template is also assembled alone and
+//! called for the few names that weir may answer. The aarch64 template is also assembled alone and
 //! run in an emulator by `shim/tests/aarch64`.
 
 use super::lookup;

@@ -3,7 +3,9 @@
 use super::entry::{Entry, Hook};
 use super::table::Topic;
 use super::{gate, proc_address};
+use crate::alloc;
 use crate::driver::library::{DRIVER, Id, Library, symbol};
+use crate::driver::memops;
 use crate::driver::real;
 #[allow(unused_imports)] // every argument has the method: most by the trait
 use crate::driver::work::{self, NoStream};
@@ -13,6 +15,27 @@ use crate::process::linker;
 use core::mem::transmute;
 use weir_cuda::nvml::*;
 use weir_cuda::*;
+
+/// A call of the driver's, made again where it found no memory and weir could make room. The call itself stays outside the
+/// guard, as in a plain export.
+macro_rules! with_room {
+    ($name:expr, $call:expr) => {{
+        let mut result = $call;
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            for effort in alloc::Effort::ALL {
+                let given = guard::run($name, || alloc::make_room(effort)).unwrap_or(0);
+                if given > 0 {
+                    result = $call;
+                }
+                if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                    guard::run($name, || alloc::needed(given));
+                    break;
+                }
+            }
+        }
+        result
+    }};
+}
 
 /// An exported function. A plain one is a count and a jump; one with a body runs it under the guard; one that
 /// waits has guarded work before and after, and the wait between them.
@@ -26,11 +49,17 @@ macro_rules! export {
             match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
                     let own = false $(|| work::Probe($arg).per_thread())*;
-                    let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
-                        return work::REFUSED;
-                    };
-                    // SAFETY: as for any plain export.
-                    unsafe { transmute::<usize, Real>(real)($($arg),*) }
+                    let result = with_room!(stringify!($symbol), {
+                        let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
+                            return work::REFUSED;
+                        };
+                        // SAFETY: as for any plain export.
+                        unsafe { transmute::<usize, Real>(real)($($arg),*) }
+                    });
+                    if memops::wanted() {
+                        return memops::settle(stringify!($symbol), const { $id::$symbol.variant() }, result);
+                    }
+                    result
                 }
                 Err(absent) => absent.into(),
             }
@@ -45,13 +74,25 @@ macro_rules! export {
                 Ok(real) => {
                     let loading = guard::run(stringify!($symbol), crate::cap::contexts::loading).flatten();
                     // SAFETY: as for any plain export.
-                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
+                    let result = with_room!(stringify!($symbol), unsafe { transmute::<usize, Real>(real)($($arg),*) });
                     if let Some(loading) = loading {
                         let first = [$($arg as usize),*].first().copied().unwrap_or(0);
                         guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
                     }
                     result
                 }
+                Err(absent) => absent.into(),
+            }
+        }
+    };
+    (hooked lazy forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, missing_docs)]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
+            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
+            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
+                // SAFETY: as for any plain export.
+                Ok(real) => with_room!(stringify!($symbol), unsafe { transmute::<usize, Real>(real)($($arg),*) }),
                 Err(absent) => absent.into(),
             }
         }
@@ -184,7 +225,7 @@ impl Id {
 }
 
 impl NvmlId {
-    #[allow(clippy::unused_self, reason = "asked like the driver's functions, which have stream variants")]
+    #[allow(clippy::unused_self, reason = "called like the driver's functions, which have stream variants")]
     const fn variant(self) -> Variant {
         Variant::Legacy
     }

@@ -2,8 +2,8 @@
 //!
 //! The rule: a caller gets weir's function exactly where it would get the real library's without
 //! weir, and in every other case what it would get without weir, be it another library's function
-//! of that name or nothing. So the real linker is asked first, and its answer is recognised by its
-//! address. Where only the caller itself can ask (RTLD_NEXT), the verdict is to jump.
+//! of that name or nothing. So the real linker is called first, and its answer is recognised by its
+//! address. Where only the caller itself can look up (RTLD_NEXT), the verdict is to jump.
 
 use super::arch;
 use super::entry::Entry;
@@ -108,7 +108,7 @@ impl Question<'_> {
         address
     }
 
-    /// `None`: the caller shall ask the real linker itself.
+    /// `None`: the caller shall call the real linker itself.
     fn about<const N: usize>(&self, library: &'static Library<N>, entry: &Entry, id: usize) -> Option<Verdict> {
         let export = entry.hook?.export as usize;
         let is_real = |address: usize| address != 0 && library.resolve(false) && library.real(id) == address;

@@ -3,8 +3,8 @@
 //! process that uses no CUDA leaves nothing; a folder that is gone is not made again.
 
 use crate::cap;
-use crate::process::{job, note, surroundings};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::process::{choices, job, note, surroundings};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use serde_json::json;
 
 /// The process that has reported itself.
@@ -12,9 +12,13 @@ static REPORTED: AtomicU32 = AtomicU32::new(0);
 /// When it did so first: process ids mean little where there are several namespaces of them.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// Reports this process, once; a fork counts as another one.
+/// Choices that it has reported.
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+/// Reports this process, once, and again where weir has chosen since; a fork counts as another one.
 pub(crate) fn first() {
-    if REPORTED.load(Ordering::Acquire) != std::process::id() {
+    let more = TOLD.load(Ordering::Acquire) != choices::all().count();
+    if more || REPORTED.load(Ordering::Acquire) != std::process::id() {
         report();
     }
 }
@@ -29,6 +33,7 @@ pub(crate) fn report() {
         (.., Some(why)) => ("without", Some(why)),
         _ => ("on", None),
     };
+    TOLD.store(choices::all().count(), Ordering::Release);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let own = std::process::id();
     if REPORTED.swap(own, Ordering::AcqRel) != own {
@@ -44,6 +49,7 @@ pub(crate) fn report() {
         "group": job.config.caps.group,
         "devices": cap::view::terms(),
         "unseen": cap::unseen(),
+        "choices": choices::json(),
     });
     let (name, text) = (format!("{own}-{time}.json"), format!("{text}\n"));
     for folder in &job.config.runs {

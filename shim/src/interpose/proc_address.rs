@@ -1,6 +1,6 @@
 //! `cuGetProcAddress`: the entry point that CUDA's own libraries use.
 //!
-//! The real driver is asked first, and what it returned is routed: by its address, which says which
+//! The real driver is called first, and what it returned is routed: by its address, which says which
 //! version and which variant it is. A name alone never decides: a newer driver may hand out a version
 //! with another signature, and that one has to reach its caller as it is.
 
@@ -13,11 +13,11 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_cuda::{COUNT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, FUNCTIONS, Function};
 
-/// How often a function was asked for here.
+/// How often a function was looked up here.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 /// How often an answer was none of the functions in the ABI list.
 static UNKNOWN: AtomicU64 = AtomicU64::new(0);
-/// What was done with each function that was asked for here: [`PASSED`] or [`WRAPPED`].
+/// What was done with each function that was looked up here: [`PASSED`] or [`WRAPPED`].
 static ROUTED: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 const PASSED: u8 = 1;
 const WRAPPED: u8 = 2;
@@ -124,7 +124,7 @@ fn identify(
     let per_thread = flags & u64::from(per_thread.0) != 0;
     let meant = weir_cuda::resolve(name, version, per_thread).and_then(place_of);
     // The exported function that name, version and flags mean: where variants share one address,
-    // this tells them apart.
+    // this distinguishes them.
     if let Some(id) = meant.filter(|&id| DRIVER.real(id) == address) {
         return Some(id);
     }

@@ -5,8 +5,10 @@ use super::export::{DRIVER_ENTRIES, NVML, NVML_ENTRIES, driver_version};
 use super::proc_address;
 use super::table::{TOPICS, UNHOOKED};
 use crate::driver::library::{DRIVER, Library};
+use crate::frameworks::tensorflow::allocator;
+use crate::hooks::context;
 use crate::process::config::Config;
-use crate::process::{elf, guard, job};
+use crate::process::{choices, elf, guard, job};
 use core::ffi::c_char;
 use serde_json::{Value, json};
 use weir_settings::Origin;
@@ -29,7 +31,7 @@ pub(crate) unsafe extern "C" fn weir_status(buffer: *mut c_char, size: usize) ->
 
 fn status() -> Value {
     let (asked, unknown, wrapped, passed) = proc_address::seen();
-    // Before the first CUDA call there is no job yet: tell what it would find.
+    // Before the first CUDA call there is no job yet: report what it would find.
     let future;
     let config = if let Some(job) = job::get() {
         &job.config
@@ -46,6 +48,8 @@ fn status() -> Value {
         "off": job::off(),
         "refused": job::refused(),
         "remembered": job::remembered(),
+        "choices": choices::json(),
+        "tensors": job::started().then(|| allocator::forecast(context::memory_pools)).flatten(),
         "driver": library(&DRIVER, &DRIVER_ENTRIES, driver_version()),
         "nvml": library(&NVML, &NVML_ENTRIES, None),
         "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},

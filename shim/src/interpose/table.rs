@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A body serves that symbol and its `_ptsz`/`_ptds` variants; see [`crate::process::guard::Call`]. One that is marked
-//! `quick` asks for room on the stack itself where it needs more ([`crate::process::stack`]); one that is marked
-//! `waits` is asked before the driver's call and answers what shall be done with the result: the call itself,
+//! `quick` requests room on the stack itself where it needs more ([`crate::process::stack`]); one that is marked
+//! `waits` is called before the driver's call and answers what shall be done with the result: the call itself,
 //! in which a thread may be cancelled, stays outside the guard.
 
 /// Defines `hooked_row!`, which passes a row of the ABI list on to a macro with what the table says:
@@ -266,7 +266,7 @@ hook_table! { $
         "cuLaunchKernel";
         "cuLaunchKernelEx";
         "cuGraphLaunch" => { cuGraphLaunch: hooks::graph_memory::launch };
-        "cuMemcpy";
+        "cuMemcpy" => { cuMemcpy: hooks::copy::copy };
         "cuMemcpy2D";
         "cuMemcpy2DAsync";
         "cuMemcpy2DUnaligned";
@@ -276,15 +276,15 @@ hook_table! { $
         "cuMemcpy3DPeer";
         "cuMemcpy3DPeerAsync";
         "cuMemcpy3DWithAttributesAsync";
-        "cuMemcpyAsync";
+        "cuMemcpyAsync" => { cuMemcpyAsync: hooks::copy::copy_async };
         "cuMemcpyAtoA";
         "cuMemcpyAtoD";
         "cuMemcpyAtoH";
         "cuMemcpyAtoHAsync";
         "cuMemcpyBatchAsync";
         "cuMemcpyDtoA";
-        "cuMemcpyDtoD";
-        "cuMemcpyDtoDAsync";
+        "cuMemcpyDtoD" => { cuMemcpyDtoD_v2: hooks::copy::copy };
+        "cuMemcpyDtoDAsync" => { cuMemcpyDtoDAsync_v2: hooks::copy::copy_async };
         "cuMemcpyDtoH";
         "cuMemcpyDtoHAsync";
         "cuMemcpyHtoA";
@@ -326,6 +326,14 @@ hook_table! { $
         "cuLibraryUnload";
         "cuLibraryGetGlobal";
         "cuLibraryGetManaged";
+    }
+    // What loads code late and takes device memory for it: made again where the pools can give some back.
+    lazy {
+        "cuFuncLoad";
+        "cuKernelGetFunction";
+        "cuLibraryGetKernel";
+        "cuLibraryGetModule";
+        "cuModuleGetFunction";
     }
     proc_address {
         "cuGetProcAddress" => {
@@ -396,7 +404,7 @@ pub(crate) static UNHOOKED: &[Unhooked] = &[
         ],
     },
     Unhooked {
-        reason: "tells the shape of an array or one of its parts; the memory is the array's own",
+        reason: "reports the shape of an array or one of its parts; the memory is the array's own",
         names: &[
             "cuArrayGetDescriptor",
             "cuArray3DGetDescriptor",
@@ -456,7 +464,7 @@ pub(crate) static UNHOOKED: &[Unhooked] = &[
         reason: "reads the state of a capture and changes nothing that memory depends on",
         names: &["cuStreamGetCaptureInfo", "cuStreamIsCapturing", "cuStreamUpdateCaptureDependencies"],
     },
-    Unhooked { reason: "asks about or hands over an event, which is no memory", names: &["cuIpcGetEventHandle"] },
+    Unhooked { reason: "queries or hands over an event, which is no memory", names: &["cuIpcGetEventHandle"] },
     Unhooked { reason: "brings in another device's fence, which is no memory", names: &["cuImportExternalSemaphore"] },
     Unhooked {
         reason: "shares the name of an endpoint; the memory behind it is bound by the calls that have rows",

@@ -1,4 +1,4 @@
-//! What the environment asks for, read once by weir-settings, in the shape that each part of the library wants.
+//! What the environment configures, read once by weir-settings, in the shape that each part of the library wants.
 //!
 //! A bad setting costs only itself: one line, and its default holds. A bad *limit* is not replaced by anything: cuInit
 //! fails, unless `WEIR_STRICT=0`.
@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use weir_ledger::LedgerDir;
 use weir_settings::pool::Switches;
+use weir_settings::tensorflow::TfAllocator;
 use weir_settings::{Kind, Problem, Reading, Setting, Shown};
 
 /// What a job is to have.
@@ -23,8 +24,8 @@ pub(crate) struct Config {
     pub(crate) caps: Terms,
     /// What is written down.
     pub(crate) journal: Settings,
-    /// Leave TensorFlow's own allocator in charge.
-    pub(crate) keep_tensorflow: bool,
+    /// Which allocator serves TensorFlow's tensors.
+    pub(crate) tf_allocator: TfAllocator,
     /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Where `weir run` looks for the processes of its job.
@@ -87,7 +88,7 @@ impl Config {
             strict: settings.strict,
             caps,
             journal: Settings::new(&settings),
-            keep_tensorflow: settings.keep_tensorflow,
+            tf_allocator: settings.tf_allocator,
             pool: settings.pool,
             dir: settings.dir,
             runs: settings.runs,

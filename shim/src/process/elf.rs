@@ -1,6 +1,6 @@
 //! The dynamic symbol tables of what is loaded, read without `dlsym`.
 //!
-//! Both `dlsym` and `dlvsym` are exported by this library, so neither can be asked where the real
+//! Both `dlsym` and `dlvsym` are exported by this library, so neither can be called to find the real
 //! ones are. This walks the loaded objects' own tables instead. It reads mapped memory only: no
 //! allocation, no file, no lock but the dynamic linker's own, and it works before any initialiser.
 

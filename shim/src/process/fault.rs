@@ -4,9 +4,10 @@
 //!   (`panic:body:cuInit`), or at the start (`panic:start`);
 //! - `resolve`: no real library is found;
 //! - `full`: the disk is full when a note is written;
-//! - `pending`, `freeing`: the journal is not told of a call before the driver is;
+//! - `pending`, `freeing`: a call is not recorded before the driver is called;
 //! - `inversion`: two locks are taken against their order when a context is seen for the first time;
-//! - `hold`: a lock is held while weir waits for the device.
+//! - `hold`: a lock is held while weir waits for the device;
+//! - `call`: a lock is held while weir calls the driver: when a handle of the pool's is made, or one of the job's released.
 //!
 //! Built only with the feature `fault-injection`.
 

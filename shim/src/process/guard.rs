@@ -8,6 +8,7 @@ use super::stack::roomy;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_cuda::Variant;
+use weir_pool::ranks;
 
 /// Runs `work` where the stack has room for it; if it panics, weir turns itself into a pass-through and the answer is
 /// `None`.
@@ -16,7 +17,7 @@ pub(crate) fn run<R>(place: &str, work: impl FnOnce() -> R) -> Option<R> {
     roomy(|| run_quick(place, work))
 }
 
-/// The same for work that mostly needs little room, and asks for it where it needs more.
+/// The same for work that mostly needs little room, and requests it where it needs more.
 #[inline]
 pub(crate) fn run_quick<R>(place: &str, work: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -52,6 +53,7 @@ impl<F: Copy, R: Copy> Call<F, R> {
 
     /// Calls the real function by `with`, and remembers its result.
     pub(crate) fn forward(&self, with: impl FnOnce(F) -> R) -> R {
+        ranks::calling("the job's function", |_| false);
         let _uncancelled = Uncancelled::enter();
         let result = with(self.real);
         self.result.set(Some(result));

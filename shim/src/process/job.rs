@@ -1,7 +1,7 @@
 //! The job that this process is: its configuration, and whether weir still has an effect on it.
 //!
 //! Made at the first CUDA call, never freed. What weir does with a job's memory hangs from here: a
-//! body asks [`active`] and forwards when the answer is `None`.
+//! body calls [`active`] and forwards when the answer is `None`.
 
 use super::config::Config;
 use super::{note, reserve, surroundings};
@@ -10,7 +10,7 @@ use weir_pool::shared;
 
 /// The state of a process that uses CUDA.
 pub(crate) struct Job {
-    /// What the environment asks for.
+    /// What the environment configures.
     pub(crate) config: Config,
     parts: &'static Parts,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Parts {
     pub(crate) begin: fn(&Config),
     /// Weir has turned itself off, for this reason.
     pub(crate) turned_off: fn(&str),
-    /// The process tells `weir run` how things stand, unless it has.
+    /// The process reports its state to `weir run`, unless it has.
     pub(crate) report: fn(),
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn forked() {
     FORKED.store(true, Ordering::Release);
 }
 
-/// Tells `weir run` how things stand with this process, unless it knows.
+/// Reports the state of this process to `weir run`, unless it knows.
 pub(crate) fn report() {
     if let Some(job) = get() {
         (job.parts.report)();

@@ -28,7 +28,7 @@ impl Default for Settings {
 const SMALL_RING: u64 = 1 << 16;
 
 impl Settings {
-    /// What the settings say.
+    /// From the settings.
     pub(crate) fn new(settings: &weir_settings::Settings) -> Self {
         Self {
             on: settings.journal,

@@ -1,4 +1,4 @@
-//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN ask for, and where the ledger is. Nothing is touched here.
+//! What WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP, WEIR_SPILL and WEIR_WARN set, and where the ledger is. Nothing is touched here.
 
 use weir_ledger::LedgerDir;
 use weir_settings::Settings;
@@ -29,7 +29,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// The terms that the settings say, without a place.
+    /// The terms in the settings, without a place.
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             cap: settings.cap.clone(),

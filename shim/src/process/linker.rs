@@ -49,7 +49,7 @@ pub(crate) fn real_dlvsym() -> usize {
     REAL_DLVSYM.load(Ordering::Acquire)
 }
 
-/// The real `dlsym`, asked by this library: RTLD_NEXT means "after libweir.so".
+/// The real `dlsym`, called by this library: RTLD_NEXT means "after libweir.so".
 pub(crate) fn lookup(handle: *mut c_void, name: &CStr) -> usize {
     match real_dlsym() {
         0 => 0,
@@ -58,7 +58,7 @@ pub(crate) fn lookup(handle: *mut c_void, name: &CStr) -> usize {
     }
 }
 
-/// The real `dlvsym`, asked by this library.
+/// The real `dlvsym`, called by this library.
 pub(crate) fn lookup_version(handle: *mut c_void, name: &CStr, version: *const c_char) -> usize {
     match real_dlvsym() {
         0 => 0,
@@ -67,7 +67,7 @@ pub(crate) fn lookup_version(handle: *mut c_void, name: &CStr, version: *const c
     }
 }
 
-/// A handle of `name`, to be kept for ever; `load` says whether it may be loaded for that.
+/// A handle of `name`, to be kept for ever; `load`: it may be loaded for that.
 pub(crate) fn open(name: &CStr, load: bool) -> *mut c_void {
     let flags: c_int = libc::RTLD_LAZY | if load { 0 } else { libc::RTLD_NOLOAD };
     // SAFETY: the name is a C string.

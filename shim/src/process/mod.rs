@@ -2,6 +2,7 @@
 //! found it. The bottom of the library: it knows neither CUDA nor anything above it.
 
 pub(crate) mod calls;
+pub(crate) mod choices;
 pub(crate) mod config;
 pub(crate) mod elf;
 mod environment;
@@ -16,3 +17,4 @@ pub(crate) mod note;
 pub(crate) mod reserve;
 pub(crate) mod stack;
 pub(crate) mod surroundings;
+pub(crate) mod third_parties;

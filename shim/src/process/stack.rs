@@ -1,7 +1,7 @@
 //! Room on the stack: work of weir's that may go deep runs on a stack of weir's own where the thread's is nearly used up.
 //!
 //! A thread may have no more than 16 KiB in all, enough for a call into the driver and too little for a new pool, a journal
-//! or a report as well. What a thread's stack is, is asked once a thread, and never on the way of a request that the pool
+//! or a report as well. What a thread's stack is, is found out once a thread, and never on the way of a request that the pool
 //! answers by itself.
 
 use super::calls::Uncancelled;
@@ -35,7 +35,7 @@ pub(crate) fn has_room() -> bool {
     here >= FLOOR.try_with(Cell::get).unwrap_or(0) || look(here)
 }
 
-/// Asks what the thread's stack is, if that is not known.
+/// Queries what the thread's stack is, if that is not known.
 #[cold]
 fn look(here: usize) -> bool {
     let floor = FLOOR
@@ -73,7 +73,7 @@ fn elsewhere<F: FnOnce() -> R, R>(work: F) -> R {
     // Nothing may unwind past the change of stacks.
     let uncancelled = Uncancelled::enter();
     let mut job = Job { work: Some(work), result: None };
-    // SAFETY: the stack is ours alone until it is given back; the function catches every panic and comes back; the job
+    // SAFETY: the stack is ours alone until it is released; the function catches every panic and comes back; the job
     // outlives the call.
     unsafe { call_on(stack + GUARD + SIZE, run::<F, R>, (&raw mut job).cast()) };
     give_back(stack);

@@ -61,7 +61,7 @@ impl Growth {
         }
     }
 
-    /// It was not; `capped`: the cap forbade it. The job is told `code`.
+    /// It was not; `capped`: the cap forbade it. The job gets `code`.
     pub(crate) fn refused(
         self,
         ordinal: i32,

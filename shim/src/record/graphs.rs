@@ -18,7 +18,12 @@ pub(crate) struct Graphs {
     execs: HashMap<u64, Vec<i32>>,
     /// Bytes kept on each device.
     kept: HashMap<i32, u64>,
+    /// How often a figure was recorded.
+    figures: u64,
 }
+
+/// How often a figure is read again because another thread has recorded one meanwhile.
+const RETRIES: u32 = 16;
 
 impl Recorder {
     fn graphs(&self) -> Locked<'_, Graphs> {
@@ -52,14 +57,24 @@ pub(crate) fn launched(exec: u64) {
 /// What is kept for graphs on a device may be another amount than before.
 pub(crate) fn changed(ordinal: i32) {
     let Some(recorder) = open().filter(|_| ANY.load(Ordering::Acquire)) else { return };
-    // The lock is held until it is written down: the order of events is that of the figures.
-    let mut graphs = recorder.graphs();
-    let now = graph_memory::reserved(ordinal);
+    // No lock at a driver call: a figure is recorded only if nobody has recorded one since before it was read. So the order
+    // of events is that of the figures.
+    let mut tries = 0;
+    let (mut graphs, now) = loop {
+        let figures = recorder.graphs().figures;
+        let now = graph_memory::reserved(ordinal);
+        let graphs = recorder.graphs();
+        if graphs.figures == figures || tries == RETRIES {
+            break (graphs, now);
+        }
+        tries += 1;
+    };
+    graphs.figures += 1;
     let before = graphs.kept.insert(ordinal, now).unwrap_or(0);
     if now == before {
         return;
     }
-    // No address is told; one that no memory has stands for it.
+    // There is no address; one that no memory has stands for it.
     let address = 1 + u64::from(device(ordinal));
     if before > 0 {
         recorder.journal.free(address, Class::Other, STREAM_UNKNOWN);

@@ -1,6 +1,6 @@
 //! The job's own physical memory (cuMemCreate), and that of others which it imports. It is gone after the last release and
 //! the last unmap, in whatever order; the journal has it by its handle, as device memory, because nothing else counts it,
-//! or as imported from its first mapping on, which tells its size.
+//! or as imported from its first mapping on, which shows its size.
 
 use super::passed::{self, Wanted};
 use super::{Recorder, device, on, open};
@@ -11,10 +11,10 @@ use weir_cuda::CUresult;
 use weir_journal::{Class, FreeTicket, Granted, Kind, STREAM_UNKNOWN, Situation};
 use weir_pool::ranks::Locked;
 
-struct Known {
+struct Recorded {
     /// `None`: imported and not mapped yet.
     class: Option<Class>,
-    /// Handles given out for it and not released.
+    /// Handles returned for it and not released.
     owners: u32,
     mappings: u32,
 }
@@ -22,7 +22,7 @@ struct Known {
 /// What the job has created.
 #[derive(Default)]
 pub(crate) struct Handles {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, Recorded>,
     /// Mappings of known handles, by address.
     mapped: BTreeMap<u64, u64>,
 }
@@ -54,7 +54,7 @@ pub(crate) fn create<F: Copy>(
     let made = || {
         let handle = made();
         if let Some(recorder) = open() {
-            recorder.handles().known.insert(handle, Known { class: Some(class), owners: 1, mappings: 0 });
+            recorder.handles().known.insert(handle, Recorded { class: Some(class), owners: 1, mappings: 0 });
         }
         Granted { address: handle, allocated: bytes }
     };
@@ -74,30 +74,39 @@ pub(crate) fn retained(handle: u64) {
 pub(crate) fn imported(handle: u64) {
     if let Some(recorder) = on() {
         let mut handles = recorder.handles();
-        handles.known.entry(handle).or_insert(Known { class: None, owners: 0, mappings: 0 }).owners += 1;
+        handles.known.entry(handle).or_insert(Recorded { class: None, owners: 0, mappings: 0 }).owners += 1;
     }
 }
 
 /// `cuMemRelease`.
 pub(crate) fn release(handle: u64, run: impl FnOnce() -> CUresult) -> CUresult {
     let Some(recorder) = open() else { return run() };
-    let last = recorder.handles().is_last(handle, 1, 0);
-    let ticket = last.map(|class| recorder.journal.begin_free(handle, class));
-    let result = run();
-    if result == CUresult::CUDA_SUCCESS {
+    // The last one is taken off before the call: then the driver may give the number to another thread.
+    let last = {
         let mut handles = recorder.handles();
-        if ticket.is_some() {
-            handles.known.remove(&handle);
-        } else if let Some(known) = handles.known.get_mut(&handle) {
-            known.owners = known.owners.saturating_sub(1);
-            if known.owners == 0 && known.class.is_none() {
-                handles.known.remove(&handle);
+        let class = handles.is_last(handle, 1, 0);
+        class.and_then(|class| Some((class, handles.known.remove(&handle)?)))
+    };
+    let ticket = last.as_ref().map(|(class, _)| recorder.journal.begin_free(handle, *class));
+    let result = run();
+    match last {
+        Some((class, _)) if result == CUresult::CUDA_SUCCESS => ended(ticket, handle, Some(class)),
+        Some((_, known)) => {
+            recorder.handles().known.insert(handle, known);
+            if let Some(ticket) = ticket {
+                ticket.failed(result.0 as u16);
             }
         }
-        drop(handles);
-        ended(ticket, handle, last);
-    } else if let Some(ticket) = ticket {
-        ticket.failed(result.0 as u16);
+        None if result == CUresult::CUDA_SUCCESS => {
+            let mut handles = recorder.handles();
+            if let Some(known) = handles.known.get_mut(&handle) {
+                known.owners = known.owners.saturating_sub(1);
+                if known.owners == 0 && known.class.is_none() {
+                    handles.known.remove(&handle);
+                }
+            }
+        }
+        None => {}
     }
     result
 }

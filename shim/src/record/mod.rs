@@ -2,7 +2,7 @@
 //!
 //! Made at the first context or allocation in a process whose driver is initialised, never before; never freed. A
 //! forked child begins without one and gets its own in the same way. Recording is lock-free and makes no system call,
-//! except beside a call into the driver. What an event means is told in docs/reference/journal-format.md.
+//! except beside a call into the driver. What an event means is written in docs/reference/journal-format.md.
 //!
 //! | file | for |
 //! |---|---|
@@ -13,19 +13,21 @@
 //! | `physical.rs` | what lies behind the pool: handles, mappings, address space |
 //! | `streams.rs` | numbers for streams |
 //! | `oom.rs` | requests that found no memory |
+//! | `leave.rs` | a process that ends by `_exit` |
 
 pub(crate) mod blocks;
 pub(crate) mod graphs;
 pub(crate) mod handles;
+mod leave;
 pub(crate) mod oom;
 pub(crate) mod passed;
 pub(crate) mod physical;
 pub(crate) mod streams;
 
 use crate::attribute::{self, What};
-use crate::driver::DEVICES;
 use crate::driver::real::{self, done};
-use crate::process::{job, surroundings};
+use crate::driver::{DEVICES, backing};
+use crate::process::{choices, job, surroundings};
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -140,8 +142,12 @@ fn make(devices: i32) -> Option<()> {
     for ordinal in 0..devices {
         describe(&journal, ordinal);
     }
+    if backing::is_there() {
+        journal.leave_out(backing::resident);
+    }
     attribute::begin(settings.stacks);
     journal.refresh_modules();
+    choices::all().for_each(|choice| journal.note(choice.subject, &choice.text));
     let recorder = Box::new(Recorder {
         journal,
         streams: streams::Streams::new(),
@@ -173,7 +179,7 @@ fn describe(journal: &Journal, ordinal: i32) {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let mut name = [0 as c_char; 64];
     let mut total = 0;
-    // SAFETY: every place is a live local of the length told.
+    // SAFETY: every place is a live local of the length given.
     unsafe {
         if done(real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal)).is_err() {
             real::cuDeviceGetUuid(&raw mut uuid, ordinal);
@@ -194,7 +200,7 @@ pub(crate) fn device(ordinal: i32) -> u8 {
     u8::try_from(ordinal).ok().filter(|ordinal| *ordinal < HOST_DEVICE).unwrap_or(HOST_DEVICE)
 }
 
-/// In a forked child: the parent's journal is told of it, then left alone. The cached thread id still is the parent's.
+/// In a forked child: the parent's journal records it, then left alone. The cached thread id still is the parent's.
 extern "C" fn in_child() {
     let parents = RECORDER.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: as in `open`.
@@ -231,7 +237,7 @@ extern "C" fn at_exit() {
 static STATUS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 unsafe extern "C" {
-    /// glibc's: as atexit(3), but the function is told the status.
+    /// glibc's: as atexit(3), but the function gets the status.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
@@ -240,11 +246,11 @@ extern "C" fn exits(status: c_int, _: *mut c_void) {
 }
 
 impl Recorder {
-    /// A call into the driver begins: in flight until its outcome is told.
-    fn begin(&self, kind: Kind, class: Class, device: u8, stream: u16, asked: u64, address: u64) -> Ticket<'_> {
+    /// A call into the driver begins: in flight until its outcome is recorded.
+    fn begin(&self, kind: Kind, class: Class, device: u8, stream: u16, requested: u64, address: u64) -> Ticket<'_> {
         self.journal.sample_host(SAMPLE_MS);
         let by = attribute::here(&self.journal, What::DriverCall);
-        self.journal.begin(Intent { kind, class, device, stream, requested: asked, address, by })
+        self.journal.begin(Intent { kind, class, device, stream, requested, address, by })
     }
 
     fn synchronised(&self, device: u8, latency: u64, flags: u8) {
@@ -292,7 +298,7 @@ pub(crate) fn stream_created(handle: u64, ordinal: Option<i32>) {
     }
 }
 
-/// A stream is about to go; tells the number that it had. Before the driver can give its handle to a new one.
+/// A stream is about to go; returns the number that it had. Before the driver can give its handle to a new one.
 pub(crate) fn stream_leaves(handle: u64) -> u16 {
     open().map_or(STREAM_UNKNOWN, |recorder| recorder.streams.remove(handle))
 }
@@ -345,7 +351,20 @@ pub(crate) fn waiting<R>(ordinal: i32, bytes: u64, wait: impl FnOnce() -> R, giv
     answer
 }
 
-/// What weir says of its journal, for `weir doctor` and for tests.
+/// Records what weir has chosen so far; what is there already is not recorded again.
+pub(crate) fn choices() {
+    if let Some(recorder) = open() {
+        choices::all().for_each(|choice| recorder.journal.note(choice.subject, &choice.text));
+    }
+}
+
+/// weir has chosen.
+pub(crate) fn chose(subject: &'static str, text: String) {
+    choices::keep(subject, text);
+    choices();
+}
+
+/// What weir reports of its journal, for `weir doctor` and for tests.
 pub(crate) fn status() -> Option<serde_json::Value> {
     let journal = &open()?.journal;
     Some(serde_json::json!({"file": journal.path(), "problem": journal.fallback_reason()}))

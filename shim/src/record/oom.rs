@@ -8,14 +8,14 @@ use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Failure, Outcome, STREAM_UNKNOWN, Situation};
 
-/// The job is told that there is no memory for a request: `situation` is what is known of the device, its cap and its pools.
+/// A request of the job's fails for lack of memory: `situation` is what is known of the device, its cap and its pools.
 /// Makes system calls: it is rare.
 pub(crate) fn report(
     recorder: &Recorder,
     ordinal: i32,
     class: Class,
     stream: u16,
-    asked: u64,
+    requested: u64,
     situation: impl FnOnce(i32) -> Situation,
 ) {
     let _kept = surroundings::Errno::keep();
@@ -25,7 +25,7 @@ pub(crate) fn report(
         device: if ordinal < 0 { HOST_DEVICE } else { device(ordinal) },
         class,
         stream,
-        requested: asked,
+        requested,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
         by: attribute::here(journal, What::OutOfMemory),
     };
@@ -42,14 +42,14 @@ pub(crate) fn report(
     }
 }
 
-/// TensorFlow is told that there is no memory for a tensor that it can do without: it tries another way.
-pub(crate) fn tried(recorder: &Recorder, ordinal: i32, asked: u64) {
+/// A tensor that TensorFlow can do without is refused: it tries another way.
+pub(crate) fn tried(recorder: &Recorder, ordinal: i32, requested: u64) {
     let journal = &recorder.journal;
     journal.tried_in_vain(&Failure {
         device: device(ordinal),
         class: Class::Tensor,
         stream: STREAM_UNKNOWN,
-        requested: asked,
+        requested,
         result: CUresult::CUDA_ERROR_OUT_OF_MEMORY.0 as u16,
         by: attribute::here(journal, What::DriverCall),
     });

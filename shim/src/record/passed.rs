@@ -1,4 +1,4 @@
-//! Memory that the driver serves itself: in flight before the driver is asked, live once it has answered. Beside the
+//! Memory that the driver serves itself: in flight before the driver is called, live once it has answered. Beside the
 //! journal it is remembered which context each belongs to, because a context's end frees everything that it owns.
 
 use super::{Recorder, device, on, oom, open};
@@ -21,13 +21,13 @@ pub(crate) struct Passed {
     contexts: Vec<(u64, i32, bool)>,
 }
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     /// What sort of memory.
     pub(crate) class: Class,
     /// How much.
-    pub(crate) asked: u64,
+    pub(crate) requested: u64,
     /// In which stream, by the journal's number.
     pub(crate) stream: u16,
     /// On which device; `None`: on that of the current context.
@@ -38,8 +38,8 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Memory of the current context's device, in no stream.
-    pub(crate) fn here(class: Class, asked: u64) -> Self {
-        Self { class, asked, stream: STREAM_UNKNOWN, ordinal: None, owned: true }
+    pub(crate) fn here(class: Class, requested: u64) -> Self {
+        Self { class, requested, stream: STREAM_UNKNOWN, ordinal: None, owned: true }
     }
 }
 
@@ -53,7 +53,7 @@ impl Recorder {
     }
 }
 
-/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` tells what came of it, `situation`
+/// An allocation by `run`, which calls the driver through `call` if nothing forbids it. `made` returns what came of it, `situation`
 /// what is known where there was no memory.
 pub(crate) fn allocate<F: Copy>(
     call: &Call<F, CUresult>,
@@ -63,10 +63,10 @@ pub(crate) fn allocate<F: Copy>(
     situation: impl FnOnce(i32) -> Situation,
 ) -> CUresult {
     let Some(recorder) = on() else { return run() };
-    let Wanted { class, asked, stream, ordinal, owned } = wanted;
+    let Wanted { class, requested, stream, ordinal, owned } = wanted;
     let ordinal = ordinal.or_else(current_device).unwrap_or(-1);
     let place = if is_host(class) { HOST_DEVICE } else { device(ordinal) };
-    let ticket = recorder.begin(Kind::Alloc, class, place, stream, asked, 0);
+    let ticket = recorder.begin(Kind::Alloc, class, place, stream, requested, 0);
     let result = run();
     if result == CUresult::CUDA_SUCCESS {
         let granted = made();
@@ -78,7 +78,7 @@ pub(crate) fn allocate<F: Copy>(
     let driver = call.result() == Some(result);
     ticket.ended(if driver { Kind::Failed } else { Kind::Refused }, 0, result.0 as u16);
     if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-        oom::report(recorder, ordinal, class, stream, asked, situation);
+        oom::report(recorder, ordinal, class, stream, requested, situation);
     }
     result
 }
@@ -133,12 +133,12 @@ pub(crate) fn import<F: Copy>(
         ticket.ended(kind, 0, result.0 as u16);
         return result;
     }
-    let granted = made();
+    let (granted, ctx) = (made(), current());
     let mut passed = recorder.passed();
     let users = passed.imports.entry(granted.address).or_insert(0);
     *users += 1;
     if *users == 1 {
-        passed.owner.insert((granted.address, Class::Imported), current());
+        passed.owner.insert((granted.address, Class::Imported), ctx);
         drop(passed);
         ticket.set_requested(granted.allocated);
         ticket.granted(granted);
@@ -204,7 +204,7 @@ pub(crate) struct Leaving {
     frees: Vec<(u64, Class, FreeTicket<'static>)>,
 }
 
-/// A context is about to end. The frees of what it owns begin before the driver is asked: once it has ended, another thread
+/// A context is about to end. The frees of what it owns begin before the driver is called: once it has ended, another thread
 /// may get the same addresses at once.
 pub(crate) fn context_leaves(ctx: u64) -> Option<Leaving> {
     let recorder = open()?;

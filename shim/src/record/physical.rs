@@ -52,11 +52,11 @@ fn begin(
     kind: Kind,
     class: Class,
     ordinal: i32,
-    asked: u64,
+    requested: u64,
     address: u64,
 ) -> Option<(&'static Recorder, Ticket<'static>)> {
     on().map(|recorder| {
-        let ticket = recorder.begin(kind, class, device(ordinal), STREAM_UNKNOWN, asked, address);
+        let ticket = recorder.begin(kind, class, device(ordinal), STREAM_UNKNOWN, requested, address);
         (recorder, ticket.internal())
     })
 }
@@ -146,10 +146,10 @@ pub(crate) fn unmap(
 }
 
 /// A block got host memory, for there was no room on its device.
-pub(crate) fn spilled(ordinal: i32, address: u64, asked: u64, given: u64) {
+pub(crate) fn spilled(ordinal: i32, address: u64, requested: u64, allocated: u64) {
     if let Some(recorder) = open() {
         let event = Event::new(Kind::Spill, Class::Block, device(ordinal));
-        recorder.journal.record(Event { address, requested: asked, allocated: given, flags: FLAG_INTERNAL, ..event });
+        recorder.journal.record(Event { address, requested, allocated, flags: FLAG_INTERNAL, ..event });
     }
 }
 

@@ -60,7 +60,7 @@ impl Streams {
         self.reach(handle).find(|(_, place)| free(place)).map_or(STREAM_UNKNOWN, |(at, _)| at as u16 + 2)
     }
 
-    /// A stream is gone; tells the number that it had.
+    /// A stream is gone; returns the number that it had.
     pub(crate) fn remove(&self, handle: u64) -> u16 {
         let gone = |place: &AtomicU64| place.compare_exchange(handle, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         self.reach(handle).find(|(_, place)| gone(place)).map_or(STREAM_UNKNOWN, |(at, _)| at as u16 + 2)

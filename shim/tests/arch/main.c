@@ -1,4 +1,4 @@
-// Asks dlsym and dlvsym in the ways that matter and compares with what glibc promises.
+// Calls dlsym and dlvsym in the ways that matter and compares with what glibc promises.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-//! A chain of frames: collected, told apart by a hash, and cut to what the journal keeps.
+//! A chain of frames: collected, distinguished by a hash, and cut to what the journal keeps.
 
 use super::Frame;
 use crate::frameworks::cache::mix;
@@ -39,7 +39,7 @@ impl Frames {
         self.list.iter().take(self.count).map(|frame| unsafe { frame.assume_init_ref() })
     }
 
-    /// What tells this chain from others; `None` without a frame.
+    /// What distinguishes this chain from others; `None` without a frame.
     #[inline(always)]
     pub(crate) fn hash(&self) -> Option<u64> {
         let add =
@@ -48,7 +48,7 @@ impl Frames {
     }
 }
 
-/// What sort of file a line is in: how much it tells the reader.
+/// What sort of file a line is in: how useful it is to the reader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub(crate) enum Sort {

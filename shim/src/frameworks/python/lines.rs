@@ -50,7 +50,7 @@ fn by_locations(first: i64, at: i64, next: &mut dyn FnMut() -> Option<u8>) -> Op
         end += (i64::from(head & 7) + 1) * 2;
         let mut number = 0_u64;
         let (mut shift, mut more) = (0, form == 13 || form == 14);
-        // The rest of the entry: the signed number where there is one, then columns, which nobody here asks for.
+        // The rest of the entry: the signed number where there is one, then columns, which nobody here needs.
         let following = loop {
             match next() {
                 None => break None,

@@ -1,7 +1,7 @@
-//! The Python lines of the thread that asks, without the interpreter's lock.
+//! The Python lines of the requesting thread, without the interpreter's lock.
 //!
 //! A thread that is inside a C function cannot change its own frames, and a frame keeps its code object alive: so the
-//! thread may read them, though nobody else may. Nothing of Python's is called but the function that tells a thread's
+//! thread may read them, though nobody else may. Nothing of Python's is called but the function that returns a thread's
 //! own state. Each layout is first read through the kernel, many times, and checked against the types that the
 //! interpreter exports; only then directly. Where anything does not fit, there are no Python lines, and all else goes on.
 
@@ -50,7 +50,7 @@ pub(crate) struct Frame {
     code: usize,
     /// What the frame says: a number of units, or an address.
     at: usize,
-    /// What tells the code object from another one that was at the same address before.
+    /// What distinguishes the code object from another one that was at the same address before.
     stamp: u64,
     /// The frame itself; valid while the thread is in it.
     address: usize,
@@ -190,7 +190,7 @@ impl Python {
             self.walk(&unsafe { Direct::new() }, thread, frames);
         } else {
             match self.walk(&Careful, thread, frames) {
-                // A thread may be between two frames of Python's; that tells nothing.
+                // A thread may be between two frames of Python's; that shows nothing.
                 Some(0) => return false,
                 Some(_) if frames.iter().all(|frame| self.is_sound(frame)) => self.trust.confirm(),
                 _ => {
@@ -202,7 +202,7 @@ impl Python {
         true
     }
 
-    /// Collects the thread's frames, innermost first, and tells how many; `None` if something is not as it should be.
+    /// Collects the thread's frames, innermost first, and returns how many; `None` if something is not as it should be.
     #[inline(always)]
     fn walk(&self, memory: &impl Memory, thread: usize, to: &mut Frames) -> Option<usize> {
         let layout = &self.layout;
@@ -261,7 +261,7 @@ impl Python {
     }
 
     /// File, function and line of a frame. Reads through the kernel.
-    fn place_of(&self, frame: &Frame) -> Option<Place> {
+    fn place_of(&self, frame: &Frame) -> Option<CodeLine> {
         let layout = &self.layout;
         let part = |offset: usize| Careful.word(frame.code.checked_add(offset)?);
         let text = |object| text::read(object, self.types.text, layout.text_headers);
@@ -312,7 +312,7 @@ impl Python {
     }
 
     /// The user's place behind one in generated code: the function that runs there knows it, or one around it.
-    fn behind<'a>(&self, place: &Place, around: impl Iterator<Item = &'a Frame>) -> Option<Place> {
+    fn behind<'a>(&self, place: &CodeLine, around: impl Iterator<Item = &'a Frame>) -> Option<CodeLine> {
         if !place.0.as_str().contains(origin::GENERATED) {
             return None;
         }
@@ -338,7 +338,7 @@ impl Python {
 const NO_FILES: [&str; 2] = ["<shim>", "__init__"];
 
 /// File, function and line.
-type Place = (text::Text, text::Text, u32);
+type CodeLine = (text::Text, text::Text, u32);
 
 /// How many frames out the function is that knows where generated code comes from: loops and branches are functions.
 const AROUND: usize = 24;

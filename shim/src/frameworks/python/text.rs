@@ -3,7 +3,7 @@
 use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, TEXT_STATE};
 use crate::frameworks::memory::{Careful, Memory};
 
-/// Longest name kept; of a longer one the end, which tells more of a path.
+/// Longest name kept; of a longer one the end, which says more of a path.
 const LONGEST: usize = 1024;
 
 /// A copied text.

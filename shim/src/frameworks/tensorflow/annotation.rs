@@ -2,7 +2,7 @@
 //!
 //! TensorFlow keeps it per thread for its own profiler and restores it at the end of each scope, so it is valid while a
 //! call of TensorFlow's is under way, which an allocation is. Up to 2.19 its texts are C strings, from 2.20 on they are
-//! `std::string_view`; which, is told by the constructor that the library exports, and still each layout is first read
+//! `std::string_view`; which, is known from the constructor that the library exports, and still each layout is first read
 //! through the kernel, many times, before it is read directly. What does not fit is never looked at again.
 
 use super::loaded::{Loaded, symbol};
@@ -55,8 +55,8 @@ pub(crate) struct Annotation<'a> {
     pub(crate) step: i64,
     /// TensorFlow's number of the data type.
     pub(crate) dtype: u32,
-    /// Where the shape can be asked for.
-    pub(crate) shape: Option<shape::Place>,
+    /// Where the shape can be read.
+    pub(crate) shape: Option<shape::ShapeFunction>,
 }
 
 /// Takes the functions from the libraries that are loaded.

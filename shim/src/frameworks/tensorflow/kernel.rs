@@ -1,20 +1,23 @@
-//! Kernels that the annotation says too little of; what is missing is asked from TensorFlow's own interface for kernels,
+//! Kernels that the annotation says too little of; what is missing is queried from TensorFlow's own interface for kernels,
 //! for the time of a call.
 //!
-//! `_mlir_ciface_tf_alloc`: kernels that TensorFlow's compiler made ask for their results through it, and leave no data
+//! `_mlir_ciface_tf_alloc`: kernels that TensorFlow's compiler made request their results through it, and leave no data
 //! type in the annotation. `XlaLocalLaunchBase::ComputeAsync`, a virtual function: what XLA compiled runs in it, and the
-//! annotation is empty then.
+//! annotation is empty then. `SendOp::Compute` and `RecvOp::ComputeAsync`, virtual too: where a tensor goes from one device
+//! to another, whichever of them comes last makes the copy, and the annotation does not say of what.
 
 use super::loaded;
 use crate::process::{elf, guard, linker};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
 
 type Alloc = unsafe extern "C-unwind" fn(*mut c_void, usize, usize, i32, i32, *const i32) -> *mut c_void;
 type Count = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
 type TypeOf = unsafe extern "C-unwind" fn(*mut c_void, i32) -> i32;
-type Compute = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void);
+type Compute = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
+type ComputeAsync = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void);
 type NameOf = unsafe extern "C-unwind" fn(*mut c_void) -> Text;
 type StepOf = unsafe extern "C-unwind" fn(*mut c_void) -> i64;
 type Version = unsafe extern "C-unwind" fn() -> *const c_char;
@@ -28,12 +31,16 @@ struct Text {
 }
 
 const ALLOC: &CStr = c"_mlir_ciface_tf_alloc";
-const COMPUTE: &CStr = c"_ZN10tensorflow18XlaLocalLaunchBase12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE";
+const LAUNCH: &CStr = c"_ZN10tensorflow18XlaLocalLaunchBase12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE";
+const SEND: &CStr = c"_ZN10tensorflow6SendOp7ComputeEPNS_15OpKernelContextE";
+const RECEIVE: &CStr = c"_ZN10tensorflow6RecvOp12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE";
 /// Releases whose kernels hand over what the interface for kernels takes: `2.15` to `2.21`.
 const KNOWN: core::ops::RangeInclusive<u32> = 15..=21;
 
 static REAL_ALLOC: AtomicUsize = AtomicUsize::new(0);
-static REAL_COMPUTE: AtomicUsize = AtomicUsize::new(0);
+static REAL_LAUNCH: AtomicUsize = AtomicUsize::new(0);
+static REAL_SEND: AtomicUsize = AtomicUsize::new(0);
+static REAL_RECEIVE: AtomicUsize = AtomicUsize::new(0);
 static NAME_OF: AtomicUsize = AtomicUsize::new(0);
 static STEP_OF: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -44,9 +51,11 @@ thread_local! {
     static RESULT: Cell<u32> = const { Cell::new(0) };
     /// The name and the run of the compiled cluster that this thread launches; as above.
     static LAUNCHED: Cell<Option<(Text, i64)>> = const { Cell::new(None) };
+    /// The same of the node by which this thread sends or receives a tensor.
+    static COPIED: Cell<Option<(Text, i64)>> = const { Cell::new(None) };
 }
 
-/// The data type of the result that a compiled kernel is asking for on this thread; 0 if none is, or it is not known.
+/// The data type of the result that a compiled kernel is requesting on this thread; 0 if none is, or it is not known.
 #[inline]
 pub(crate) fn result_type() -> u32 {
     RESULT.try_with(Cell::get).unwrap_or(0)
@@ -55,7 +64,23 @@ pub(crate) fn result_type() -> u32 {
 /// The name of the node whose compiled cluster this thread launches, and the number of its run.
 #[inline]
 pub(crate) fn launched() -> Option<(&'static [u8], i64)> {
-    let (name, step) = LAUNCHED.try_with(Cell::get).ok()??;
+    running(&LAUNCHED)
+}
+
+/// The name of the node whose result this thread sends from one device to another, or receives.
+#[inline]
+pub(crate) fn copied() -> Option<&'static [u8]> {
+    let (name, _) = running(&COPIED)?;
+    // TensorFlow names the nodes that it adds for a copy after the one whose result it is, with a number: `MatMul/_3`.
+    match name.iter().rposition(|byte| *byte == b'/') {
+        Some(end) if name.get(end + 1) == Some(&b'_') => name.get(..end),
+        _ => Some(name),
+    }
+}
+
+#[inline]
+fn running(of: &'static LocalKey<Cell<Option<(Text, i64)>>>) -> Option<(&'static [u8], i64)> {
+    let (name, step) = of.try_with(Cell::get).ok()??;
     // SAFETY: it belongs to the kernel that is running, and is only looked at inside this call of it.
     Some((unsafe { core::slice::from_raw_parts(name.start, name.length) }, step))
 }
@@ -65,33 +90,69 @@ pub(crate) fn launched() -> Option<(&'static [u8], i64)> {
     not(test),
     unsafe(export_name = "_ZN10tensorflow18XlaLocalLaunchBase12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE")
 )]
-unsafe extern "C-unwind" fn compute(launch: *mut c_void, kernel: *mut c_void, done: *mut c_void) {
-    let real = match REAL_COMPUTE.load(Ordering::Acquire) {
-        // SAFETY: an object with virtual functions begins with the address of their table.
-        0 => resolve(COMPUTE, compute as *const () as usize, &REAL_COMPUTE, unsafe { launch.cast::<usize>().read() }),
-        real => real,
-    };
+unsafe extern "C-unwind" fn launch(operation: *mut c_void, kernel: *mut c_void, done: *mut c_void) {
+    let real = real(LAUNCH, launch as *const () as usize, &REAL_LAUNCH, operation);
     if real == 0 {
         return;
     }
-    let _name = super::recording().then(|| Launched::begin(kernel));
+    let _name = super::recording().then(|| Named::begin(&LAUNCHED, kernel));
     // SAFETY: the address is that of the real function of this name; the arguments are the caller's own.
-    unsafe { core::mem::transmute::<usize, Compute>(real)(launch, kernel, done) };
+    unsafe { core::mem::transmute::<usize, ComputeAsync>(real)(operation, kernel, done) };
 }
 
-/// While it lives, this thread launches a cluster.
-struct Launched(Option<(Text, i64)>);
+/// `tensorflow::RecvOp::ComputeAsync(kernel, done)`.
+#[cfg_attr(
+    not(test),
+    unsafe(export_name = "_ZN10tensorflow6RecvOp12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE")
+)]
+unsafe extern "C-unwind" fn receive(operation: *mut c_void, kernel: *mut c_void, done: *mut c_void) {
+    let real = real(RECEIVE, receive as *const () as usize, &REAL_RECEIVE, operation);
+    if real == 0 {
+        return;
+    }
+    let _name = super::recording().then(|| Named::begin(&COPIED, kernel));
+    // SAFETY: as above.
+    unsafe { core::mem::transmute::<usize, ComputeAsync>(real)(operation, kernel, done) };
+}
 
-impl Launched {
-    fn begin(kernel: *mut c_void) -> Self {
-        let told = guard::run("XlaLocalLaunchBase::ComputeAsync", || name_of(kernel)).flatten();
-        Self(LAUNCHED.try_with(|launched| launched.replace(told)).unwrap_or(None))
+/// `tensorflow::SendOp::Compute(kernel)`.
+#[cfg_attr(not(test), unsafe(export_name = "_ZN10tensorflow6SendOp7ComputeEPNS_15OpKernelContextE"))]
+unsafe extern "C-unwind" fn send(operation: *mut c_void, kernel: *mut c_void) {
+    let real = real(SEND, send as *const () as usize, &REAL_SEND, operation);
+    if real == 0 {
+        return;
+    }
+    let _name = super::recording().then(|| Named::begin(&COPIED, kernel));
+    // SAFETY: as above.
+    unsafe { core::mem::transmute::<usize, Compute>(real)(operation, kernel) };
+}
+
+/// The real function behind a virtual one of `operation`; 0 is none.
+#[inline]
+fn real(name: &CStr, own: usize, place: &AtomicUsize, operation: *mut c_void) -> usize {
+    match place.load(Ordering::Acquire) {
+        // SAFETY: an object with virtual functions begins with the address of their table.
+        0 => resolve(name, own, place, unsafe { operation.cast::<usize>().read() }),
+        real => real,
     }
 }
 
-impl Drop for Launched {
+/// While it lives, this thread runs a kernel whose name is known.
+struct Named {
+    place: &'static LocalKey<Cell<Option<(Text, i64)>>>,
+    before: Option<(Text, i64)>,
+}
+
+impl Named {
+    fn begin(place: &'static LocalKey<Cell<Option<(Text, i64)>>>, kernel: *mut c_void) -> Self {
+        let told = guard::run("a kernel's name", || name_of(kernel)).flatten();
+        Self { place, before: place.try_with(|name| name.replace(told)).unwrap_or(None) }
+    }
+}
+
+impl Drop for Named {
     fn drop(&mut self) {
-        let _ = LAUNCHED.try_with(|launched| launched.set(self.0));
+        let _ = self.place.try_with(|name| name.set(self.before));
     }
 }
 
@@ -145,7 +206,7 @@ fn type_of(kernel: *mut c_void, output: i32) -> u32 {
         return 0;
     }
     // SAFETY: functions of TensorFlow's interface for kernels, in releases where its kernel is the one handed over here.
-    // The second ends the process for an output that is not there, so the first is asked before.
+    // The second ends the process for an output that is not there, so the first is called before.
     unsafe {
         if output >= core::mem::transmute::<usize, Count>(count)(kernel) {
             return 0;
@@ -159,13 +220,13 @@ fn type_of(kernel: *mut c_void, output: i32) -> u32 {
 #[cold]
 fn resolve(name: &CStr, own: usize, place: &AtomicUsize, table: usize) -> usize {
     let Some(loaded) = loaded::find() else { return 0 };
-    let home = elf::object_at(table).and_then(|(_, object)| object.find(name));
+    let home = elf::object_at(table).and_then(|(_, object)| object.find(name)).filter(|address| *address != own);
     let find = |name: &CStr| match (loaded::symbol(loaded.main, name), loaded::symbol(loaded.framework, name)) {
         (0, 0) => linker::lookup(libc::RTLD_NEXT, name),
         (0, address) | (address, _) => address,
     };
-    let found = home.unwrap_or_else(|| find(name));
-    if found == 0 || found == own {
+    let found = home.unwrap_or_else(|| loaded::definition(name, own));
+    if found == 0 {
         return 0;
     }
     let version = find(c"TF_Version");

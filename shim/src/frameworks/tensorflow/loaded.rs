@@ -1,6 +1,6 @@
 //! TensorFlow in this process: found if it is loaded, never loaded.
 
-use crate::process::linker;
+use crate::process::{elf, linker};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -43,4 +43,19 @@ pub(crate) fn symbol(handle: *mut c_void, name: &CStr) -> usize {
     let address = linker::lookup(handle, name);
     linker::clear_error();
     address
+}
+
+/// Where TensorFlow defines a function that this library stands in for, at `own`: in its libraries, else in whichever
+/// object has it. 0 if nowhere.
+#[cold]
+pub(crate) fn definition(name: &CStr, own: usize) -> usize {
+    let (framework, main) = find().map_or((core::ptr::null_mut(), core::ptr::null_mut()), |it| (it.framework, it.main));
+    let mut found = [symbol(framework, name), symbol(main, name)].into_iter().find(|at| *at != 0 && *at != own);
+    if found.is_none() {
+        elf::each_object(&mut |object| {
+            found = object.find(name).filter(|address| *address != own);
+            found.is_some()
+        });
+    }
+    found.unwrap_or(0)
 }

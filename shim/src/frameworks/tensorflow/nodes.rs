@@ -70,8 +70,10 @@ fn search(name: &[u8]) -> u32 {
     // `StatefulPartitionedCall/` is the usual one. A rewritten node carries its optimiser's.
     let mut rest = name;
     loop {
-        // `gradient_tape/X/Y` is the gradient of X: the line that made X tells more than the one that asked for gradients.
-        let forward = rest.strip_prefix(GRADIENT).and_then(parent).map_or(0, exact);
+        // `gradient_tape/X/Y` is the gradient of X: the line that made X says more than the one that requested gradients.
+        let gradient = rest.strip_prefix(GRADIENT);
+        let forward = gradient.and_then(parent).map_or(0, exact);
+        let forward = if forward == 0 { gradient.map_or(0, |name| forward_kernel(name, exact)) } else { forward };
         let found = if forward == 0 { exact(rest) } else { forward };
         if found != 0 {
             return found;
@@ -99,6 +101,21 @@ fn search(name: &[u8]) -> u32 {
         }
     }
     0
+}
+
+/// What is known of the kernel whose gradient has this name: `lstm/CudnnRNNV3` for `lstm/CudnnRNNBackpropV3`.
+fn forward_kernel(name: &[u8], exact: impl Fn(&[u8]) -> u32) -> u32 {
+    const WORD: &[u8] = b"Backprop";
+    let mut forward = [0; 512];
+    let at = name.windows(WORD.len()).rposition(|part| part == WORD);
+    let parts = at.and_then(|at| name.get(..at).zip(name.get(at + WORD.len()..)));
+    parts.map_or(0, |(before, after)| {
+        let length = before.len() + after.len();
+        for (place, byte) in forward.iter_mut().zip(before.iter().chain(after)) {
+            *place = *byte;
+        }
+        forward.get(..length).map_or(0, exact)
+    })
 }
 
 /// Where TensorFlow moves a tensor to the host and back to save memory: the operation that the tensor is for. Its name is
@@ -131,6 +148,8 @@ mod tests {
             ("gradient_tape/m_1/lonely/Sum", 9),
             ("m_1/conv/convolution", 10),
             ("adam/mul_3", 11),
+            ("m_1/lstm_1/CudnnRNNV3", 13),
+            ("gradient_tape/m_1/lstm_1/CudnnRNNBackpropV3", 14),
         ] {
             remember(name.as_bytes(), wanted);
         }
@@ -145,6 +164,9 @@ mod tests {
             ("StatefulPartitionedCall/m_1/conv/convolution-0-TransposeNHWCToNCHW-LayoutOptimizer", 10),
             ("ArithmeticOptimizer/FoldMultiply_adam/mul_3", 0),
             ("adam/mul_3/ReadVariableOp", 11),
+            ("StatefulPartitionedCall/gradient_tape/m_1/lstm_1/CudnnRNNBackpropV3", 13),
+            ("StatefulPartitionedCall/m_1/lstm_1/CudnnRNNV3", 13),
+            ("IteratorGetNext/_3", 0),
             ("somewhere/else", 0),
             ("", 0),
         ] {
@@ -153,6 +175,6 @@ mod tests {
         }
         remember(b"somewhere/else", 12);
         assert_eq!(lines("somewhere/else"), 12);
-        assert_eq!(made(), 6);
+        assert_eq!(made(), 8);
     }
 }

@@ -11,9 +11,9 @@ use crate::process::elf;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A shape that can be asked for.
+/// A shape that can be read.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ShapeFunction {
     /// The function object: what it holds, in two words.
     object: usize,
     /// The first of them: in a function that holds a reference, the address of the shape.
@@ -48,11 +48,11 @@ impl Write for Text {
     }
 }
 
-/// Where the shape of an annotation can be asked for; `at` is the address of its `std::function`.
+/// Where the shape of an annotation can be read; `at` is the address of its `std::function`.
 #[inline(always)]
-pub(crate) fn place(memory: &impl Memory, at: usize) -> Option<Place> {
+pub(crate) fn place(memory: &impl Memory, at: usize) -> Option<ShapeFunction> {
     let (held, manage, invoke) = (memory.word(at)?, memory.word(at + 16)?, memory.word(at + 24)?);
-    (manage != 0 && invoke != 0).then_some(Place { object: at, held, invoke })
+    (manage != 0 && invoke != 0).then_some(ShapeFunction { object: at, held, invoke })
 }
 
 /// What is known of a function that prints: the low 48 bits are its address, the rest how often it agreed.
@@ -63,7 +63,7 @@ const ENOUGH: u64 = 16;
 /// It prints nothing, or something else.
 const NEVER: u64 = 0xffff;
 
-impl Place {
+impl ShapeFunction {
     fn known(&self) -> Option<&'static AtomicU64> {
         let start = mix(0, self.invoke as u64) as usize;
         for step in 0..KNOWN.len() {
@@ -160,27 +160,43 @@ fn is_tensorflow(address: usize) -> bool {
         .is_some_and(|(_, object)| object.soname().is_some_and(|name| name.to_bytes().starts_with(b"libtensorflow")))
 }
 
-/// The short forms of a shape: up to six dimensions of 16 bits, or three of 32. Byte 14 counts them, byte 15 is the form.
-fn decode(bytes: &[u8; 16]) -> Option<Text> {
+/// The text of the shape at an address, and whether the number of elements that follows it agrees; `None` for forms
+/// that are not read.
+pub(crate) fn read(memory: &impl Memory, at: usize) -> Option<(Text, bool)> {
+    let (mut bytes, mut count) = ([0; 16], [0; 8]);
+    if !memory.bytes(at, &mut bytes) || !memory.bytes(at.checked_add(16)?, &mut count) {
+        return None;
+    }
+    let mut elements = Some(1_u64);
+    for size in dimensions(&bytes)? {
+        elements = elements.and_then(|so_far| so_far.checked_mul(size?.into()));
+    }
+    Some((decode(&bytes)?, elements == Some(u64::from_le_bytes(count))))
+}
+
+/// The sizes in the short forms of a shape: up to six dimensions of 16 bits, or three of 32. Byte 14 counts them, byte 15
+/// is the form. A size may be unknown.
+fn dimensions(bytes: &[u8; 16]) -> Option<impl Iterator<Item = Option<u32>>> {
     let (count, form) = (bytes[14], bytes[15]);
-    let mut text = Text::empty();
     let (wide, most, unknown) = match form {
         0 => (2, 6, u32::from(u16::MAX)),
         1 => (4, 3, u32::MAX),
         _ => return None,
     };
-    if count > most {
-        return None;
-    }
-    text.write_str("[").ok()?;
-    for (place, dimension) in bytes.chunks_exact(wide).take(count.into()).enumerate() {
+    let size = move |dimension: &[u8]| {
         let mut word = [0; 4];
         word.get_mut(..wide)?.copy_from_slice(dimension);
-        let size = u32::from_le_bytes(word);
-        if size == unknown {
-            return None;
-        }
-        write!(text, "{}{size}", if place == 0 { "" } else { "," }).ok()?;
+        Some(u32::from_le_bytes(word)).filter(|size| *size != unknown)
+    };
+    (count <= most).then(|| bytes.chunks_exact(wide).take(count.into()).map(size))
+}
+
+/// The text of a short form of which every size is known.
+fn decode(bytes: &[u8; 16]) -> Option<Text> {
+    let mut text = Text::empty();
+    text.write_str("[").ok()?;
+    for (place, size) in dimensions(bytes)?.enumerate() {
+        write!(text, "{}{}", if place == 0 { "" } else { "," }, size?).ok()?;
     }
     text.write_str("]").ok()?;
     Some(text)
@@ -206,6 +222,22 @@ mod tests {
         assert_eq!(text(&shape(&[1], 7, 0)), None);
         assert_eq!(text(&shape(&[1], 1, 2)), None);
         assert_eq!(text(&shape(&[0xff, 0xff], 1, 0)), None);
+    }
+
+    #[test]
+    fn a_shape_fits_the_number_of_its_elements() {
+        let at = |elements: u64| {
+            let mut bytes = [0; 24];
+            bytes[..16].copy_from_slice(&shape(&[8, 0, 64, 0, 0, 1], 3, 0));
+            bytes[16..].copy_from_slice(&elements.to_le_bytes());
+            bytes
+        };
+        for (elements, fits) in [(8 * 64 * 256, true), (8 * 64, false)] {
+            let bytes = at(elements);
+            let Some((text, found)) = read(&Careful, bytes.as_ptr() as usize) else { panic!("not read") };
+            assert_eq!((text.as_str(), found), ("[8,64,256]", fits));
+        }
+        assert_eq!(read(&Careful, 64), None);
     }
 
     #[test]

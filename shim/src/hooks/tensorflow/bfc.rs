@@ -26,7 +26,7 @@ type Size = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> usize;
 
 const ALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE";
 const DEALLOCATE: &CStr = c"_ZN3tsl12BFCAllocator13DeallocateRawEPv";
-/// Tells how large the chunk of a tensor is, which may be much larger than the tensor.
+/// Returns how large the chunk of a tensor is, which may be much larger than the tensor.
 const SIZE: &CStr = c"_ZNK3tsl12BFCAllocator13AllocatedSizeEPKv";
 
 /// `tsl::BFCAllocator::AllocateRaw(alignment, bytes, attributes)`; the attributes begin with whether to try again.
@@ -56,7 +56,7 @@ unsafe extern "C-unwind" fn allocate(
 #[cfg_attr(not(test), unsafe(export_name = "_ZN3tsl12BFCAllocator13DeallocateRawEPv"))]
 unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_void) {
     // Most tensors in host memory are too small to be in the journal; often none is.
-    let recorded = |place: &Place| *place != Place::Host || ON_HOST.load(Ordering::Relaxed) > 0;
+    let recorded = |place: &Location| *place != Location::Host || ON_HOST.load(Ordering::Relaxed) > 0;
     if let Some((recorder, place)) = record::open().zip(known_place(allocator).filter(recorded)) {
         guard::run("BFCAllocator::DeallocateRaw", || {
             recorder.journal.change_comes(tensor as u64, place.class());
@@ -64,7 +64,7 @@ unsafe extern "C-unwind" fn deallocate(allocator: *mut c_void, tensor: *mut c_vo
             let ticket = recorder.journal.begin_free(tensor as u64, place.class());
             if ticket.entry().is_some() {
                 ticket.freed(STREAM_UNKNOWN);
-                if place == Place::Host {
+                if place == Location::Host {
                     ON_HOST.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -88,7 +88,7 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
     };
     let Some(recorder) = record::open() else { return };
     let (device, what) = match place {
-        Place::Device(ordinal) if tensor == 0 => {
+        Location::Device(ordinal) if tensor == 0 => {
             if retried && bytes > 0 {
                 oom::report(recorder, ordinal, Class::Tensor, STREAM_UNKNOWN, bytes, situation);
             } else if bytes > 0 {
@@ -96,9 +96,9 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
             }
             return;
         }
-        Place::Device(ordinal) => (record::device(ordinal), What::Hit(bytes, true)),
-        Place::Host if tensor == 0 || bytes < LEAST_ON_HOST || !one_more_on_host() => return,
-        Place::Host => {
+        Location::Device(ordinal) => (record::device(ordinal), What::Hit(bytes, true)),
+        Location::Host if tensor == 0 || bytes < LEAST_ON_HOST || !one_more_on_host() => return,
+        Location::Host => {
             recorder.journal.sample_host(record::SAMPLE_MS);
             (HOST_DEVICE, What::OnHost)
         }
@@ -117,11 +117,11 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
 }
 
 /// The bytes of the chunk that a tensor got.
-fn given(allocator: *mut c_void, tensor: u64, bytes: u64, place: Place) -> u64 {
+fn given(allocator: *mut c_void, tensor: u64, bytes: u64, place: Location) -> u64 {
     let rounded = bytes.next_multiple_of(GRAIN);
     match real_of(allocator, Function::Size) {
         0 => rounded,
-        _ if place == Place::Host => rounded,
+        _ if place == Location::Host => rounded,
         // SAFETY: the address is that of the real function of this name, and its caller does not have the tensor yet, so
         // nobody can have freed it. It locks what the allocation itself has locked and left.
         real => unsafe { core::mem::transmute::<usize, Size>(real)(allocator, tensor as *mut c_void) as u64 },
@@ -197,12 +197,12 @@ fn learn_real(table: usize, which: Function) -> usize {
 
 /// Where an allocator's memory is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     Host,
     Device(i32),
 }
 
-impl Place {
+impl Location {
     fn class(self) -> Class {
         if self == Self::Host { Class::HostTensor } else { Class::Tensor }
     }
@@ -229,11 +229,11 @@ static PLACES: [[AtomicUsize; 2]; 64] = [const { [const { AtomicUsize::new(0) };
 
 /// The place of an allocator, if it is known.
 #[inline]
-fn known_place(allocator: *mut c_void) -> Option<Place> {
+fn known_place(allocator: *mut c_void) -> Option<Location> {
     for place in &PLACES {
         match place[0].load(Ordering::Acquire) {
             0 => return None,
-            known if known == allocator as usize => return Place::from_number(place[1].load(Ordering::Relaxed)),
+            known if known == allocator as usize => return Location::from_number(place[1].load(Ordering::Relaxed)),
             _ => {}
         }
     }
@@ -241,8 +241,8 @@ fn known_place(allocator: *mut c_void) -> Option<Place> {
 }
 
 #[cold]
-fn learn_place(allocator: *mut c_void, tensor: u64) -> Option<Place> {
-    let found = device_of(tensor).map_or(Place::Host, Place::Device);
+fn learn_place(allocator: *mut c_void, tensor: u64) -> Option<Location> {
+    let found = device_of(tensor).map_or(Location::Host, Location::Device);
     for place in &PLACES {
         // The second word first: who sees the allocator sees its place.
         if place[1].compare_exchange(0, found.number(), Ordering::AcqRel, Ordering::Acquire).is_ok() {

@@ -3,7 +3,11 @@
 //! | file | for |
 //! |---|---|
 //! | `bfc.rs` | tensors inside the regions of TensorFlow's own allocator |
+//! | `call.rs` | the Python lines that call an operation or a function |
+//! | `retry.rs` | whether TensorFlow would have an allocation tried again |
 //! | `graph.rs` | the Python lines that made a graph's nodes |
 
 mod bfc;
+mod call;
 mod graph;
+mod retry;

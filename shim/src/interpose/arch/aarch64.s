@@ -25,7 +25,7 @@
 22: ldrb w9, [x1, #1]
     cmp w9, #108                    // dl
     b.ne 30b
-40: mov x3, x30                     // who asks
+40: mov x3, x30                     // the caller
     stp x29, x30, [sp, #-48]!
     .cfi_adjust_cfa_offset 48
     .cfi_rel_offset x29, 0

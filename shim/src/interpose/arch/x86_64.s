@@ -21,7 +21,7 @@
     jmp 30b
 22: cmp byte ptr [rsi + 1], 108     // dl
     jne 30b
-40: mov rcx, qword ptr [rsp]        // who asks
+40: mov rcx, qword ptr [rsp]        // the caller
     push rdi
     .cfi_adjust_cfa_offset 8
     push rsi
