@@ -14,7 +14,7 @@ use weir_forensics::report::Options;
 use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Slot;
-use weir_journal::{Attribution, Class, Event, Failure, Kind, LiveEntry, STREAM_UNKNOWN, Situation};
+use weir_journal::{Attribution, Class, Event, Failure, Kind, LiveEntry, Op, STREAM_UNKNOWN, Situation};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -60,8 +60,8 @@ fn fails(dir: &Path) -> Outcome {
             job.alloc_as(Class::Block, device, by, GIB);
             job.wait(0.5);
         }
-        let (by, asked) = (job.who("model/last/MatMul", 90 + place), (50 + u64::from(place)) * GIB);
-        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested: asked, result: 2, by };
+        let (by, requested) = (job.who("model/last/MatMul", 90 + place), (50 + u64::from(place)) * GIB);
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested, result: 2, by };
         job.journal.out_of_memory(&failure, &Situation::default());
     }
     println!("{}", job.end(End::Exit)?.display());
@@ -85,23 +85,23 @@ const BASE: u64 = 0x7f20_0000_0000;
 
 impl Space {
     fn take(&mut self, by: Attribution, bytes: u64) -> u64 {
-        let given = bytes.next_multiple_of(512);
+        let allocated = bytes.next_multiple_of(512);
         let mut at = BASE;
         for (start, end) in &self.taken {
-            if at + given <= *start {
+            if at + allocated <= *start {
                 break;
             }
             at = *end;
         }
-        while self.mapped < at + given {
+        while self.mapped < at + allocated {
             let handle = self.mapped >> 20;
             self.job.alloc_at(Class::Handle, 0, Attribution::default(), GRANULE, handle);
             let map = Event { address: self.mapped, allocated: GRANULE, ..Event::new(Kind::Map, Class::Handle, 0) };
             self.job.journal.record(map);
             self.mapped += GRANULE;
         }
-        self.taken.insert(at, at + given);
-        self.bytes += given;
+        self.taken.insert(at, at + allocated);
+        self.bytes += allocated;
         self.job.alloc_at(Class::Block, 0, by, bytes, at);
         at
     }
@@ -137,7 +137,16 @@ fn training(dir: &Path) -> Outcome {
     let mut resident = 2 * GIB;
     for (name, weights, _) in &layers {
         let variable = name.replace("Conv2D", "kernel");
-        let by = space.job.by(&variable, "persist", &[("/home/me/model.py", "build", 31), main(88)]);
+        let lines = [
+            ("/v/lib/python3.11/site-packages/keras/src/layers/layer.py", "add_weight", 9),
+            ("/home/me/model.py", "build", 31),
+            ("/v/lib/python3.11/site-packages/keras/src/layers/layer.py", "__call__", 21),
+            ("/v/lib/python3.11/site-packages/tensorflow/python/eager/run.py", "call", 22),
+            ("/usr/lib/python3.11/contextlib.py", "inner", 23),
+            main(88),
+        ];
+        let op = Op { name: &variable, region: "persist", shape: "[3,3,64,256]", dtype: 1 };
+        let by = Attribution { op: space.job.journal.op(&op), ..space.job.by("", "", &lines) };
         space.take(by, *weights);
         space.job.wait(0.004);
     }
@@ -196,7 +205,7 @@ fn training(dir: &Path) -> Outcome {
     }
 }
 
-fn end_in_oom(mut space: Space, by: Attribution, asked: u64, cap: u64) -> Outcome {
+fn end_in_oom(mut space: Space, by: Attribution, requested: u64, cap: u64) -> Outcome {
     let mut ends: Vec<u64> = vec![BASE];
     let mut largest = 0;
     for (start, end) in &space.taken {
@@ -216,7 +225,7 @@ fn end_in_oom(mut space: Space, by: Attribution, asked: u64, cap: u64) -> Outcom
         resident: 3 * GIB,
         ..Situation::default()
     };
-    space.job.refused(by, asked, &situation);
+    space.job.refused(by, requested, &situation);
     println!("{}", space.job.end(End::Killed)?.display());
     Ok(())
 }

@@ -146,9 +146,9 @@ fn busy(dir: &Path, events: u64) -> std::io::Result<PathBuf> {
             recorder.poll(false).map_err(failed)?;
         }
     }
-    let asked = 2 * GIB;
+    let requested = 2 * GIB;
     let now = Situation { device_total: 40 * GIB, device_free: GIB, ..Situation::default() };
-    job.refused(owners[7], asked, &now);
+    job.refused(owners[7], requested, &now);
     recorder.poll(true).map_err(failed)?;
     recorder.checkpoint().map_err(failed)?;
     job.end(End::Exit)?;

@@ -12,7 +12,7 @@ use crate::{Error, Run, is_held, roles};
 /// Bytes and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Amount {
-    /// Bytes given.
+    /// Bytes allocated.
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
@@ -41,7 +41,7 @@ impl Change {
 pub struct Moment {
     /// All that is held.
     pub total: (Amount, Amount),
-    /// By what the memory is for, as far as names and lines tell; how long it lives does not count here.
+    /// By what the memory is for, as far as names and lines show; how long it lives does not count here.
     pub by_role: Vec<Change>,
     /// By TensorFlow operation.
     pub by_op: Vec<Change>,
@@ -76,7 +76,7 @@ struct Side {
     lost: u64,
 }
 
-/// Compares two runs on a device. `progress` is told how much is done, and of how much.
+/// Compares two runs on a device. `progress` receives how much is done, and of how much.
 pub fn diff(before: &Run, after: &Run, device: u8, progress: &mut dyn FnMut(u64, u64)) -> Result<Diff, Error> {
     let (first, second) = (sum_up(before, device, progress)?, sum_up(after, device, progress)?);
     let moment = |one: &Held, other: &Held| {

@@ -49,7 +49,7 @@ impl<'run> Failure<'run> {
         }
     }
 
-    /// The number of the event that tells of it.
+    /// The number of the event that records it.
     pub(crate) fn event(&self) -> u64 {
         match self {
             Self::Refused(dump) => dump.event,
@@ -65,7 +65,7 @@ impl<'run> Failure<'run> {
         }
     }
 
-    /// The request; `event` is the one that tells of it, if it is still there.
+    /// The request; `event` is the one that records it, if it is still there.
     pub(crate) fn request(&self, run: &Run, event: Option<Event>) -> Request {
         let event = if let Self::Tried(event, _) = self { Some(*event) } else { event };
         let who = event.map(|event| run.who(event.by));
@@ -90,13 +90,13 @@ impl<'run> Failure<'run> {
             Self::Refused(dump) => {
                 let causes = run.reader().causes().unwrap_or_default();
                 let cause = event.and_then(|event| causes.get(usize::from(event.aux))).copied();
-                // An allocator that probes asks for less each time: the last is what it could not do without.
+                // An allocator that probes requests less each time: the last is what it could not do without.
                 let probing =
                     cause.filter(|cause| cause.times > 1 && cause.latest > 0 && cause.latest < dump.requested);
-                // Without its event only the dump tells where it was.
-                let told = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
-                let told = line.is_none().then(|| (told.0.to_owned(), told.1.to_owned()));
-                let (python, function) = told.unwrap_or((request.python, request.function));
+                // Without its event only the dump shows where it was.
+                let place = dump.python.split_once(" in ").unwrap_or((&dump.python, ""));
+                let place = line.is_none().then(|| (place.0.to_owned(), place.1.to_owned()));
+                let (python, function) = place.unwrap_or((request.python, request.function));
                 Request {
                     bytes: probing.map_or(dump.requested, |cause| cause.latest),
                     class: dump.class,

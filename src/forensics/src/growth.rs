@@ -1,14 +1,15 @@
 //! What grows: owners whose memory rises from step to step, how fast, and when the limit is reached.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use weir_journal::{Class, Kind};
+use weir_journal::Class;
 
-use crate::survey::{BUCKETS, Survey};
+use crate::roles::{self, Role};
+use crate::survey::{BUCKETS, Owner, Piece, Survey};
 use crate::trend::Trend;
-use crate::words::{duration, several, size};
+use crate::words::{several, size};
 
-/// Samples below which growth is not told from building up.
+/// Samples below which growth cannot be distinguished from building up.
 const FEWEST_SAMPLES: usize = 6;
 /// Growth below this share of the limit is not worth a word.
 const LEAST_SHARE: f64 = 0.005;
@@ -31,27 +32,34 @@ pub struct Growth {
     pub trend: Trend,
     /// Bytes that came since the run began.
     pub grown: u64,
-    /// Whether the line is by steps; else by seconds.
+    /// Whether the line is by steps; else by seconds in which the job allocates.
     pub by_step: bool,
+    /// How often the line ran, by its largest owner.
+    pub runs: u64,
     /// Whether it comes in stairs, with many samples on each: something larger than a step makes it grow.
     pub in_stairs: bool,
 }
 
 impl Growth {
-    /// `step` or `second`.
+    /// `step`, or `run` of the line in a job without steps.
     pub fn unit(&self) -> &'static str {
-        if self.by_step { "step" } else { "second" }
+        if self.by_step { "step" } else { "run" }
     }
 
-    /// Steps or seconds that it took to grow so far.
+    /// Steps or runs that it took to grow so far.
     pub fn over(&self) -> f64 {
-        self.grown as f64 / self.trend.slope
+        if self.by_step { self.grown as f64 / self.trend.slope } else { self.runs as f64 }
+    }
+
+    /// Bytes a step, or a run.
+    pub fn slope(&self) -> f64 {
+        if self.by_step { self.trend.slope } else { self.grown as f64 / (self.runs as f64).max(1.0) }
     }
 
     /// In words: where it grows, how fast, and by how much so far.
     pub fn text(&self, survey: &Survey) -> String {
-        let slope = size(self.trend.slope as u64);
-        let over = if self.by_step { several(self.over().round() as u64, "step") } else { duration(self.over()) };
+        let slope = size(self.slope() as u64);
+        let over = several(self.over().round() as u64, self.unit());
         format!("{} grows by {slope} a {}, {} in {over}", self.place(survey), self.unit(), size(self.grown))
     }
 
@@ -66,28 +74,45 @@ impl Growth {
     }
 }
 
-/// When memory is full if everything grows on and the rest stays: the step, or the second of the run.
+/// When memory is full if everything grows on and the rest stays: the step, or the run of the line that grows fastest.
 pub fn full_at(survey: &Survey, growths: &[Growth], room: u64) -> Option<f64> {
+    let first = growths.first()?;
     let speed: f64 = growths.iter().map(|growth| growth.trend.slope).sum();
-    let by_step = growths.first()?.by_step;
-    let now = if by_step { survey.steps.last as f64 } else { survey.marks.last().map_or(0.0, |mark| mark.seconds) };
-    (speed > 0.0).then(|| now + room as f64 / speed)
+    if speed <= 0.0 {
+        return None;
+    }
+    if first.by_step {
+        return Some(survey.steps.last as f64 + room as f64 / speed);
+    }
+    // All grow in the same time, and this one has its share of it.
+    let share = room as f64 * first.trend.slope / speed;
+    Some(first.runs as f64 + share / first.slope().max(1.0))
 }
 
 /// What grows on a device, fastest first. `limit` is what the job may have.
 pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
     let by_step = survey.steps.seen > 0;
-    let count = |kind: Kind| survey.kinds[kind as usize] as f64;
-    if !by_step && count(Kind::Free) < LEAST_FREED * count(Kind::Alloc) {
-        return Vec::new();
-    }
     // Where TensorFlow's own allocator is in charge, tensors grow and regions only follow.
     let tensors = survey.of_class(device, Class::Tensor) > 0;
     let counts = |class: Class| if tensors { class == Class::Tensor } else { crate::is_held(class) };
+    let own = || survey.owners.iter().filter(|owner| owner.device == device && counts(owner.class));
+    let (made, freed) = own().fold((0, 0), |(made, freed), owner| (made + owner.allocs, freed + owner.frees));
+    if !by_step && (freed as f64) < LEAST_FREED * made as f64 {
+        return Vec::new();
+    }
+    // A loop inside one step keeps all that it computes for the backward pass, and brings no new input.
+    let brought = survey.owners.iter().filter(|owner| owner.device == device).flat_map(|owner| &owner.pieces);
+    let from_host = |piece: &&Piece| piece.op.region == "dynamic" || roles::is_input(&piece.op.name);
+    let brought = brought.filter(|piece| from_host(piece) || roles::is_maker(&piece.op.name));
+    let brought = brought.map(|piece| piece.made).max().unwrap_or(0);
     let mut found = Vec::new();
     let mut lines: HashMap<String, (Vec<usize>, Vec<usize>)> = HashMap::new();
     for (place, owner) in survey.owners.iter().enumerate() {
         if owner.device != device || owner.bytes == 0 || !counts(owner.class) {
+            continue;
+        }
+        // Batches that are prefetched fill a buffer, and no line requests them.
+        if owner.ruling.0 == Role::Inputs && owner.who.line().is_none() {
             continue;
         }
         let alone = grows(survey, vec![place], limit, by_step);
@@ -103,8 +128,41 @@ pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
         let owners = if growing.is_empty() && others.len() > 1 { others } else { growing };
         found.extend(grows(survey, owners, limit, by_step));
     }
+    found.retain(|growth| by_step || goes_on(survey, growth, brought));
     found.sort_by(|a, b| b.trend.slope.total_cmp(&a.trend.slope));
+    // Slots come with the weights that they are for: who keeps the model keeps both.
+    let of = |growth: &Growth, role: Role| {
+        let largest = growth.owners.first().and_then(|place| survey.owners.get(*place));
+        largest.is_some_and(|owner| owner.ruling.0 == role)
+    };
+    if let Some(fastest) = found.first().filter(|growth| of(growth, Role::Optimizer)).map(|growth| growth.trend.slope)
+        && let Some(place) =
+            found.iter().position(|growth| of(growth, Role::Parameters) && growth.trend.slope * 6.0 >= fastest)
+    {
+        found[..=place].rotate_right(1);
+    }
     found
+}
+
+/// Turns in which what grows must have been made, in a job that computes derivatives.
+const FEWEST_TURNS: usize = 6;
+
+/// Whether what rises in a job without steps does so from turn to turn, and not within the first of them. `brought` is how
+/// often an input came.
+fn goes_on(survey: &Survey, growth: &Growth, brought: u64) -> bool {
+    let owners: Vec<&Owner> = growth.owners.iter().filter_map(|place| survey.owners.get(*place)).collect();
+    // Names of a graph's operations are paths; these jobs have steps where TensorFlow reports them.
+    if owners.iter().any(|owner| owner.who.op_name().contains('/') || owner.frees > 0) {
+        return true;
+    }
+    if survey.steps.turns == 0 {
+        // A loop inside one step keeps all that it computes for the backward pass, and brings no new input.
+        return brought * 2 >= owners.iter().map(|owner| owner.blocks).sum();
+    }
+    let pieces = || owners.iter().flat_map(|owner| &owner.pieces).filter(|piece| piece.live > 0);
+    let turns: HashSet<u32> = pieces().flat_map(|piece| [piece.first_turn, piece.last_turn]).collect();
+    let often = pieces().any(|piece| piece.live as usize >= FEWEST_TURNS && piece.last_turn > piece.first_turn + 4);
+    turns.len() >= FEWEST_TURNS || often
 }
 
 /// Whether owners grow, together.
@@ -114,7 +172,7 @@ fn grows(survey: &Survey, mut owners: Vec<usize>, limit: u64, by_step: bool) -> 
     for owner in owners.iter().filter_map(of) {
         floor.iter_mut().zip(owner.floor).for_each(|(sum, bytes)| *sum += bytes);
     }
-    let samples = survey.samples(&floor);
+    let samples = survey.samples_at_work(&floor);
     let (first, last) = (samples.first()?.bytes, samples.last()?.bytes);
     let trend = Trend::through(&samples).filter(Trend::grows)?;
     let enough = samples.len() >= FEWEST_SAMPLES && last - first >= LEAST_SHARE * limit as f64;
@@ -127,12 +185,13 @@ fn grows(survey: &Survey, mut owners: Vec<usize>, limit: u64, by_step: bool) -> 
     let rises = samples.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
     owners.sort_by_key(|place| std::cmp::Reverse(of(place).map_or(0, |owner| owner.bytes)));
     // What the line says was there when the run began did not grow; the rest of what is there now did.
-    let began = survey.marks.first().map_or(0.0, |mark| if by_step { mark.step as f64 } else { mark.seconds });
+    let began = if by_step { survey.marks.first().map_or(0.0, |mark| mark.step as f64) } else { 0.0 };
     let before = (trend.now - trend.slope * (trend.last - began)).max(0.0);
     let held: u64 = owners.iter().filter_map(of).map(|owner| owner.bytes).sum();
     // A floor is the least of its bucket: by as much as two buckets bring, what is there may be above it. What is more
     // than that is temporary.
     let bucket = trend.slope * (trend.last - began) / BUCKETS as f64;
     let grown = (held as f64 - before).clamp(trend.now - before, trend.now - before + 2.0 * bucket);
-    Some(Growth { owners, trend, grown: grown as u64, by_step, in_stairs: rises * 3 < samples.len() })
+    let runs = owners.first().and_then(of).map_or(0, |owner| owner.allocs.max(owner.blocks));
+    Some(Growth { owners, trend, grown: grown as u64, by_step, runs, in_stairs: rises * 3 < samples.len() })
 }

@@ -23,13 +23,13 @@ pub struct Holder {
     pub python: String,
     /// The function that line is in.
     pub function: String,
-    /// Where nothing else is known: the native library that asked.
+    /// Where nothing else is known: the native library that made the request.
     pub library: String,
     /// What sort of memory.
     pub class: Class,
     /// What it is for.
     pub role: Role,
-    /// The rule that told.
+    /// The rule that applied.
     pub rule: &'static str,
     /// Bytes.
     pub bytes: u64,
@@ -83,22 +83,25 @@ pub struct Share {
     pub blocks: u64,
 }
 
-/// Whether an owner counts among the holders of a device: where TensorFlow's own allocator is in charge its tensors do,
-/// and the regions that they lie in do not.
-fn counts(survey: &Survey, owner: &Owner, device: u8) -> bool {
+/// The owners that count among the holders of a device, with their places: where TensorFlow's own allocator is in charge its
+/// tensors do, and the regions that they lie in do not.
+pub(crate) fn counted(survey: &Survey, device: u8) -> impl Iterator<Item = (usize, &Owner)> {
     let tensors = survey.of_class(device, Class::Tensor) > 0;
-    owner.device == device
-        && match owner.class {
-            Class::Tensor => true,
-            Class::Device | Class::Managed | Class::Block if tensors => {
-                let nameless = owner.who.op.name.is_empty() && !holds_regions(owner);
-                nameless || roles::region(&owner.who) == Region::Library
-            }
-            class => is_held(class),
-        }
+    survey.owners.iter().enumerate().filter(move |(_, owner)| owner.device == device && counts(owner, tensors))
 }
 
-/// A region of TensorFlow's allocator: large, and asked for by no operation of a library.
+fn counts(owner: &Owner, tensors: bool) -> bool {
+    match owner.class {
+        Class::Tensor => true,
+        Class::Device | Class::Managed | Class::Block if tensors => {
+            let nameless = owner.who.op.name.is_empty() && !holds_regions(owner);
+            nameless || roles::region(&owner.who) == Region::Library
+        }
+        class => is_held(class),
+    }
+}
+
+/// A region of TensorFlow's allocator: large, and requested by no operation of a library.
 fn holds_regions(owner: &Owner) -> bool {
     owner.blocks > 0 && owner.bytes / owner.blocks >= 2 << 20
 }
@@ -106,12 +109,7 @@ fn holds_regions(owner: &Owner) -> bool {
 /// The holders of a device, largest first, and the rest in one number.
 pub fn holders(run: &Run, survey: &Survey, device: u8, growths: &[Growth], most: usize) -> (Vec<Holder>, u64) {
     let modules = run.reader().modules().unwrap_or_default();
-    let mut owners: Vec<(usize, &Owner)> = survey
-        .owners
-        .iter()
-        .enumerate()
-        .filter(|(_, owner)| owner.bytes > 0 && counts(survey, owner, device))
-        .collect();
+    let mut owners: Vec<(usize, &Owner)> = counted(survey, device).filter(|(_, owner)| owner.bytes > 0).collect();
     owners.sort_by_key(|(place, owner)| (std::cmp::Reverse(owner.bytes), *place));
     let rest = owners.iter().skip(most).map(|(_, owner)| owner.bytes).sum();
     let shown = owners.into_iter().take(most).map(|(place, owner)| {
@@ -139,7 +137,7 @@ pub fn holders(run: &Run, survey: &Survey, device: u8, growths: &[Growth], most:
 /// Memory by role, largest first.
 pub fn shares(survey: &Survey, device: u8) -> Vec<Share> {
     let mut shares = Role::ALL.map(|role| Share { role, bytes: 0, blocks: 0 });
-    for owner in survey.owners.iter().filter(|owner| counts(survey, owner, device)) {
+    for (_, owner) in counted(survey, device) {
         let (role, _) = roles::of(owner, &survey.steps);
         if let Some(share) = shares.iter_mut().find(|share| share.role == role) {
             share.bytes += owner.bytes;
@@ -155,7 +153,7 @@ fn course(ends: &[i64; BUCKETS]) -> [u64; POINTS] {
     std::array::from_fn(|point| ends[(point + 1) * BUCKETS / POINTS - 1].max(0) as u64)
 }
 
-/// The native library that asked: the innermost one that is neither weir nor the driver nor the C library.
+/// The native library that made the request: the innermost one that is neither weir nor the driver nor the C library.
 pub fn library(run: &Run, who: &Who, modules: &[ModuleEntry]) -> String {
     const BETWEEN: [&str; 6] = ["libweir.so", "libcuda.so", "libcudart.so", "libc.so", "libpthread", "libstdc++"];
     let frames = run.reader().stack(who.stack).unwrap_or_default();

@@ -22,7 +22,7 @@ pub struct Host {
     pub holders: Vec<HostHolder>,
 }
 
-/// Memory of one class on the host that one operation on one line asked for.
+/// Memory of one class on the host that one operation on one line requested.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct HostHolder {
     /// Operation; empty is unknown.
@@ -35,7 +35,7 @@ pub struct HostHolder {
     pub bytes: u64,
     /// Allocations live.
     pub blocks: u64,
-    /// Bytes of all allocations that the events tell of, live or not.
+    /// Bytes of all allocations that the events record, live or not.
     pub brought: u64,
     /// Those allocations.
     pub allocations: u64,
@@ -60,7 +60,7 @@ impl HostHolder {
     }
 
     /// In words.
-    pub fn told(&self) -> String {
+    pub fn sentence(&self) -> String {
         let place = if self.place().is_empty() { "nobody known" } else { self.place() };
         let class = match self.class {
             Class::HostTensor => "tensors",
@@ -83,7 +83,7 @@ pub fn holders(survey: &Survey) -> Vec<HostHolder> {
     };
     let mut found: Vec<HostHolder> = Vec::new();
     for owner in survey.owners.iter().filter(on_host).map(HostHolder::of) {
-        // On a line the bytes count, whichever of its operations asked for them.
+        // On a line the bytes count, whichever of its operations requested them.
         let same = |other: &&mut HostHolder| {
             other.class == owner.class && !owner.python.is_empty() && other.python == owner.python
         };
@@ -105,12 +105,15 @@ pub fn holders(survey: &Survey) -> Vec<HostHolder> {
 /// code may have kept a copy. Much more than what is there now says nothing: most of it has gone again.
 pub fn blame(holders: &[HostHolder], grown: u64) -> Option<(String, String)> {
     let named = || holders.iter().filter(|holder| !holder.place().is_empty());
-    let told = |holder: &HostHolder, does: String| (holder.place().to_owned(), format!("{} {does}", holder.place()));
+    let cause = |holder: &HostHolder, does: String| (holder.place().to_owned(), format!("{} {does}", holder.place()));
     let enough = |bytes: u64| grown > 0 && bytes >= grown / 2;
     if let Some(holder) = named().max_by_key(|holder| holder.bytes).filter(|holder| enough(holder.bytes)) {
-        return Some(told(holder, format!("holds {} on the host", size(holder.bytes))));
+        return Some(cause(holder, format!("holds {} on the host", size(holder.bytes))));
     }
     let plausible = |holder: &&HostHolder| enough(holder.brought) && holder.brought <= grown.saturating_mul(4);
     let holder = named().filter(plausible).max_by_key(|holder| holder.brought)?;
-    Some(told(holder, format!("brought {} to the host, in {} pieces", size(holder.brought), count(holder.allocations))))
+    Some(cause(
+        holder,
+        format!("brought {} to the host, in {} pieces", size(holder.brought), count(holder.allocations)),
+    ))
 }

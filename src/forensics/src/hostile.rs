@@ -84,19 +84,13 @@ pub fn numbers(dir: &Path, how: u64) -> io::Result<PathBuf> {
     for (turn, class) in Class::ALL.iter().enumerate() {
         for (place, address) in addresses.into_iter().enumerate() {
             let by = owners[(turn + place) % owners.len()];
-            for (given, asked) in [(MOST, MOST), (LARGEST, MOST), (1 << 47, 0), (LARGEST, 0), (0, MOST), (1, 1)] {
+            for (allocated, requested) in [(MOST, MOST), (LARGEST, MOST), (1 << 47, 0), (LARGEST, 0), (0, MOST), (1, 1)]
+            {
                 let device = [0, 1, 62][place % 3];
-                let intent = Intent {
-                    kind: Kind::Alloc,
-                    class: *class,
-                    device,
-                    stream: STREAM_UNKNOWN,
-                    requested: asked,
-                    address,
-                    by,
-                };
-                let spread = address.wrapping_add(given >> 30 << 21);
-                job.journal.pool_hit(&intent, Granted { address: spread, allocated: given });
+                let intent =
+                    Intent { kind: Kind::Alloc, class: *class, device, stream: STREAM_UNKNOWN, requested, address, by };
+                let spread = address.wrapping_add(allocated >> 30 << 21);
+                job.journal.pool_hit(&intent, Granted { address: spread, allocated });
                 if (turn + place) % 4 == 1 {
                     job.journal.free(spread, *class, u16::MAX);
                 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod diff;
+pub mod explain;
 pub mod export;
 mod failure;
 pub mod growth;

@@ -1,4 +1,4 @@
-//! Who asked, in words: TensorFlow operation, Python lines with the user's own line chosen, native stack. Names are
+//! The requester, in words: TensorFlow operation, Python lines with the user's own line chosen, native stack. Names are
 //! looked up in the journal once and kept.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use weir_journal::Attribution;
 use weir_journal::reader::{Line, OpName, Reader};
 use weir_journal::text::{self, plain};
 
-/// Who asked for memory.
+/// Who requested memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Who {
     /// TensorFlow operation; empty texts are unknown.
@@ -72,6 +72,11 @@ impl Who {
     pub fn is_nameless(&self) -> bool {
         self.op.name.is_empty() && self.python.lines.is_empty()
     }
+}
+
+/// A function's name without those around it: `add_weight` of `Layer.add_weight`.
+pub fn function(line: &Line) -> &str {
+    line.function.rsplit('.').next().unwrap_or(&line.function)
 }
 
 /// The last part of a path.
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_by_their_script() {
+    fn commands_are_named_by_their_script() {
         let short = |words: &[&str]| short_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(short(&["/usr/bin/python3", "-u", "/home/me/train.py", "--batch", "64"]), "train.py --batch 64");
         assert_eq!(short(&["python", "-c", "import x"]), "python -c import x");

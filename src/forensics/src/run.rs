@@ -45,9 +45,9 @@ pub enum Fate {
     Alive,
     /// It exited in order.
     Ended,
-    /// It is gone and did not say goodbye: killed, crashed, or ended by `_exit`.
+    /// It is gone and left no status: killed by a signal, or crashed.
     Killed,
-    /// It ran in another container, and there is no telling from here.
+    /// It ran in another container, and its state is not visible from here.
     Unknown,
 }
 
@@ -133,8 +133,7 @@ impl Run {
 
     /// Whether the job ran out of memory, or failed and had tried for memory in vain.
     pub fn ran_out(&self) -> bool {
-        let failed = self.exit_status().is_some_and(|status| status != 0);
-        self.oom_count() > 0 || (failed && self.header().counters.tried > 0)
+        self.header().ran_out()
     }
 
     /// The status with which the process ended in order, if that is known.
@@ -201,7 +200,7 @@ impl Run {
         Ok(&self.state()?.live)
     }
 
-    /// Who asked: names resolved, each looked up in the file once.
+    /// The requester: names resolved, each looked up in the file once.
     pub fn who(&self, by: Attribution) -> Arc<Who> {
         self.names.who(&self.reader, by)
     }

@@ -1,11 +1,11 @@
 //! Journals of made-up jobs, written through the real writer: for tests, and for looking at reports without a job.
-//! Time passes only when the job says so. The file tells of a process that is gone, unless it is left alive.
+//! Time passes only when the job says so. The file records a process that is gone, unless it is left alive.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use weir_journal::layout::{HOST_DEVICE, crc_words, word};
+use weir_journal::layout::{HOST_DEVICE, Section, crc_words, word};
 use weir_journal::{
     Attribution, Class, Event, Failure, Geometry, Granted, Intent, Journal, Kind, Op, Options, Outcome, STREAM_UNKNOWN,
     Situation, advance,
@@ -21,7 +21,7 @@ pub const MIB: u64 = 1 << 20;
 pub enum End {
     /// In order.
     Exit,
-    /// In order, with a status that tells of a failure.
+    /// In order, with a status that means a failure.
     Failure,
     /// By a signal, without a word.
     Killed,
@@ -66,8 +66,8 @@ impl Job {
 
     fn made(dir: &Path, geometry: Geometry, settings: &[(&str, &str)]) -> std::io::Result<Self> {
         advance(1);
-        let given = settings.iter().map(|(name, value)| (name.into(), value.into()));
-        let config = weir_settings::Reading::of(given, &[]).text();
+        let allocated = settings.iter().map(|(name, value)| (name.into(), value.into()));
+        let config = weir_settings::Reading::of(allocated, &[]).text();
         let options = Options { config, ..Options::in_dir(dir).sized(geometry) };
         let journal = Journal::create(&options)?;
         let path = journal
@@ -85,18 +85,22 @@ impl Job {
         self
     }
 
-    /// Who asks: an operation and a line of `/home/me/train.py` (0 is none).
+    /// The requester: an operation and a line of `/home/me/train.py` (0 is none).
     pub fn who(&self, op: &str, line: u32) -> Attribution {
         self.by(op, "output", &[("/home/me/train.py", "train_step", line)])
     }
 
-    /// Who asks, in full. Lines are innermost first; those with number 0 are left out.
+    /// The requester, in full. Lines are innermost first; those with number 0 are left out.
     pub fn by(&self, op: &str, region: &str, lines: &[(&str, &str, u32)]) -> Attribution {
+        let region = if op.is_empty() { "" } else { region };
+        self.by_op(&Op { name: op, region, shape: "", dtype: u32::from(!op.is_empty()) }, lines)
+    }
+
+    /// The same with an operation of any shape and type.
+    pub fn by_op(&self, op: &Op<'_>, lines: &[(&str, &str, u32)]) -> Attribution {
         let known = lines.iter().filter(|(_, _, line)| *line > 0);
         let lines: Vec<u32> = known.map(|(file, function, line)| self.journal.line(file, function, *line)).collect();
-        let region = if op.is_empty() { "" } else { region };
-        let op = Op { name: op, region, shape: "", dtype: u32::from(!op.is_empty()) };
-        Attribution { stack: 0, op: self.journal.op(&op), python: self.journal.python(&lines) }
+        Attribution { stack: 0, op: self.journal.op(op), python: self.journal.python(&lines) }
     }
 
     /// A block of the pool on device 0; its address.
@@ -107,24 +111,24 @@ impl Job {
     /// Memory of any class; its address.
     pub fn alloc_as(&mut self, class: Class, device: u8, by: Attribution, bytes: u64) -> u64 {
         let address = self.next;
-        let given = bytes.next_multiple_of(512);
-        self.next += given;
+        let allocated = bytes.next_multiple_of(512);
+        self.next += allocated;
         self.alloc_at(class, device, by, bytes, address);
         address
     }
 
     /// Memory at an address of the caller's choice.
     pub fn alloc_at(&mut self, class: Class, device: u8, by: Attribution, bytes: u64, address: u64) {
-        let given = bytes.next_multiple_of(512);
+        let allocated = bytes.next_multiple_of(512);
         let intent = Intent { kind: Kind::Alloc, class, device, stream: 0, requested: bytes, address: 0, by };
-        self.journal.pool_hit(&intent, Granted { address, allocated: given });
+        self.journal.pool_hit(&intent, Granted { address, allocated });
     }
 
     /// A tensor gets a chunk of TensorFlow's own allocator.
-    pub fn tensor(&mut self, by: Attribution, asked: u64, given: u64, address: u64) {
+    pub fn tensor(&mut self, by: Attribution, requested: u64, allocated: u64, address: u64) {
         let (kind, class, stream) = (Kind::Alloc, Class::Tensor, STREAM_UNKNOWN);
-        let intent = Intent { kind, class, device: 0, stream, requested: asked, address, by };
-        self.journal.pool_hit(&intent, Granted { address, allocated: given });
+        let intent = Intent { kind, class, device: 0, stream, requested, address, by };
+        self.journal.pool_hit(&intent, Granted { address, allocated });
     }
 
     /// A block of the pool comes back.
@@ -188,7 +192,7 @@ impl Job {
     }
 }
 
-/// Puts another command and the process that the end tells of into a journal's header.
+/// Puts another command and the process that the end records into a journal's header.
 fn rename_process(file: &File, command: &[String], end: End) -> std::io::Result<()> {
     let begun = if let End::Of { pid, .. } = end { start_of(pid)? } else { 0 };
     edit_header(file, |words| {
@@ -201,6 +205,8 @@ fn rename_process(file: &File, command: &[String], end: End) -> std::io::Result<
                 words[word::BOOT_ID] ^= u64::from(rebooted);
             }
         }
+        // A job that never was cannot be run again.
+        words[word::SECTIONS + 2 * Section::Job as usize + 1] = 0;
         let mut text = command.join("\0").into_bytes();
         text.truncate(word::COMMAND_BYTES);
         words[word::COMMAND] = text.len() as u64;

@@ -10,7 +10,7 @@ use crate::names::{short, tail};
 use crate::report::{At, Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
-use crate::words::{adding_up, change, count, duration, several, size, size_down};
+use crate::words::{adding_up, change, count, several, size, size_down};
 pub use page::Look;
 use page::{BOLD, DIM, LABEL, Page, RED, Room, YELLOW, columns, painted};
 
@@ -107,28 +107,39 @@ fn why(page: &mut Page, report: &Report) {
         let line = requester(request, width);
         page.paragraph(if request.only_tried { "Tried" } else { "Requested" }, &line);
     }
-    let told = page.room.findings;
-    for (place, finding) in report.findings.iter().take(told).enumerate() {
+    let shown = page.room.findings;
+    for (place, finding) in report.findings.iter().take(shown).enumerate() {
         let (label, also, colour) = if place == 0 { ("Why", "", RED) } else { ("", "also ", DIM) };
         let until = if finding.cause == Cause::Growth { forecast(report) } else { String::new() };
         let title = painted(colour, finding.cause.title());
         page.paragraph(label, &format!("{also}{title}: {}{until}", finding.evidence));
+        if let Some(explanation) = finding.explanation.as_ref().filter(|_| place == 0 || page.look.details) {
+            page.paragraph("Full of", &explanation.text);
+        }
     }
-    let untold: Vec<&str> = report.findings.iter().skip(told).map(|finding| finding.cause.title()).collect();
-    if !untold.is_empty() {
-        page.paragraph("", &format!("also {}", untold.join(", ")));
+    let hidden: Vec<&str> = report.findings.iter().skip(shown).map(|finding| finding.cause.title()).collect();
+    if !hidden.is_empty() {
+        page.paragraph("", &format!("also {}", hidden.join(", ")));
     }
     if report.findings.is_empty() {
         let on = match (report.oom, report.tried) {
+            (0, 0) if report.above_driver().is_some() => "nothing was refused by the driver or by weir",
             (0, 0) => "nothing was refused for want of memory",
             (0, _) => "nothing was refused for want of memory that the job could not do without",
             _ => "nothing was refused on this GPU",
         };
-        let shown = if report.at == At::Peak { "; this is the moment at which most was live" } else { "" };
+        let shown = match report.at {
+            At::Peak => "; this is the moment at which most was live",
+            At::Step(_) | At::Time(_) => "; this is the moment that was chosen",
+            _ => "",
+        };
         page.paragraph("Why", &format!("{on}{shown}"));
     }
+    if let Some(above) = report.above_driver() {
+        page.paragraph("Note", &above);
+    }
     if report.request.as_ref().is_some_and(|request| request.compiled) {
-        let note = "XLA asks once for all operations of what it compiled; with jit_compile=False each asks for itself, and is named";
+        let note = "XLA requests memory once for all operations of what it compiled; with jit_compile=False each requests its own, and is named";
         page.paragraph("Note", note);
     }
     if report.only_tried() {
@@ -139,6 +150,11 @@ fn why(page: &mut Page, report: &Report) {
         let tries = several(report.tried, "request");
         page.paragraph("Tried", &format!("{tries} for memory that TensorFlow can do without got nothing"));
     }
+    if page.look.details {
+        for chosen in &report.choices {
+            page.paragraph("Chosen", &format!("{}: {}", chosen.subject, chosen.choice));
+        }
+    }
     if let Some(reason) = &report.turned_off {
         page.paragraph("Note", &format!("weir turned itself off in this job: {reason}"));
     }
@@ -147,8 +163,7 @@ fn why(page: &mut Page, report: &Report) {
 /// When all will be full, where the job has not run out of memory yet.
 fn forecast(report: &Report) -> String {
     match report.growth.first().and_then(|growing| Some((growing.unit, growing.full_at?))) {
-        Some(("step", at)) if report.oom == 0 => format!("; full at about step {}", count(at as u64)),
-        Some((_, at)) if report.oom == 0 => format!("; full in about {}", duration(at - report.seconds)),
+        Some((unit, at)) if report.oom == 0 => format!("; full at about {unit} {}", count(at as u64)),
         _ => String::new(),
     }
 }
@@ -221,8 +236,8 @@ fn bar(page: &mut Page, report: &Report) {
         };
         let (tensors, used, reserved) = (count(view.tensors), size(view.used), size(view.reserved));
         let (idle, beside) = (size(view.idle), size(view.beside));
-        let told = format!("{tensors} use {used}{beyond} of {reserved} reserved, idle {idle}; beside it {beside}");
-        page.paragraph("Tensors", &told);
+        let sentence = format!("{tensors} use {used}{beyond} of {reserved} reserved, idle {idle}; beside it {beside}");
+        page.paragraph("Tensors", &sentence);
     }
     if page.room.air {
         roles(page, report);
@@ -328,17 +343,17 @@ fn on_the_host(page: &mut Page, report: &Report) {
     let ran_out = report.findings.iter().any(|finding| finding.cause == Cause::HostMemory);
     let much = |holder: &&HostHolder| ran_out || holder.bytes * 4 >= report.host.resident.max(1);
     for (place, holder) in report.host.holders.iter().filter(much).take(page.room.findings.min(3)).enumerate() {
-        page.paragraph(if place == 0 { "Host" } else { "" }, &holder.told());
+        page.paragraph(if place == 0 { "Host" } else { "" }, &holder.sentence());
     }
 }
 
 /// What the screen leaves out.
 fn details(page: &mut Page, report: &Report) {
-    // Several owners on one line tell alike.
-    let mut told: Vec<&str> = Vec::new();
+    // Several owners on one line have the same text.
+    let mut shown: Vec<&str> = Vec::new();
     for growing in &report.growth {
-        if !told.contains(&growing.text.as_str()) {
-            told.push(&growing.text);
+        if !shown.contains(&growing.text.as_str()) {
+            shown.push(&growing.text);
             page.paragraph("Growth", &growing.text);
         }
     }
@@ -363,17 +378,25 @@ fn remedies(page: &mut Page, report: &Report) {
         page.paragraph(label, &format!("{}. {} ({})", place + 1, remedy.text, remedy.how));
     }
     if !report.useless.is_empty() {
-        page.paragraph("Not", &format!("{}: would not help (replayed)", report.useless.join(", ")));
+        page.paragraph("Not", &format!("{}: would not be enough", report.useless.join(", ")));
     }
     let more = report.remedies.len().saturating_sub(page.room.remedies);
     if more > 0 {
         page.paragraph("", &format!("{more} more with --details"));
     }
+    if let Some(measured) = &report.measured {
+        page.paragraph("Run again", &measured.sentence());
+    } else if report.rerun && report.is_oom() {
+        page.paragraph(
+            "Measure",
+            &format!("weir report {} --rerun runs the job again on the virtual GPU", short(&report.run, 40)),
+        );
+    }
 }
 
 fn evidence(page: &mut Page, report: &Report) {
     let evidence = &report.evidence;
-    let lost = evidence.losses.unwritten + evidence.losses.lapped + evidence.losses.cut + evidence.dropped;
+    let lost = evidence.losses.unwritten + evidence.losses.lapped + evidence.losses.cut;
     let mut facts = vec![
         format!("{} events", count(evidence.events)),
         format!("{} torn", count(evidence.losses.torn)),

@@ -11,15 +11,15 @@ use crate::survey::{Owner, Survey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Memory that the job has asked for and not given back.
+    /// Memory that the job has requested and not freed.
     Live,
     /// Free inside the job's own pool: the next request can have it.
     PoolFree,
-    /// Given back by the job, still waiting for device work to end.
+    /// Freed by the job, still waiting for device work to end.
     Deferred,
     /// This job's, but none of its allocations: its contexts, loaded code, mappings of its own.
     Overhead,
-    /// Memory of other processes, and of the driver where that could not be told apart.
+    /// Memory of other processes, and of the driver where the two could not be distinguished.
     Others,
     /// Free.
     Free,
@@ -58,7 +58,7 @@ pub struct DriverView {
     pub total: u64,
     /// The parts; their sum is the whole.
     pub parts: Vec<(Part, u64)>,
-    /// Whether the driver was asked how much is free: else others' memory counts as free.
+    /// Whether the driver was queried for how much is free: else others' memory counts as free.
     pub measured: bool,
     /// Memory of the job that lies on the host because the cap was reached; no part of the device.
     pub spilled: u64,
@@ -93,9 +93,9 @@ pub fn driver_view(survey: &Survey, device: u8, total: u64, situation: &Situatio
     let backed = handles.max(blocks);
     let inside = backed - blocks;
     // The pool's own word counts as far as there is memory for it to speak of.
-    let told = situation.pool_free > 0 || situation.pool_deferred > 0;
+    let known = situation.pool_free > 0 || situation.pool_deferred > 0;
     let unheld = if handles == 0 { u64::MAX } else { inside };
-    let pool_free = if told {
+    let pool_free = if known {
         situation.pool_free.min(unheld)
     } else if blocks > 0 {
         inside
@@ -154,7 +154,7 @@ pub struct TensorView {
     pub own_allocator: bool,
 }
 
-/// What TensorFlow sees, at the survey's moment; `None` where no operation asked for anything. `live` is what the driver's
+/// What TensorFlow sees, at the survey's moment; `None` where no operation requested anything. `live` is what the driver's
 /// view calls so.
 pub fn tensor_view(survey: &Survey, device: u8, live: u64) -> Option<TensorView> {
     let of = |counts: &dyn Fn(&Owner) -> bool| {

@@ -131,15 +131,18 @@ fn any_records_can_be_read_and_exported() {
             if odd(dice, 4) == 0 {
                 by = Attribution { stack: odd(dice, 1 << 24) as u32, op: odd(dice, 1 << 20) as u32, python: 1 };
             }
-            let (kind, class) = (Kind::ALL[odd(dice, 28) as usize], Class::ALL[odd(dice, 13) as usize]);
+            let (kind, class) = (
+                Kind::ALL[odd(dice, Kind::ALL.len() as u64) as usize],
+                Class::ALL[odd(dice, Class::ALL.len() as u64) as usize],
+            );
             let device = [0, 0, 1, 63, odd(dice, 64) as u8][odd(dice, 5) as usize];
-            let (asked, given, address) = (odd(dice, 1 << 48), odd(dice, 1 << 48), odd(dice, u64::MAX));
+            let (requested, allocated, address) = (odd(dice, 1 << 48), odd(dice, 1 << 48), odd(dice, u64::MAX));
             let stream = odd(dice, 1 << 16) as u16;
             match odd(dice, 4) {
                 0 => {
                     let kind = Kind::Alloc;
-                    let intent = Intent { kind, class, device, stream, requested: asked, address, by };
-                    job.journal.pool_hit(&intent, Granted { address, allocated: given });
+                    let intent = Intent { kind, class, device, stream, requested, address, by };
+                    job.journal.pool_hit(&intent, Granted { address, allocated });
                 }
                 1 => drop(job.journal.free(address, class, stream)),
                 _ => {
@@ -149,8 +152,8 @@ fn any_records_can_be_read_and_exported() {
                     let event = Event {
                         stream,
                         address,
-                        requested: asked,
-                        allocated: given,
+                        requested,
+                        allocated,
                         live_after,
                         by,
                         ..Event::new(kind, class, device)

@@ -44,10 +44,10 @@ fn a_page_opens_where_the_options_say() {
     for device in [1, 2] {
         job.journal.set_device(device, [b'a' + device; 16], 40 << 30, "Made-up GPU");
     }
-    // Each asks from a line of its own: a failure that repeats itself is dumped once.
-    let mut fails = |device, asked| {
-        let by = job.who("Conv2D", (asked >> 30) as u32);
-        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested: asked, result: 2, by };
+    // Each requests from a line of its own: a failure that repeats itself is dumped once.
+    let mut fails = |device, requested| {
+        let by = job.who("Conv2D", (requested >> 30) as u32);
+        let failure = Failure { device, class: Class::Block, stream: STREAM_UNKNOWN, requested, result: 2, by };
         job.journal.out_of_memory(&failure, &Situation::default());
         job.alloc_as(Class::Block, device, by, MIB);
     };
@@ -62,10 +62,10 @@ fn a_page_opens_where_the_options_say() {
         let page = String::from_utf8(page).unwrap();
         let facts = page.split_once("id=\"facts\">").unwrap().1.split_once("</script>").unwrap().0;
         let facts: serde_json::Value = serde_json::from_str(facts).unwrap();
-        // What was asked for at the moment at which the page opens.
+        // What was requested at the moment at which the page opens.
         let mark = facts["marks"].as_array().unwrap().iter().find(|mark| mark["entry"] == facts["moment"]);
-        let asked = mark.map(|mark| mark["requested"].as_u64().unwrap() >> 30);
-        (facts["device"].as_u64().unwrap(), asked, facts["rows"].as_u64().unwrap())
+        let requested = mark.map(|mark| mark["requested"].as_u64().unwrap() >> 30);
+        (facts["device"].as_u64().unwrap(), requested, facts["rows"].as_u64().unwrap())
     };
     let plain = Options::default();
     assert_eq!(opened(&plain), (1, Some(70), 50));

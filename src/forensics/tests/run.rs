@@ -1,4 +1,4 @@
-//! A run as others see it: opened, found by name, its fate told, its names resolved.
+//! A run as others see it: opened, found by name, its fate reported, its names resolved.
 
 mod scratch;
 
@@ -9,8 +9,8 @@ use weir_journal::reader::Slot;
 use weir_journal::{Kind, Situation};
 
 #[test]
-fn a_run_tells_what_the_job_did() {
-    let scratch = Scratch::new("tells");
+fn a_run_reports_what_the_job_did() {
+    let scratch = Scratch::new("reports");
     let mut job = Job::new(&scratch.0, 256).unwrap();
     job.journal.set_cap(0, 8 * GIB);
     let by = job.by(
@@ -99,4 +99,30 @@ fn the_peak_of_a_run_shows_who_held_it_then() {
     assert_eq!(of(At::Peak), (At::Peak, "most".into(), 4 * GIB + (1 << 20)));
     assert_eq!(of(At::End), (At::End, "kept".into(), 1 << 20));
     assert_eq!(of(At::Oom), (At::End, "kept".into(), 1 << 20), "nothing was refused");
+}
+
+#[test]
+fn a_step_and_a_time_show_who_held_the_memory_then() {
+    use weir_forensics::report::{At, Options, Report};
+    let scratch = Scratch::new("moments");
+    let mut job = Job::new(&scratch.0, 64).unwrap();
+    for step in 1..=3 {
+        job.step();
+        job.alloc(job.who("kept", 1), step * GIB);
+        job.wait(10.0);
+    }
+    job.refused(job.who("more", 2), GIB, &Situation::default());
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let of = |at: At| Report::of(&run, &Options { at, ..Options::default() }, |_, _| {});
+    let shown = |at: At| of(at).map(|report| (report.step, report.holders[0].bytes, report.request.is_some())).unwrap();
+    assert_eq!(shown(At::Step(1)), (1, GIB, false));
+    assert_eq!(shown(At::Step(2)), (2, 3 * GIB, false), "nothing was refused by then");
+    assert_eq!(shown(At::Oom), (3, 6 * GIB, true));
+    let second = run.header().started.realtime + 15_000_000_000;
+    assert_eq!(shown(At::Time(second)), (2, 3 * GIB, false));
+    assert_eq!(shown(At::Time(u64::MAX)).1, 6 * GIB, "after the end it is the end");
+    let error = of(At::Step(9)).unwrap_err().to_string();
+    assert!(error.contains("has no step 9; the log has steps 1 to 3"), "{error}");
+    let error = of(At::Time(0)).unwrap_err().to_string();
+    assert!(error.contains("no event before this time"), "{error}");
 }

@@ -60,7 +60,13 @@ fn overloaded(scratch: &Scratch) -> Report {
         .to_vec();
     report.driver.spilled = GIB;
     report.findings = [Cause::Growth, Cause::Fragmentation, Cause::OtherProcess, Cause::Cap, Cause::DeviceFull]
-        .map(|cause| Finding { cause, strength: 90, rule: "a rule", evidence: "much_evidence ".repeat(9) })
+        .map(|cause| Finding {
+            cause,
+            strength: 90,
+            rule: "a rule",
+            evidence: "much_evidence ".repeat(9),
+            explanation: None,
+        })
         .to_vec();
     let text = "do this, and that, and something else ".repeat(4);
     let remedy = Remedy { act: Act::Float32, text, check: Check::Replayed, how: "replayed".into() };
@@ -127,12 +133,12 @@ fn a_real_report_is_one_screen() {
     few.holders.truncate(5);
     assert!(!screen(&few, &LOOK).contains("and others together"));
     // A long function gives way to the operation; one line is all there is.
-    if let Some(asked) = &mut few.request {
-        asked.function = "a_function_with_a_very_long_name_indeed_it_is".into();
+    if let Some(request) = &mut few.request {
+        request.function = "a_function_with_a_very_long_name_indeed_it_is".into();
     }
     let text = screen(&few, &LOOK);
-    let asked = text.lines().skip_while(|line| !line.starts_with("Requested")).take(2).collect::<Vec<_>>();
-    assert!(asked[0].contains("Conv2DBackpropInput   train.py:16") && asked[1].starts_with("Why"), "{text}");
+    let shown = text.lines().skip_while(|line| !line.starts_with("Requested")).take(2).collect::<Vec<_>>();
+    assert!(shown[0].contains("Conv2DBackpropInput   train.py:16") && shown[1].starts_with("Why"), "{text}");
     // The command is cut only where there is no room for it.
     few.command = "a_script_of_27_columns.py 77".into();
     assert!(screen(&few, &Look { width: 120, ..LOOK }).contains(&few.command));
@@ -161,7 +167,7 @@ fn however_much_there_is_it_is_one_screen() {
 }
 
 #[test]
-fn details_tell_what_the_screen_leaves_out() {
+fn details_show_what_the_screen_leaves_out() {
     let scratch = Scratch::new("details");
     let report = overloaded(&scratch);
     let text = screen(&report, &Look { details: true, ..LOOK });
@@ -171,8 +177,8 @@ fn details_tell_what_the_screen_leaves_out() {
     for word in ["10 …", "64.0 MiB pinned", "Rule      GROWTH, strength 90: a rule", "Growth    train.py:131"] {
         assert!(text.contains(word), "{word}\n{text}");
     }
-    let asked = screen(&report, &Look { holders: Some(8), ..LOOK });
-    assert!(asked.contains("\n 8 ") && !asked.contains("\n 9 "), "{asked}");
+    let shown = screen(&report, &Look { holders: Some(8), ..LOOK });
+    assert!(shown.contains("\n 8 ") && !shown.contains("\n 9 "), "{shown}");
 }
 
 #[test]
@@ -202,7 +208,7 @@ fn what_was_on_another_day_has_its_date() {
 }
 
 #[test]
-fn a_job_that_grows_and_lives_is_told_when_it_is_full() {
+fn a_job_that_grows_and_lives_is_reported_when_it_is_full() {
     let scratch = Scratch::new("forecast");
     let mut job = Job::new(&scratch.0, 1 << 14).unwrap();
     for _ in 0..100 {

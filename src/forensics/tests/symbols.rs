@@ -35,7 +35,7 @@ fn a_function_has_its_name_file_and_line() {
 }
 
 #[test]
-fn another_build_is_not_asked() {
+fn another_build_is_not_queried() {
     let (stack, mut modules) = own_stack_and_modules("build");
     let own = std::env::current_exe().expect("known");
     let own = modules.iter_mut().find(|module| own == *module.path).expect("a module of its own");
@@ -45,7 +45,7 @@ fn another_build_is_not_asked() {
     let symbols = Symbols::new(modules);
     let frames: Vec<_> = stack.iter().flat_map(|address| symbols.resolve(*address).to_vec()).collect();
     assert!(!frames.iter().any(|frame| frame.function.contains("own_stack_and_modules")), "{frames:?}");
-    let named = frames.iter().find(|frame| frame.module == path).expect("still told by its module").name();
+    let named = frames.iter().find(|frame| frame.module == path).expect("still named by its module").name();
     assert!(named.starts_with("symbols-") && named.contains("+0x"), "{named}");
     assert_eq!(symbols.missing(), [(path, Missing::OtherBuild)]);
 }

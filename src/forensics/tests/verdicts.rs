@@ -4,6 +4,7 @@
 mod scratch;
 
 use scratch::Scratch;
+use weir_forensics::explain::Of;
 use weir_forensics::remedies::Check;
 use weir_forensics::report::{Options, Report};
 use weir_forensics::roles::Role;
@@ -89,7 +90,7 @@ fn fragmentation_of_the_pool() {
     let scratch = Scratch::new("fragments");
     let mut job = job(&scratch);
     train(&mut job, 20, 4 * GIB, |_, _| {});
-    let now = Situation { pool_free: 4 * GIB, pool_largest: GIB, pool_holes: 212, ..device(100 * MIB) };
+    let now = Situation { pool_free: 6 * GIB, pool_largest: GIB, pool_holes: 212, ..device(100 * MIB) };
     let by = job.who("model/dense/MatMul", 30);
     job.refused(by, 2 * GIB, &now);
     let report = report(job, End::Exit);
@@ -118,7 +119,7 @@ fn growth_is_the_cause_though_the_cap_decides_when() {
     assert!(report.holders[0].grows && report.holders[0].blocks == 200, "{:?}", report.holders[0]);
     // 200 × 22 MiB kept, of which a step keeps one.
     let cure = &report.remedies[0];
-    assert!(cure.text.contains("train.py:131") && cure.check == Check::Replayed, "{cure:?}");
+    assert!(cure.text.contains("train.py:131") && cure.check == Check::Estimated, "{cure:?}");
     assert!(cure.text.contains("at most 2.03 GiB are live"), "{cure:?}");
     assert!(!report.remedies.iter().any(|remedy| remedy.text.contains("raise the cap")), "{:?}", report.remedies);
     assert_eq!((report.step, report.state), (200, Fate::Killed));
@@ -184,7 +185,7 @@ fn growth_of_most_of_the_device_beats_fragmentation() {
     train(&mut job, 200, 2 * GIB, |job, _| {
         job.alloc(job.who("concat", 77), 160 * MIB);
     });
-    let now = Situation { pool_free: 2 * GIB, pool_largest: GIB / 2, ..device(0) };
+    let now = Situation { pool_free: 5 * GIB, pool_largest: GIB / 2, ..device(0) };
     job.refused(job.who("model/conv/Conv2D", 20), GIB, &now);
     let report = report(job, End::Exit);
     assert_eq!(causes(&report)[..2], [Cause::Growth, Cause::Fragmentation]);
@@ -293,7 +294,7 @@ fn a_process_that_is_killed_with_the_hosts_memory_full() {
     assert!(report.host.slope.is_some());
 }
 
-/// A job whose host memory grows by 100 MiB a step, while one line asks TensorFlow for `each` of it and keeps so many.
+/// A job whose host memory grows by 100 MiB a step, while one line requests `each` of it from TensorFlow and keeps so many.
 fn fills_the_host(name: &str, each: u64, kept: usize) -> Report {
     let scratch = Scratch::new(name);
     let mut job = job(&scratch);
@@ -445,11 +446,15 @@ fn tensorflows_limit_is_reached_while_the_device_has_room() {
     let report = report(job, End::Failure);
     assert_eq!(causes(&report), [Cause::TensorflowLimit]);
     assert!(report.findings[0].evidence.contains("the device has 38.00 GiB free"), "{:?}", report.findings);
-    // 512 MiB and 2 GiB beside each other, in pieces that TensorFlow's allocator can use.
+    // The device has far more than 512 MiB and 2 GiB: all of it but a sixteenth.
     let cure = &report.remedies[0];
     let limit: u64 = cure.text.split("memory_limit=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
-    assert!(cure.check == Check::Estimated && (2560..2560 + 320).contains(&limit), "{cure:?}");
-    assert!(report.remedies[1].text.contains("WEIR_TF_ALLOCATOR=pool"), "{:?}", report.remedies);
+    assert!(cure.check == Check::Estimated && limit == (39 * 1024) / 16 * 15, "{cure:?}");
+    assert!(
+        report.remedies.iter().any(|remedy| remedy.text.contains("WEIR_TF_ALLOCATOR=pool")),
+        "{:?}",
+        report.remedies
+    );
 }
 
 #[test]
@@ -477,7 +482,7 @@ fn chunks_that_tensorflow_does_not_split() {
     let scratch = Scratch::new("split");
     let mut job = limited(&scratch, 60 * MIB);
     job.refused_as(Class::Tensor, job.who("model/big/MatMul", 44), 600 * MIB, &device(38 * GIB));
-    assert_eq!(causes(&self::report(job, End::Failure)), [Cause::TensorflowLimit], "less than was asked for");
+    assert_eq!(causes(&self::report(job, End::Failure)), [Cause::TensorflowLimit], "less than was requested");
 }
 
 #[test]
@@ -496,9 +501,9 @@ fn a_job_that_fails_after_it_tried_in_vain() {
         report(job, end)
     };
     let failed = tried("tried", End::Failure, 10);
-    let asked = failed.request.as_ref().unwrap();
-    assert_eq!((asked.bytes, asked.times, asked.op.as_str()), (800 * MIB, 2, "model/conv/Conv2D"));
-    assert!(asked.python.ends_with("train.py:21") && asked.only_tried && failed.is_oom());
+    let request = failed.request.as_ref().unwrap();
+    assert_eq!((request.bytes, request.times, request.op.as_str()), (800 * MIB, 2, "model/conv/Conv2D"));
+    assert!(request.python.ends_with("train.py:21") && request.only_tried && failed.is_oom());
     assert_eq!((failed.oom, failed.tried, failed.exit_status), (0, 3, Some(1)));
     assert_eq!(causes(&failed), [Cause::TensorflowLimit]);
     // One that ended well, was killed, or went on for long did without.
@@ -510,7 +515,7 @@ fn a_job_that_fails_after_it_tried_in_vain() {
 }
 
 #[test]
-fn a_try_under_a_cap_is_judged_by_what_the_events_tell() {
+fn a_try_under_a_cap_is_judged_by_what_the_events_record() {
     let scratch = Scratch::new("tried-cap");
     let mut job = job(&scratch);
     job.journal.set_cap(0, 8 * GIB);
@@ -519,9 +524,9 @@ fn a_try_under_a_cap_is_judged_by_what_the_events_tell() {
     let report = report(job, End::Failure);
     assert_eq!(causes(&report), [Cause::Cap]);
     assert_eq!(report.findings[0].evidence, "7.00 GiB of 8.00 GiB are taken and 2.00 GiB requested");
-    // 9 GiB, as far as the search for it goes.
+    // 9 GiB, as far as the search for it goes; no step before made such a request, so twice as much.
     assert!(
-        report.remedies[0].text.contains("raise the cap by 1.01 GiB or more: WEIR_CAP=9220MiB"),
+        report.remedies[0].text.contains("raise the cap by at least 1.01 GiB; WEIR_CAP=18440MiB"),
         "{:?}",
         report.remedies
     );
@@ -555,7 +560,10 @@ fn a_model_that_is_too_large_for_the_device() {
     assert_eq!(causes(&report), [Cause::DeviceFull]);
     assert_eq!(report.roles[0].role, Role::Activations);
     assert_eq!(report.roles[1].role, Role::Parameters);
-    assert!(report.remedies[0].text.contains("batch / 2"), "{:?}", report.remedies);
+    // 10 GiB of weights, as much for their gradients, and three times 30 GiB for a step whose rest nobody has seen.
+    assert!(report.remedies[0].text.contains("batch / 8"), "{:?}", report.remedies);
+    let explanation = report.findings[0].explanation.as_ref().unwrap();
+    assert_eq!(explanation.of, Of::Activations, "{explanation:?}");
 }
 
 #[test]
@@ -572,7 +580,7 @@ fn building_up_without_steps_is_no_growth() {
 }
 
 #[test]
-fn each_device_is_told_by_its_own_failure() {
+fn each_device_is_reported_by_its_own_failure() {
     let scratch = Scratch::new("devices");
     let mut job = job(&scratch);
     job.journal.set_device(1, *b"weir-synthetic-1", 40 * GIB, "Made-up GPU");
@@ -590,18 +598,18 @@ fn each_device_is_told_by_its_own_failure() {
         let options = Options { device, ..Options::default() };
         Report::of(&Run::open(&path).unwrap(), &options, |_, _| {}).unwrap()
     };
-    let told = |report: Report| {
+    let reported = |report: Report| {
         let causes = causes(&report);
-        (report.device, report.request.map(|asked| asked.bytes), causes)
+        (report.device, report.request.map(|request| request.bytes), causes)
     };
-    assert_eq!(told(of(None)), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
-    assert_eq!(told(of(Some(1))), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
-    assert_eq!(told(of(Some(0))).2[0], Cause::RequestTooLarge);
-    assert_eq!(told(of(Some(2))), (2, None, vec![]));
+    assert_eq!(reported(of(None)), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
+    assert_eq!(reported(of(Some(1))), (1, Some(12 * GIB), vec![Cause::DeviceFull]));
+    assert_eq!(reported(of(Some(0))).2[0], Cause::RequestTooLarge);
+    assert_eq!(reported(of(Some(2))), (2, None, vec![]));
 }
 
 #[test]
-fn what_was_held_at_the_moment_is_told_though_all_was_freed_later() {
+fn what_was_held_at_the_moment_is_reported_though_all_was_freed_later() {
     let scratch = Scratch::new("later");
     let mut job = job(&scratch);
     let held: Vec<u64> = (0..30).map(|_| job.alloc(job.who("model/conv/Conv2D", 20), GIB)).collect();
@@ -636,10 +644,10 @@ fn probing_is_one_failure_of_the_least_size() {
     let scratch = Scratch::new("probing");
     let mut job = job(&scratch);
     let by = job.who("model/conv/Conv2D", 20);
-    let mut asked = 8 * GIB;
+    let mut requested = 8 * GIB;
     for _ in 0..10 {
-        job.refused_as(Class::Device, by, asked, &device(100 * MIB));
-        asked = asked / 10 * 9;
+        job.refused_as(Class::Device, by, requested, &device(100 * MIB));
+        requested = requested / 10 * 9;
     }
     let report = report(job, End::Exit);
     let wanted = report.request.as_ref().unwrap();

@@ -44,7 +44,7 @@ pub fn holdings(live: &[LiveEntry]) -> Vec<Holding> {
     holdings
 }
 
-/// Addresses of allocations that TensorFlow's own allocator cuts up: what lies inside is asked for instead.
+/// Addresses of allocations that TensorFlow's own allocator cuts up: what lies inside is listed instead.
 /// `opening` is what was live before event `first`, from which on events are read.
 pub(crate) fn regions(
     timeline: &Timeline<'_>,
@@ -53,11 +53,11 @@ pub(crate) fn regions(
     device: u8,
 ) -> Result<HashSet<u64>, Error> {
     let (mut wholes, mut found) = (BTreeMap::new(), HashSet::new());
-    let mut note = |class, address: u64, given: u64| match class {
-        Class::Device | Class::Block => drop(wholes.insert(address, given)),
+    let mut note = |class, address: u64, allocated: u64| match class {
+        Class::Device | Class::Block => drop(wholes.insert(address, allocated)),
         Class::Tensor => {
             let whole = wholes.range(..=address).next_back();
-            found.extend(whole.filter(|(start, given)| address - *start < **given).map(|(start, _)| *start));
+            found.extend(whole.filter(|(start, allocated)| address - *start < **allocated).map(|(start, _)| *start));
         }
         _ => {}
     };
@@ -78,12 +78,12 @@ mod tests {
     use super::*;
     use weir_journal::Attribution;
 
-    fn entry(class: Class, address: u64, given: u64) -> LiveEntry {
+    fn entry(class: Class, address: u64, allocated: u64) -> LiveEntry {
         let by = Attribution::default();
         LiveEntry {
             address,
-            allocated: given,
-            requested: given,
+            allocated,
+            requested: allocated,
             class,
             device: 0,
             stream: 0,

@@ -3,7 +3,7 @@
 //!
 //! What was mapped when is known only as far back as the events go. So a segment here is a run of addresses that blocks were
 //! seen in, in steps of 2 MiB, and none begins or ends in the course of time: what the viewer calls reserved is the
-//! address space that was used, not physical memory. Memory without an address of its own (arrays, the context) is given one
+//! address space that was used, not physical memory. Memory without an address of its own (arrays, the context) is assigned one
 //! beyond all others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -76,7 +76,7 @@ struct Space {
     /// Runs of addresses, none of which touch each other: where each begins and ends, in whole steps.
     runs: BTreeMap<u64, u64>,
     /// Stand-in addresses of memory that has none.
-    given: HashMap<(Class, u64), u64>,
+    assigned: HashMap<(Class, u64), u64>,
     vacant: HashMap<u64, Vec<u64>>,
     next: u64,
 }
@@ -94,7 +94,7 @@ impl Space {
         // A size has 48 bits in a journal.
         let room = bytes.next_multiple_of(STEP).max(STEP);
         if kind == Kind::Free
-            && let Some(own) = self.given.remove(&(class, address))
+            && let Some(own) = self.assigned.remove(&(class, address))
         {
             self.vacant.entry(room).or_default().push(own);
             return own;
@@ -104,7 +104,7 @@ impl Space {
             self.next = own.saturating_add(room);
             own
         });
-        self.given.insert((class, address), fresh);
+        self.assigned.insert((class, address), fresh);
         fresh
     }
 
@@ -130,7 +130,7 @@ fn trace(
 ) -> Result<Space, Failure> {
     let regions = regions(timeline, timeline.opening()?, 0, device)?;
     let mut space =
-        Space { regions, runs: BTreeMap::new(), given: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
+        Space { regions, runs: BTreeMap::new(), assigned: HashMap::new(), vacant: HashMap::new(), next: BEYOND };
     for entry in timeline.opening()?.iter().filter(|entry| entry.device == device) {
         if space.shows(entry.class, entry.address) {
             space.address(Kind::Alloc, entry.class, entry.address, entry.allocated);
@@ -162,7 +162,7 @@ fn trace(
     }
     for entry in timeline.live().iter().filter(|entry| entry.device == device) {
         if space.shows(entry.class, entry.address) || space.regions.contains(&entry.address) {
-            let address = space.given.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address);
+            let address = space.assigned.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address);
             space.cover(address, entry.allocated);
         }
     }
@@ -223,7 +223,7 @@ fn frames(file: &mut File<'_, '_, '_>, by: Attribution, class: Class) -> Result<
 fn segments(timeline: &Timeline<'_>, file: &mut File<'_, '_, '_>, device: u8, space: &Space) -> Result<(), Failure> {
     let shown = timeline.live().iter().filter(|e| e.device == device && space.shows(e.class, e.address));
     let blocks: BTreeMap<u64, LiveEntry> = shown
-        .map(|entry| (space.given.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address), *entry))
+        .map(|entry| (space.assigned.get(&(entry.class, entry.address)).copied().unwrap_or(entry.address), *entry))
         .collect();
     for (first, end) in &space.runs {
         segment(file, device, (first * STEP, end.saturating_mul(STEP)), &blocks)?;
@@ -239,7 +239,7 @@ fn segment(
 ) -> Result<(), Failure> {
     let inside = blocks.range(start..end);
     let sum = |of: fn(&LiveEntry) -> u64| inside.clone().fold(0, |sum: u64, (_, entry)| sum.saturating_add(of(entry)));
-    let (live, asked) = (sum(|entry| entry.allocated), sum(|entry| entry.requested));
+    let (live, requested) = (sum(|entry| entry.allocated), sum(|entry| entry.requested));
     let number = inside.clone().next().map_or(0, |(_, entry)| stream(entry.stream));
     file.pickle.dict()?;
     for (key, value) in [
@@ -248,7 +248,7 @@ fn segment(
         ("total_size", (end - start) as i64),
         ("allocated_size", live as i64),
         ("active_size", live as i64),
-        ("requested_size", asked as i64),
+        ("requested_size", requested as i64),
         ("stream", number),
     ] {
         file.pickle.entry(key, value)?;
@@ -290,11 +290,11 @@ fn gap(file: &mut File<'_, '_, '_>, from: u64, to: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn block(file: &mut File<'_, '_, '_>, address: u64, size: u64, asked: u64, state: &str) -> Result<(), Failure> {
+fn block(file: &mut File<'_, '_, '_>, address: u64, size: u64, requested: u64, state: &str) -> Result<(), Failure> {
     file.pickle.dict()?;
     file.pickle.entry("address", address as i64)?;
     file.pickle.entry("size", size as i64)?;
-    file.pickle.entry("requested_size", asked as i64)?;
+    file.pickle.entry("requested_size", requested as i64)?;
     file.pickle.text("state")?;
     Ok(file.pickle.text(state)?)
 }

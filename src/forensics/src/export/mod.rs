@@ -146,7 +146,7 @@ pub struct Options {
     pub newest: u64,
 }
 
-/// What is left to be told about an export.
+/// What is left to report about an export.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Events that are not in the file because only newer ones were wanted.
@@ -165,10 +165,10 @@ struct Export<'a, 'reader> {
     left_out: u64,
 }
 
-/// Progress is told once in so many events.
-const TOLD_EVERY: u64 = 8192;
+/// Progress is reported once in so many events.
+const REPORT_EVERY: u64 = 8192;
 
-/// Writes a recording in a format. `progress` is told now and then how many events are done, and of how many.
+/// Writes a recording in a format. `progress` receives now and then how many events are done, and of how many.
 pub fn write(
     reader: &Reader,
     format: Format,
@@ -176,15 +176,15 @@ pub fn write(
     to: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Summary, Failure> {
-    let mut told = |done: u64, all: u64| {
-        if done.is_multiple_of(TOLD_EVERY) {
+    let mut report = |done: u64, all: u64| {
+        if done.is_multiple_of(REPORT_EVERY) {
             progress(done, all);
         }
     };
     let mut export = Export {
         timeline: Timeline::of(reader)?,
         names: Names::new(reader)?,
-        progress: &mut told,
+        progress: &mut report,
         stacks: options.stacks || format == Format::Parquet,
         newest: options.newest,
         left_out: 0,

@@ -1,4 +1,4 @@
-//! Who asked, as frames and short texts: TensorFlow operation, Python lines and native functions in one stack. Each is
+//! The requester, as frames and short texts: TensorFlow operation, Python lines and native functions in one stack. Each is
 //! resolved once and has a number. Names are harmless: what would steer the tool that shows them is hidden, and memory for
 //! them is bounded. Reads a journal and the modules' files.
 
@@ -50,7 +50,7 @@ pub(crate) struct Texts {
     pub(crate) stack: u32,
 }
 
-/// Frames of libraries that only pass a request on are no answer to "which function asked".
+/// Frames of libraries that only pass a request on are no answer to "which function made the request".
 const PASSING_ON: [&str; 4] = ["libweir", "libcuda.so", "libcudart", "libc.so"];
 
 /// Bytes of frames, stacks and texts that are kept at most. A real job has a few megabytes of them; a file can be made to
@@ -188,8 +188,8 @@ impl<'reader> Names<'reader> {
         let op = self.reader.op(by.op)?.unwrap_or_default();
         let python = self.reader.python(by.python)?.first().map(line_text).unwrap_or_default();
         let native = self.native(by.stack)?;
-        let asking = native.iter().find(|frame| !PASSING_ON.iter().any(|name| frame.module.contains(name)));
-        let asking = asking.or(native.first()).map(NativeFrame::name).unwrap_or_default();
+        let requester = native.iter().find(|frame| !PASSING_ON.iter().any(|name| frame.module.contains(name)));
+        let requester = requester.or(native.first()).map(NativeFrame::name).unwrap_or_default();
         let stack = if stacks { self.folded(by, class)? } else { String::new() };
         let texts = Texts {
             op: self.text(&harmless(&op.name)),
@@ -197,7 +197,7 @@ impl<'reader> Names<'reader> {
             shape: self.text(&harmless(&op.shape)),
             dtype: op.dtype,
             python: self.text(&harmless(&python)),
-            native: self.text(&harmless(&asking)),
+            native: self.text(&harmless(&requester)),
             stack: self.text(&stack),
         };
         if self.keeps(128) {

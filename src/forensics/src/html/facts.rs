@@ -7,16 +7,16 @@ use serde::Serialize;
 use weir_journal::reader::Error;
 use weir_journal::{Attribution, Class, Kind};
 
-use super::lifetimes::{Lifetimes, Owner};
+use super::lifetimes::{HolderKey, Lifetimes};
 use super::verdict::Verdict;
-use crate::names::Who;
+use crate::names::{Who, is_users};
 use crate::report::Report;
 use crate::roles;
 use crate::survey::Survey;
 use crate::symbols::Symbols;
 use crate::{Fate, Run, is_held};
 
-/// Holders told apart; further ones share the last place.
+/// Holders listed one by one; further ones share the last place.
 const MOST_HOLDERS: usize = 1 << 16;
 /// Stretches of the address space that are drawn on their own.
 const MOST_SEGMENTS: usize = 64;
@@ -25,6 +25,8 @@ const MOST_SEGMENTS: usize = 64;
 const FRAME_PYTHON: u32 = 0;
 const FRAME_OP: u32 = 1;
 const FRAME_NATIVE: u32 = 2;
+/// Python of an installed package or of the standard library.
+const FRAME_LIBRARY: u32 = 3;
 
 /// Texts by number; each is kept once.
 #[derive(Debug, Default)]
@@ -78,11 +80,13 @@ impl HolderKind {
 
 /// Somebody who holds memory of one class on one device. Numbers are places among the texts and stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub(super) struct Holder {
+pub(super) struct HolderRow {
     class: u32,
     device: u8,
     op: u32,
     line: u32,
+    /// Data type and shape.
+    tensor: u32,
     role: u32,
     stack: u32,
     kind: HolderKind,
@@ -98,15 +102,45 @@ fn role_key(device: u8, class: Class, who: &Who) -> RoleKey {
 /// Everybody who held memory.
 pub(super) struct Holders<'run> {
     run: &'run Run,
-    /// The role of everybody whom the survey tells apart.
+    /// The role of every owner that the survey distinguishes.
     roles: HashMap<RoleKey, &'static str>,
     texts: Texts,
-    known: Vec<Holder>,
-    numbers: HashMap<Owner, u32>,
-    same: HashMap<Holder, u32>,
+    known: Vec<HolderRow>,
+    numbers: HashMap<HolderKey, u32>,
+    same: HashMap<HolderRow, u32>,
     stacks: Vec<Vec<u32>>,
     stack_numbers: HashMap<Vec<u32>, u32>,
     symbols: Symbols,
+}
+
+/// Data type and shape as TensorFlow writes them, as far as they are known: `float32 [32,20,33]`.
+fn tensor(who: &Who) -> String {
+    let (dtype, shape) = (dtype_name(who.op.dtype), who.op.shape.as_str());
+    if dtype.is_empty() || shape.is_empty() { format!("{dtype}{shape}") } else { format!("{dtype} {shape}") }
+}
+
+/// A data type by TensorFlow's number of it (types.proto); empty for what no tensor on a device has.
+fn dtype_name(number: u32) -> &'static str {
+    match number {
+        1 => "float32",
+        2 => "float64",
+        3 => "int32",
+        4 => "uint8",
+        5 => "int16",
+        6 => "int8",
+        8 => "complex64",
+        9 => "int64",
+        10 => "bool",
+        14 => "bfloat16",
+        17 => "uint16",
+        18 => "complex128",
+        19 => "float16",
+        22 => "uint32",
+        23 => "uint64",
+        24 => "float8_e5m2",
+        25 => "float8_e4m3fn",
+        _ => "",
+    }
 }
 
 fn class_name(class: Option<Class>) -> &'static str {
@@ -148,7 +182,7 @@ impl<'run> Holders<'run> {
     }
 
     /// The holder's number.
-    pub(super) fn number(&mut self, owner: Owner) -> Result<u32, Error> {
+    pub(super) fn number(&mut self, owner: HolderKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(&owner) {
             return Ok(*number);
         }
@@ -167,13 +201,14 @@ impl<'run> Holders<'run> {
         Ok(number)
     }
 
-    fn describe(&mut self, owner: Owner) -> Result<Holder, Error> {
+    fn describe(&mut self, owner: HolderKey) -> Result<HolderRow, Error> {
         let who = self.run.who(owner.by);
         let op = who.op_name();
         let mut frames = Vec::new();
         for line in who.python.lines.iter().rev() {
             let text = format!("{} {}:{}", line.function, line.file, line.line);
-            frames.push(self.texts.number(&text) << 2 | FRAME_PYTHON);
+            let kind = if is_users(&line.file) { FRAME_PYTHON } else { FRAME_LIBRARY };
+            frames.push(self.texts.number(&text) << 2 | kind);
         }
         if who.is_nameless() {
             self.native_frames(owner.by, &mut frames)?;
@@ -194,11 +229,12 @@ impl<'run> Holders<'run> {
         if stack == next {
             self.stacks.push(frames);
         }
-        Ok(Holder {
+        Ok(HolderRow {
             class: self.texts.number(class),
             device: owner.device,
             op: self.texts.number(op),
             line: self.texts.number(&who.place()),
+            tensor: self.texts.number(&tensor(&who)),
             role: self.texts.number(role),
             stack,
             kind: HolderKind::of(owner.class),
@@ -257,14 +293,14 @@ pub(super) struct Facts<C> {
     mapped_known: bool,
     devices: Vec<DeviceFacts>,
     marks: Vec<MarkFacts>,
-    verdict: Verdict,
+    pub(super) verdict: Verdict,
     /// The verdict's device, and its failure's place among the entries: where the page opens.
     device: u8,
     moment: Option<usize>,
     /// Rows of the table of holders at first.
     rows: usize,
     texts: Vec<String>,
-    holders: Vec<Holder>,
+    holders: Vec<HolderRow>,
     stacks: Vec<Vec<u32>>,
     columns: C,
 }
@@ -294,7 +330,7 @@ impl<C: Serialize> Facts<C> {
         for mark in &lifetimes.marks {
             let event = &mark.event;
             let is_request = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
-            let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
+            let owner = HolderKey { class: Some(event.class), device: event.device, by: event.by };
             let holder = if is_request { Some(holders.number(owner)?) } else { None };
             marks.push(MarkFacts {
                 entry: mark.entry,
@@ -342,8 +378,8 @@ fn segments(lifetimes: &Lifetimes, device: u8) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = lifetimes
         .blocks
         .iter()
-        .filter(|block| block.owner.device == device && block.given > 0 && placed(block.owner.class))
-        .map(|block| (block.address, block.address.saturating_add(block.given)))
+        .filter(|block| block.owner.device == device && block.allocated > 0 && placed(block.owner.class))
+        .map(|block| (block.address, block.address.saturating_add(block.allocated)))
         .collect();
     ranges.sort_unstable();
     let mut gap = 1 << 21;

@@ -15,9 +15,9 @@ const MOST_MARKS: usize = 1 << 18;
 /// Points of the curve of what is older.
 const MOST_HISTORY: usize = 2048;
 
-/// What a block is, and who asked for it.
+/// What a block is, and who requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Owner {
+pub(super) struct HolderKey {
     /// The sort of memory; none for memory that was mapped.
     pub class: Option<Class>,
     pub device: u8,
@@ -26,11 +26,11 @@ pub(super) struct Owner {
 
 /// A piece of memory from its allocation to its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct LiveBlock {
     pub address: u64,
-    pub given: u64,
-    pub asked: u64,
-    pub owner: Owner,
+    pub allocated: u64,
+    pub requested: u64,
+    pub owner: HolderKey,
 }
 
 /// What an entry does to the live set.
@@ -82,7 +82,7 @@ pub(super) struct Past {
 #[derive(Debug, Default)]
 pub(super) struct Lifetimes {
     pub entries: Vec<Entry>,
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<LiveBlock>,
     /// Blocks that were live before the first entry; they are the first ones.
     pub before: usize,
     pub marks: Vec<Mark>,
@@ -134,8 +134,9 @@ impl Lifetimes {
         let mut before: Vec<_> = replay.live().copied().collect();
         before.sort_unstable_by_key(|entry| (entry.time, entry.address));
         for entry in before {
-            let owner = Owner { class: Some(entry.class), device: entry.device, by: entry.by };
-            let block = Block { address: entry.address, given: entry.allocated, asked: entry.requested, owner };
+            let owner = HolderKey { class: Some(entry.class), device: entry.device, by: entry.by };
+            let block =
+                LiveBlock { address: entry.address, allocated: entry.allocated, requested: entry.requested, owner };
             order.birth(entry.class, block);
         }
         let first = replay.position();
@@ -203,8 +204,9 @@ impl Forward {
                 self.lifetimes.host.push(HostSample { time: self.time, resident, pinned });
             }
             Kind::Alloc => {
-                let owner = Owner { class: Some(event.class), device: event.device, by: event.by };
-                let block = Block { address: event.address, given: event.allocated, asked: event.requested, owner };
+                let owner = HolderKey { class: Some(event.class), device: event.device, by: event.by };
+                let block =
+                    LiveBlock { address: event.address, allocated: event.allocated, requested: event.requested, owner };
                 // What is still there at the same address has ended unseen: its event is missing.
                 self.free(event);
                 self.entry(event.seq, Change::Birth);
@@ -215,9 +217,9 @@ impl Forward {
                 self.unmap(event);
                 self.entry(event.seq, Change::Birth);
                 self.mapped.insert(event.address, self.lifetimes.blocks.len());
-                let owner = Owner { class: None, device: event.device, by: Attribution::default() };
-                let (address, given) = (event.address, event.allocated);
-                self.lifetimes.blocks.push(Block { address, given, asked: given, owner });
+                let owner = HolderKey { class: None, device: event.device, by: Attribution::default() };
+                let (address, allocated) = (event.address, event.allocated);
+                self.lifetimes.blocks.push(LiveBlock { address, allocated, requested: allocated, owner });
             }
             Kind::Unmap => self.unmap(event),
             kind if is_mark(kind) && self.lifetimes.marks.len() < MOST_MARKS => {
@@ -228,7 +230,7 @@ impl Forward {
         }
     }
 
-    fn birth(&mut self, class: Class, block: Block) {
+    fn birth(&mut self, class: Class, block: LiveBlock) {
         self.at.insert((class, block.address), self.lifetimes.blocks.len());
         self.lifetimes.blocks.push(block);
     }
@@ -296,7 +298,7 @@ mod tests {
             }
         }
         let there = lifetimes.blocks.iter().zip(live).filter(|(_, live)| *live);
-        there.fold((0, 0), |(bytes, blocks), (block, _)| (bytes + block.given, blocks + 1))
+        there.fold((0, 0), |(bytes, blocks), (block, _)| (bytes + block.allocated, blocks + 1))
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
         let lifetimes = Lifetimes::of(&reader, 150).unwrap();
         assert!(lifetimes.older > 400 && !lifetimes.past.is_empty());
         let last = lifetimes.past.last().unwrap();
-        let before: u64 = lifetimes.blocks[..lifetimes.before].iter().map(|block| block.given).sum();
+        let before: u64 = lifetimes.blocks[..lifetimes.before].iter().map(|block| block.allocated).sum();
         assert!(last.time <= lifetimes.entries[0].time && last.bytes >= before, "{last:?}, then {before}");
         assert!(Lifetimes::of(&reader, usize::MAX).unwrap().past.is_empty());
         std::fs::remove_dir_all(dir).unwrap();

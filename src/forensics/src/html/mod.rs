@@ -1,9 +1,11 @@
 //! `weir report --html`: a journal as one self-contained page. No network, no framework: the page's own style and
 //! script are in `page/`, and the events go along as packed columns that the browser unpacks into typed arrays.
 
+mod commands;
 mod facts;
 mod lifetimes;
 mod pack;
+mod plain;
 mod verdict;
 
 use std::io::{self, Write};
@@ -15,7 +17,7 @@ use lifetimes::{Change, Lifetimes, MOST_ENTRIES};
 use pack::Columns;
 
 use crate::Run;
-use crate::report::{Options, Report};
+use crate::report::{At, Options, Report};
 use crate::survey::Survey;
 
 const PAGE: &str = include_str!("page/page.html");
@@ -76,14 +78,18 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Writes the page of a run. It opens at the device and the moment that the options choose for a report.
+/// Writes the page of a run. It opens at the device and the moment that the options choose for a report; where nothing
+/// failed and no moment is chosen, at the peak.
 pub fn write(
     run: &Run,
     options: &Options,
     to: &mut dyn Write,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(), Error> {
-    let report = Report::of(run, options, &mut progress)?;
+    let mut report = Report::of(run, options, &mut progress)?;
+    if !report.is_oom() && options.at == At::default() {
+        report = Report::of(run, &Options { at: At::Peak, ..options.clone() }, &mut progress)?;
+    }
     let lifetimes = Lifetimes::of(run.reader(), MOST_ENTRIES)?;
     let survey = Survey::of(run, None, &mut progress)?;
     let mut holders = Holders::new(run, &survey)?;
@@ -91,18 +97,21 @@ pub fn write(
     let title = format!("weir: {}", run.command());
     let rows = if options.holders == 0 { ROWS } else { options.holders };
     let facts = Facts::of(run, &report, rows, &lifetimes, holders, columns.described())?;
+    let plain = plain::markup(&facts.verdict);
     let facts = serde_json::to_string(&facts).map_err(io::Error::other)?;
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("{{") {
         to.write_all(before.as_bytes())?;
         let (name, after) = after.split_once("}}").unwrap_or((after, ""));
         match name {
+            "command" => to.write_all(markup_free(&run.command()).as_bytes())?,
+            "verdict" => to.write_all(plain.as_bytes())?,
             "title" => to.write_all(markup_free(&title).as_bytes())?,
             "style" => to.write_all(STYLE.as_bytes())?,
             "facts" => to.write_all(script_free(&facts).as_bytes())?,
             "columns" => columns.write(to)?,
             "script" => SCRIPT.iter().try_for_each(|file| to.write_all(file.as_bytes()))?,
-            _ => return Err(io::Error::other(format!("the page asks for '{name}'")).into()),
+            _ => return Err(io::Error::other(format!("the page refers to '{name}'")).into()),
         }
         rest = after;
     }
@@ -129,8 +138,8 @@ fn columns(lifetimes: &Lifetimes, holders: &mut Holders<'_>) -> Result<Columns, 
         }),
     );
     columns.delta("block.address", blocks.iter().map(|block| block.address & ((1 << 52) - 1)));
-    columns.plain("block.given", blocks.iter().map(|block| block.given));
-    columns.plain("block.slack", blocks.iter().map(|block| block.given.saturating_sub(block.asked)));
+    columns.plain("block.allocated", blocks.iter().map(|block| block.allocated));
+    columns.plain("block.slack", blocks.iter().map(|block| block.allocated.saturating_sub(block.requested)));
     let mut numbers = Vec::with_capacity(blocks.len());
     for block in blocks {
         numbers.push(u64::from(holders.number(block.owner)?));

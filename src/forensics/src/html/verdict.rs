@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::commands;
 use crate::names::base_name;
 use crate::report::{Report, Request};
 use crate::views::Part;
@@ -11,19 +12,36 @@ use crate::{Fate, Run};
 
 /// Findings, things that grow and remedies, of each at most so many.
 const MOST: usize = 3;
+/// Holders that are listed where there is no table of all.
+const MOST_HOLDERS: usize = 10;
+
+/// A remedy.
+#[derive(Debug, Serialize)]
+pub(super) struct Try {
+    pub(super) text: String,
+    /// How it was shown to help.
+    pub(super) how: String,
+    /// What to copy, if that is all there is to do.
+    pub(super) command: Option<String>,
+}
 
 /// What the top of the page says.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     /// Whether something went wrong.
-    alarm: bool,
-    title: String,
+    pub(super) alarm: bool,
+    pub(super) title: String,
     /// The cause in a word or two.
-    cause: &'static str,
+    pub(super) cause: &'static str,
     /// Lines of a name and a text.
-    lines: Vec<(&'static str, String)>,
+    pub(super) lines: Vec<(&'static str, String)>,
+    /// What to do about it, the most promising first.
+    pub(super) tries: Vec<Try>,
+    /// Who holds most at the verdict's moment: operation, line, bytes, blocks.
+    #[serde(skip)]
+    pub(super) holders: Vec<(String, String, u64, u64)>,
     /// The device's memory, in parts that add up to it: in words, what, bytes.
-    parts: Vec<(&'static str, Part, u64)>,
+    pub(super) parts: Vec<(&'static str, Part, u64)>,
 }
 
 impl Verdict {
@@ -44,18 +62,31 @@ impl Verdict {
                 lines.push(("Grows", growing.text.clone()));
             }
         }
-        let remedies = report.remedies.iter().take(MOST);
-        lines.extend(remedies.map(|remedy| ("Try", format!("{} ({})", remedy.text, remedy.how))));
+        let tries = report.remedies.iter().take(MOST).map(|remedy| Try {
+            text: remedy.text.clone(),
+            how: remedy.how.clone(),
+            command: commands::of(&remedy.act, &run.header().command),
+        });
+        let holders = report.holders.iter().take(MOST_HOLDERS);
+        let holders = holders.map(|one| (one.label(), one.place().to_owned(), one.bytes, one.blocks));
         if !report.useless.is_empty() {
             lines.push(("Not", format!("{}: would not help (replayed)", report.useless.join(", "))));
         }
-        let title = match (report.is_oom(), report.state) {
-            (true, _) if report.only_tried() => "Failed after it tried for GPU memory in vain",
-            (true, _) => "GPU out of memory",
-            (false, Fate::Alive) => "Running: nothing was refused for want of memory",
-            (false, Fate::Ended) => "Ended in order: nothing was refused for want of memory",
-            (false, Fate::Killed) => "Killed or crashed: nothing was refused for want of memory",
-            (false, Fate::Unknown) => "Nothing was refused for want of memory",
+        let above = report.above_driver();
+        let nothing = if above.is_some() {
+            "nothing was refused by the driver or by weir"
+        } else {
+            "nothing was refused for want of memory"
+        };
+        lines.extend(above.map(|text| ("Note", text)));
+        let title = match (report.is_oom(), report.state, report.exit_status) {
+            (true, ..) if report.only_tried() => "Failed after it tried for GPU memory in vain".to_owned(),
+            (true, ..) => "GPU out of memory".to_owned(),
+            (false, Fate::Alive, _) => format!("Running: {nothing}"),
+            (false, Fate::Ended, None | Some(0)) => format!("Ended in order: {nothing}"),
+            (false, Fate::Ended, Some(status)) => format!("Ended with status {status}: {nothing}"),
+            (false, Fate::Killed, _) => format!("Killed or crashed: {nothing}"),
+            (false, Fate::Unknown, _) => format!("State unknown: {nothing}"),
         };
         let step = if report.step > 0 { format!(", step {}", count(report.step)) } else { String::new() };
         Self {
@@ -63,6 +94,8 @@ impl Verdict {
             title: format!("{title}{step}"),
             cause: report.verdict().map_or("", |finding| finding.cause.title()),
             lines,
+            tries: tries.collect(),
+            holders: holders.collect(),
             parts: report.driver.parts.iter().map(|(part, bytes)| (part.word(), *part, *bytes)).collect(),
         }
     }

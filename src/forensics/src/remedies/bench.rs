@@ -1,4 +1,4 @@
-//! What remedies are tried with: the requests that led to the moment, who asked, the allocator that served them and the
+//! What remedies are tried with: the requests that led to the moment, who made them, the allocator that served them and the
 //! room that it had. Reads a run.
 
 use std::cell::OnceCell;
@@ -34,9 +34,9 @@ pub struct Bench<'run> {
 
 /// An requester, with what is known of it.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct RequesterFacts {
     pub(super) role: Role,
-    /// TensorFlow's number of the data type; of an operation that does not tell, that of most bytes of its line.
+    /// TensorFlow's number of the data type; of an operation that does not report it, that of most bytes of its line.
     pub(super) dtype: u32,
     /// Whether an operation or a line is known.
     pub(super) named: bool,
@@ -44,8 +44,6 @@ pub(super) struct Known {
     pub(super) owner: Option<usize>,
     /// A set of data that was brought to the device to stay there.
     pub(super) data: bool,
-    /// Whether XLA asks, once for all operations of what it compiled.
-    pub(super) compiled: bool,
     line: String,
 }
 
@@ -56,9 +54,9 @@ pub(super) struct Scene {
     /// Where the refused one went past TensorFlow's own allocator, `requests` are of its regions, and these of its tensors.
     tensors: Option<Requests>,
     /// By requester.
-    pub(super) known: Vec<Known>,
+    pub(super) known: Vec<RequesterFacts>,
     /// Bytes live at the moment, by requester.
-    pub(super) left: Vec<u64>,
+    left: Vec<u64>,
     /// Sizes of parameters: a gradient of such a size is a parameter's.
     pub(super) of_parameters: HashSet<u64>,
     /// The allocator that served the job, and the room that it had.
@@ -85,7 +83,7 @@ impl<'run> Bench<'run> {
             let lost = run.header().counters.lapped;
             Some(format!("the log begins after the failure, {} older events are overwritten", count(lost)))
         } else if facts.refused && facts.requested == 0 {
-            Some("the log does not tell how much was requested".into())
+            Some("the log does not show how much was requested".into())
         } else {
             None
         };
@@ -140,7 +138,7 @@ impl<'run> Bench<'run> {
         }
         let mut tensors = None;
         if requests.refused_beside {
-            // Regions do not follow their tensors: the driver, or the pool below, is asked as it was.
+            // Regions do not follow their tensors: the driver, or the pool below, gets the same requests.
             tensors = Some(std::mem::replace(&mut requests, self.requests(View::Regions)?));
         }
         let left = requests.left();
@@ -242,7 +240,7 @@ impl<'run> Bench<'run> {
         Ok(())
     }
 
-    fn known(&self, requesters: &[Requester]) -> Vec<Known> {
+    fn known(&self, requesters: &[Requester]) -> Vec<RequesterFacts> {
         type Key = (Class, String, String, Region, u32);
         let key = |class: Class, who: &Who| -> Key {
             let line = who.line().map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
@@ -260,22 +258,21 @@ impl<'run> Bench<'run> {
             );
             let stays = owner.is_some_and(|owner| owner.frees == 0 && owner.ends[BUCKETS / 4] == owner.bytes as i64);
             let huge = owner.is_none() && self.facts.requested >= self.facts.limit() / 2;
-            Known {
+            RequesterFacts {
                 role: ruling.0,
                 dtype: who.op.dtype,
                 named: !who.is_nameless(),
                 owner: place,
                 data: ruling.0 == Role::Inputs && (stays || huge),
                 line: key(requester.class, &who).2,
-                compiled: roles::is_compiled(&who),
             }
         };
         requesters.iter().map(of).collect()
     }
 }
 
-/// Gives operations that do not tell their type that of most bytes on their line.
-fn complete_types(known: &mut [Known], left: &[u64]) {
+/// Gives operations that do not report their type that of most bytes on their line.
+fn complete_types(known: &mut [RequesterFacts], left: &[u64]) {
     let mut by_line: HashMap<String, HashMap<u32, u64>> = HashMap::new();
     for (known, bytes) in known.iter().zip(left).filter(|(known, _)| known.dtype > 0 && !known.line.is_empty()) {
         *by_line.entry(known.line.clone()).or_default().entry(known.dtype).or_default() += bytes;
@@ -287,7 +284,7 @@ fn complete_types(known: &mut [Known], left: &[u64]) {
 }
 
 fn tried(requests: &Requests, what_if: &WhatIf, settings: &Settings) -> Tried {
-    // What is live must fit at least; that is quickly told.
+    // What is live must fit at least; that is quick to check.
     if what_if.peak(requests) > settings.cap {
         return Tried::Fails;
     }
@@ -310,9 +307,14 @@ impl Scene {
         tried(requests, &WhatIf::default(), &Settings { region, ..Settings::new(policy, self.job.cap) })
     }
 
-    /// Whether the rest of the step is known, so that a size serves more than the requests so far.
+    /// Whether the rest of the step is known, so that a trial shows more than the requests so far.
     pub(super) fn is_whole(&self) -> bool {
         self.requests.whole
+    }
+
+    /// Whether steps are alike, so that a size that serves this one serves the next.
+    pub(super) fn is_steady(&self) -> bool {
+        self.requests.whole && self.requests.steady
     }
 
     /// Whether tensors are what was requested, and not regions for them.
@@ -325,13 +327,8 @@ impl Scene {
         self.unproven.as_deref()
     }
 
-    /// Bytes live at the moment.
-    pub(super) fn live(&self) -> u64 {
-        self.left.iter().sum::<u64>().max(self.job.region.unwrap_or(0))
-    }
-
     /// Bytes live at the moment of the requesters that are wanted.
-    pub(super) fn held(&self, wanted: impl Fn(&Known) -> bool) -> u64 {
+    pub(super) fn held(&self, wanted: impl Fn(&RequesterFacts) -> bool) -> u64 {
         self.known.iter().zip(&self.left).filter(|(known, _)| wanted(known)).map(|(_, bytes)| bytes).sum()
     }
 }

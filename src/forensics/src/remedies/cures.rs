@@ -1,24 +1,24 @@
 //! Remedies for device memory: each is a job that acts differently, another allocator or more room, tried on the bench.
 
-use super::bench::{Bench, Known, Scene};
-use super::{Act, Advice, Tried, fits};
+use super::bench::{Bench, RequesterFacts, Scene};
+use super::{Act, Advice, Check, Remedy, Tried, fits};
 use crate::growth::{self, Growth};
 use crate::replay::{Change, Outcome, Policy, Settings, WhatIf, smallest_cap_to};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner};
 use crate::verdict::Facts;
-use crate::words::{count, duration, several, size, size_up};
+use crate::words::{count, several, size, size_up};
 
 /// TensorFlow's numbers of data types.
-const FLOAT: u32 = 1;
-const DOUBLE: u32 = 2;
+pub(super) const FLOAT: u32 = 1;
+pub(super) const DOUBLE: u32 = 2;
 /// Parts of a batch, or of one request, that are tried.
 const PARTS: [u64; 6] = [2, 4, 8, 16, 32, 64];
 /// Requests up to which a cap is looked for to one part in 1024; beyond, in 64.
 const FEW: usize = 1 << 16;
 
 /// Tries on the scene, or says what is lacking.
-fn on(bench: &Bench<'_>, trial: impl FnOnce(&Scene) -> Tried) -> Tried {
+pub(super) fn on(bench: &Bench<'_>, trial: impl FnOnce(&Scene) -> Tried) -> Tried {
     bench.scene().map_or_else(Tried::Impossible, trial)
 }
 
@@ -29,16 +29,12 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Gro
         let held: u64 = owners_of(bench, group).map(|owner| owner.blocks).sum();
         let place = growth.place(bench.survey);
         let full = growth::full_at(bench.survey, growths, facts.room()).filter(|_| facts.limit() > 0).map(|at| {
-            let at = if growth.by_step {
-                format!("at about step {}", count(at as u64))
-            } else {
-                format!("after {}", duration(at))
-            };
+            let at = format!("at about {} {}", growth.unit(), count(at as u64));
             format!("; {} are full {at}", size(facts.limit()))
         });
         let text = format!(
             "look at {place}: it keeps {} more each {}, {} now{}",
-            size(growth.trend.slope as u64),
+            size(growth.slope() as u64),
             growth.unit(),
             several(held, "block"),
             full.unwrap_or_default()
@@ -73,11 +69,11 @@ fn without_growth(bench: &Bench<'_>, growths: &[Growth]) -> (Tried, Option<u64>)
     let built: u64 = owners_of(bench, growths).map(|owner| owner.floor[BUCKETS / 4].max(0) as u64).sum();
     let keep = (!by_step).then_some(built);
     let tried = on(bench, |scene| {
-        let grows = |known: &Known| {
+        let grows = |known: &RequesterFacts| {
             known.owner.is_some_and(|place| growths.iter().any(|growth| growth.owners.contains(&place)))
         };
         // One tensor that gets longer and longer grows too: no larger than it was when the job was built up.
-        let most = |known: &Known| {
+        let most = |known: &RequesterFacts| {
             let owner = known.owner.and_then(|place| bench.survey.owners.get(place));
             owner
                 .map(|owner| owner.floor[BUCKETS / 4])
@@ -122,7 +118,7 @@ pub(super) fn grow_on_demand(advice: &mut Advice, bench: &Bench<'_>) {
         .take(bench, Act::Environment(variable), "memory growth", text, tried, |_| "; every request then fits".into());
 }
 
-/// TensorFlow takes less, so that the others have what they ask for.
+/// TensorFlow takes less, so that the others get what they request.
 pub(super) fn lower_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
     // For a tensor, TensorFlow itself would have less.
     if facts.is_tensor() {
@@ -164,34 +160,51 @@ fn with_enough(scene: &Scene, need: &mut u64) -> Tried {
     }
 }
 
-/// TensorFlow may take more: as little more as serves every request.
+/// The most that TensorFlow could take of device and cap, and what it needs at least.
+pub(super) fn own_limit(facts: &Facts) -> Option<(u64, u64)> {
+    let free = facts.free.unwrap_or_else(|| facts.total.saturating_sub(facts.live + facts.others));
+    let under_cap = if facts.cap > 0 { facts.cap.saturating_sub(facts.charged) } else { u64::MAX };
+    // A sixteenth stays for contexts, code and libraries.
+    let most = facts.tf_reserved.saturating_add(free.min(under_cap)) / 16 * 15;
+    let least = facts.tf_used + facts.requested;
+    (most > facts.tf_reserved && most >= least).then_some((most, least))
+}
+
+/// TensorFlow may take all that the device and the cap have: what it needs beyond this request is not known.
 pub(super) fn raise_own_limit(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
-    let mut need = facts.tf_reserved + facts.requested;
-    let tried = on(bench, |scene| {
-        let with = |limit| scene.try_less(&WhatIf::default(), &Settings { region: Some(limit), ..scene.job.clone() });
-        let step = (scene.job.cap / 256).max(2 << 20);
-        // What others take beside TensorFlow is not known before it is tried.
-        let (mut short, mut enough) = (facts.tf_reserved, scene.job.cap);
-        let mut best = with(enough);
-        while matches!(best, Tried::Fails) && enough > scene.job.cap / 2 && enough > short {
-            enough -= scene.job.cap / 16;
-            best = with(enough);
+    let Some((most, least)) = own_limit(facts) else {
+        return advice.useless.push("a higher limit of TensorFlow's".into());
+    };
+    let mib = most >> 20;
+    let text = format!(
+        "let TensorFlow take what the device has: memory_limit={mib}, or no limit; it needs {} at least",
+        size_up(least)
+    );
+    let how = match bench.scene() {
+        Ok(_) => "estimated from the requests up to the refused one".into(),
+        Err(why) => format!("estimated, not replayed: {why}"),
+    };
+    advice.add(Remedy { act: Act::MemoryLimit(mib), text, check: Check::Estimated, how });
+}
+
+/// A remedy that is a size: replayed where steps are alike; else a lower bound, and said to be one.
+fn take_size(advice: &mut Advice, bench: &Bench<'_>, act: Act, text: String, tried: &Tried) {
+    let steady = bench.scene().is_ok_and(Scene::is_steady);
+    match tried {
+        Tried::Helps(_) if steady => {
+            let (check, how) = bench.shown();
+            advice.add(Remedy { act, text, check, how });
         }
-        while matches!(best, Tried::Helps(_)) && enough - short > step {
-            let middle = short + (enough - short) / 2;
-            match with(middle) {
-                tried @ Tried::Helps(_) => (best, enough) = (tried, middle),
-                _ => short = middle,
-            }
+        Tried::Helps(_) => {
+            let how = "estimated from the requests up to the refused one".into();
+            advice.add(Remedy { act, text, check: Check::Estimated, how });
         }
-        need = enough;
-        best
-    });
-    let (more, mib) = (size_up(need.saturating_sub(facts.tf_reserved)), need.div_ceil(1 << 20));
-    let text = format!("let TensorFlow take {more} more at least: memory_limit={mib}, or a larger fraction");
-    advice.take(bench, Act::MemoryLimit(mib), "a higher limit of TensorFlow's", text, tried, |_| {
-        "; every request then fits".into()
-    });
+        Tried::Impossible(lacking) => {
+            let how = format!("estimated, not replayed: {lacking}");
+            advice.add(Remedy { act, text, check: Check::Estimated, how });
+        }
+        Tried::Fails => {}
+    }
 }
 
 pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
@@ -202,18 +215,21 @@ pub(super) fn raise_cap(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
         tried
     });
     // On a device that has not got it, a higher cap is no help.
-    let there = facts.total == 0 || need <= facts.total.saturating_sub(facts.others);
-    let tried = if there { tried } else { Tried::Fails };
-    let (more, mib) = (size_up(need.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
-    let whole = bench.scene().is_ok_and(Scene::is_whole);
-    let text = if whole {
+    let most = if facts.total == 0 { u64::MAX } else { facts.total.saturating_sub(facts.others) };
+    if need > most {
+        return advice.useless.push("a higher cap".into());
+    }
+    let least = need;
+    // The rest of a step that nobody has seen may need as much again.
+    let steady = bench.scene().is_ok_and(Scene::is_steady);
+    let need = if steady { need } else { need.saturating_mul(2).min(most) };
+    let (more, mib) = (size_up(least.saturating_sub(facts.cap)), need.div_ceil(1 << 20));
+    let text = if steady {
         format!("raise the cap by {more} or more: WEIR_CAP={mib}MiB; this step then fits")
     } else {
-        format!(
-            "raise the cap by at least {more}: WEIR_CAP={mib}MiB serves this request, and what follows it may need more"
-        )
+        format!("raise the cap by at least {more}; WEIR_CAP={mib}MiB leaves room for what follows this request")
     };
-    advice.take(bench, Act::Cap(mib << 20), "a higher cap", text, tried, |_| String::new());
+    take_size(advice, bench, Act::Cap(mib << 20), text, &tried);
 }
 
 pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts) {
@@ -227,7 +243,7 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
     // Another device is nothing that the log could lack: a guess at it is of no use.
     if matches!(tried, Tried::Helps(_)) {
         need += facts.limit().saturating_sub(facts.others).saturating_sub(scene.job.cap);
-        let text = if scene.is_whole() {
+        let text = if scene.is_steady() {
             format!("a device with {} or more: this step then fits", size_up(need))
         } else {
             format!(
@@ -235,7 +251,7 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
                 size_up(need)
             )
         };
-        advice.take(bench, Act::Device(need), "", text, tried, |_| String::new());
+        take_size(advice, bench, Act::Device(need), text, &tried);
     }
 }
 
@@ -250,29 +266,8 @@ pub(super) fn stop_others(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts,
     advice.take(bench, Act::StopOthers, "stopping the others", text, tried, |_| ", the request then fits".into());
 }
 
-/// The one request in parts.
-pub(super) fn in_parts(advice: &mut Advice, bench: &Bench<'_>) {
-    // What XLA compiled asks once for a whole step: nobody can ask for it in parts, but for parts of the batch.
-    if bench.scene().is_ok_and(|scene| scene.refused_requester().is_some_and(|known| known.compiled)) {
-        return need_less(advice, bench, true);
-    }
-    let mut data = false;
-    let mut parts = 2;
-    let tried = on(bench, |scene| {
-        data = scene.refused_requester().is_some_and(|known| known.data);
-        try_parts(&mut parts, |parts| scene.try_less(&WhatIf { parts: Some(parts), ..WhatIf::default() }, &scene.job))
-    });
-    let (act, text) = if data {
-        let text = format!("leave the data in host memory and bring it in parts (tf.data): in {parts} or more");
-        (Act::DataOnHost, text)
-    } else {
-        (Act::InParts(parts), format!("ask for less at once: in {parts} parts, one after the other"))
-    };
-    advice.take(bench, act, "the request in 64 parts", text, tried, fits);
-}
-
 /// The fewest parts that help.
-fn try_parts(parts: &mut u64, trial: impl Fn(u64) -> Tried) -> Tried {
+pub(super) fn try_parts(parts: &mut u64, trial: impl Fn(u64) -> Tried) -> Tried {
     for fewest in PARTS {
         *parts = fewest;
         match trial(fewest) {
@@ -293,112 +288,28 @@ pub(super) fn wait(advice: &mut Advice, bench: &Bench<'_>) {
     });
 }
 
-/// Other types, smaller batches, data that stays on the host. `lacking`: also say what cannot be tried.
-pub(super) fn need_less(advice: &mut Advice, bench: &Bench<'_>, lacking: bool) {
-    let scene = match bench.scene() {
-        // The regions that TensorFlow takes do not follow what it needs.
-        Ok(scene) if !scene.has_tensors() => return,
-        Ok(scene) if scene.known.iter().any(|known| known.named) => scene,
-        Ok(_) if lacking => {
-            let why = "no operation is known, so nothing tells what grows with the batch";
-            return advice.take(
-                bench,
-                Act::SmallerBatch(2),
-                "",
-                "a smaller batch".into(),
-                Tried::Impossible(why.into()),
-                fits,
-            );
-        }
-        Err(why) if lacking => {
-            return advice.take(
-                bench,
-                Act::SmallerBatch(2),
-                "",
-                "a smaller batch".into(),
-                Tried::Impossible(why),
-                fits,
-            );
-        }
-        _ => return,
+/// Where nothing says what memory is for: a smaller batch may help. `lacking`: also where that is not known.
+pub(super) fn unexplained(advice: &mut Advice, bench: &Bench<'_>, lacking: bool) {
+    let why = match bench.scene() {
+        Ok(scene) if !scene.has_tensors() || scene.known.iter().any(|known| known.named) => return,
+        Ok(_) => "no operation is known, so nothing shows what grows with the batch".into(),
+        Err(why) => why,
     };
-    if scene.unproven().is_some() && !lacking {
-        return;
+    if lacking {
+        let (act, text) = (Act::SmallerBatch(2), "a smaller batch: batch / 2".into());
+        advice.take(bench, act, "", text, Tried::Impossible(why), fits);
     }
-    float32(advice, bench, scene);
-    smaller_batch(advice, bench, scene);
-    data_on_host(advice, bench, scene);
-    half_precision(advice, bench, scene);
-}
-
-fn float32(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
-    let double = |known: &Known| known.dtype == DOUBLE;
-    let bytes = scene.held(double);
-    if bytes == 0 || bytes * 10 < scene.live() || advice.is_full() {
-        return;
-    }
-    let change = scene.changed(|known, _| if double(known) { Change::Part(2) } else { Change::None });
-    let text = format!("{} are float64: as float32 they take {} less", size(bytes), size(bytes / 2));
-    advice.take(bench, Act::Float32, "float32 instead of float64", text, scene.try_less(&change, &scene.job), fits);
-}
-
-fn smaller_batch(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
-    let asked = scene.refused_requester().is_some_and(|known| scene.is_batch(known, 0));
-    let held = scene.held(|known| scene.is_batch(known, 0));
-    if advice.is_full() || (!asked && (held == 0 || held * 4 < scene.live())) {
-        return;
-    }
-    let mut parts = 2;
-    let tried = try_parts(&mut parts, |parts| {
-        let scaled =
-            |known: &Known, bytes| if scene.is_batch(known, bytes) { Change::Part(parts) } else { Change::None };
-        scene.try_less(&scene.changed(scaled), &scene.job)
-    });
-    let text =
-        format!("batch / {parts}, if activations, their gradients and inputs shrink with it and workspaces stay");
-    advice.take(bench, Act::SmallerBatch(parts), "a smaller batch", text, tried, fits);
-}
-
-fn data_on_host(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
-    let data = |known: &Known| known.data;
-    let bytes = scene.held(data);
-    if bytes == 0 || bytes * 8 < scene.live() || advice.is_full() {
-        return;
-    }
-    let change = scene.changed(|known, _| if data(known) { Change::Without } else { Change::None });
-    let text = format!("leave the data in host memory and bring it batch by batch (tf.data): {} less", size(bytes));
-    advice.take(bench, Act::DataOnHost, "the data in host memory", text, scene.try_less(&change, &scene.job), fits);
-}
-
-fn half_precision(advice: &mut Advice, bench: &Bench<'_>, scene: &Scene) {
-    let halved =
-        |known: &Known, bytes| known.dtype == FLOAT && known.role != Role::Inputs && scene.is_batch(known, bytes);
-    let bytes = scene.held(|known| halved(known, 0));
-    if bytes == 0 || bytes * 8 < scene.live() || advice.is_full() {
-        return;
-    }
-    let change = scene.changed(|known, bytes| if halved(known, bytes) { Change::Part(2) } else { Change::None });
-    // Each weight has a copy of half its size while it is used.
-    let copies = scene.held(|known| known.dtype == FLOAT && known.role == Role::Parameters) / 2;
-    let settings = Settings { cap: scene.job.cap.saturating_sub(copies), ..scene.job.clone() };
-    let text = format!("mixed precision (mixed_float16): {} of activations and their gradients halved", size(bytes));
-    advice.take(bench, Act::MixedPrecision, "mixed precision", text, scene.try_less(&change, &settings), fits);
 }
 
 impl Scene {
-    fn changed(&self, change: impl Fn(&Known, u64) -> Change) -> WhatIf {
+    pub(super) fn changed(&self, change: impl Fn(&RequesterFacts, u64) -> Change) -> WhatIf {
         WhatIf::of(&self.requests, |requester, _, bytes| {
             self.known.get(requester).map_or(Change::None, |known| change(known, bytes))
         })
     }
 
-    /// What is known of who requested the refused request.
-    fn refused_requester(&self) -> Option<&Known> {
-        self.requests.refused_by.and_then(|requester| self.known.get(requester as usize))
-    }
-
     /// Whether memory of this size grows with the batch. A gradient of a parameter's size is that of the parameter.
-    fn is_batch(&self, known: &Known, bytes: u64) -> bool {
+    pub(super) fn is_batch(&self, known: &RequesterFacts, bytes: u64) -> bool {
         match known.role {
             Role::Activations | Role::Inputs => !known.data,
             Role::Gradients => !self.of_parameters.contains(&bytes),

@@ -5,8 +5,12 @@
 mod bench;
 mod cures;
 mod host;
+mod less;
+mod measured;
 
 pub use bench::Bench;
+pub(crate) use measured::place;
+pub use measured::{Grew, Measured, Reached};
 
 use crate::growth::Growth;
 use crate::replay::Outcome;
@@ -19,7 +23,7 @@ use crate::words::size_up;
 pub enum Check {
     /// The job was run again with it on the virtual GPU, and ended well.
     Run,
-    /// Whole steps of the recorded requests were replayed with it, and all were served.
+    /// Whole steps of the recorded requests were replayed with it, and all were granted.
     Replayed,
     /// Neither: from what it is estimated is said in words.
     Estimated,
@@ -41,6 +45,26 @@ pub enum Act {
     DataOnHost,
     /// The refused request in so many parts.
     InParts(u64),
+    /// Pairs of rows in parts, or none of them.
+    Pairs,
+    /// The batch of an evaluation in so many parts.
+    EvalBatch(u64),
+    /// No batch far longer than the others.
+    Outlier,
+    /// Inputs of one operation in the same shape.
+    Shape,
+    /// Fewer batches that wait on the device.
+    Prefetch,
+    /// An optimizer that keeps less for every weight.
+    Optimizer,
+    /// No model beside the one that is used.
+    FreeModels,
+    /// One layer with fewer weights.
+    SmallerLayer,
+    /// A model with fewer weights.
+    SmallerModel,
+    /// Results computed again in the backward pass.
+    Checkpoint,
     /// A device with so many bytes.
     Device(u64),
     /// A cap of so many bytes.
@@ -138,6 +162,16 @@ fn fits(outcome: &Outcome) -> String {
     format!("; at most {} are live and every request fits", size_up(outcome.peak_live))
 }
 
+/// Remedies by what the limit is full of. Only the first cause of its kind has an explanation.
+fn need_less(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, found: &Finding) {
+    match &found.explanation {
+        None if matches!(found.cause, Cause::Growth | Cause::Fragmentation) => {}
+        Some(explanation) => less::by_explanation(advice, bench, facts, explanation),
+        None if found.cause == Cause::RequestTooLarge => less::in_parts(advice, bench),
+        None => cures::unexplained(advice, bench, found.cause == Cause::DeviceFull),
+    }
+}
+
 /// Remedies for what was found.
 pub fn remedies(
     bench: &Bench<'_>,
@@ -163,37 +197,51 @@ pub fn remedies(
             continue;
         }
         match found.cause {
-            Cause::Growth => cures::stop_growth(&mut advice, bench, growths, facts),
-            Cause::Fragmentation if facts.pool_free >= facts.requested => cures::smaller_handles(&mut advice, bench),
-            Cause::Fragmentation => cures::serve_by_pool(&mut advice, bench),
+            Cause::Growth => {
+                cures::stop_growth(&mut advice, bench, growths, facts);
+                need_less(&mut advice, bench, facts, found);
+            }
+            Cause::Fragmentation => {
+                if facts.pool_free >= facts.requested {
+                    cures::smaller_handles(&mut advice, bench);
+                } else {
+                    cures::serve_by_pool(&mut advice, bench);
+                }
+                need_less(&mut advice, bench, facts, found);
+            }
             Cause::ReservedIdle => {
                 cures::serve_by_pool(&mut advice, bench);
                 cures::grow_on_demand(&mut advice, bench);
                 cures::lower_own_limit(&mut advice, bench, facts);
             }
             Cause::TensorflowLimit => {
-                if !grows {
+                // A limit far below what there is is the cause; one that leaves a little for others is not.
+                let ample = cures::own_limit(facts).is_some_and(|(most, least)| most >= least.saturating_mul(2));
+                if !grows && ample {
+                    cures::raise_own_limit(&mut advice, bench, facts);
+                }
+                need_less(&mut advice, bench, facts, found);
+                if !grows && !ample {
                     cures::raise_own_limit(&mut advice, bench, facts);
                 }
                 cures::serve_by_pool(&mut advice, bench);
-                cures::need_less(&mut advice, bench, false);
             }
             Cause::Cap | Cause::DeviceFull if by_reserving => {}
             Cause::Cap => {
                 if !grows {
                     cures::raise_cap(&mut advice, bench, facts);
                 }
-                cures::need_less(&mut advice, bench, false);
+                need_less(&mut advice, bench, facts, found);
             }
             Cause::OtherProcess => {
                 cures::stop_others(&mut advice, bench, facts, other_processes);
-                cures::need_less(&mut advice, bench, false);
+                need_less(&mut advice, bench, facts, found);
             }
-            Cause::RequestTooLarge => cures::in_parts(&mut advice, bench),
+            Cause::RequestTooLarge => need_less(&mut advice, bench, facts, found),
             Cause::FreedTooLate => cures::wait(&mut advice, bench),
             Cause::HostMemory => host::keep_less(&mut advice, bench, facts),
             Cause::DeviceFull => {
-                cures::need_less(&mut advice, bench, true);
+                need_less(&mut advice, bench, facts, found);
                 if !grows {
                     cures::larger_device(&mut advice, bench, facts);
                 }

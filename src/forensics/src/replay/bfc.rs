@@ -3,7 +3,7 @@
 //! Requests are rounded to 256 bytes. Free chunks lie in 21 bins by powers of two; from the first bin that can serve on,
 //! the smallest chunk that fits is taken, and split if it is twice the request or leaves 128 MiB. A freed chunk is joined
 //! with its free other_processes at once. Memory comes in regions: all of it at the start, or with growth from 2 MiB on,
-//! each twice the last. When nothing fits, regions that are wholly free are given back, if that helps, and the request is tried once more.
+//! each twice the last. When nothing fits, regions that are wholly free are returned to the driver, if that helps, and the request is tried once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 

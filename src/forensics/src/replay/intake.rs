@@ -1,4 +1,4 @@
-//! What a job asked for, from its journal or recording: all of it, or the last part before a moment. Reads files.
+//! What a job requested, from its journal or recording: all of it, or the last part before a moment. Reads files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,7 +37,7 @@ pub struct Part {
 }
 
 impl Requests {
-    /// Reads what a job asked for on one device; without one, on the device that the job used most.
+    /// Reads what a job requested on one device; without one, on the device that the job used most.
     pub fn from_journal(name: &str, reader: &Reader, device: Option<u8>) -> Result<Self, Error> {
         let devices = reader.devices()?;
         let most = devices.iter().max_by_key(|device| device.usage.iter().map(|(_, _, peak)| peak).max());
@@ -61,7 +61,7 @@ impl Requests {
         Ok(intake.requests.finish())
     }
 
-    /// Reads what led to a moment on one device, and who asked. Of the requests that were refused only the one of the
+    /// Reads what led to a moment on one device, and the requesters. Of the requests that were refused only the one of the
     /// moment counts: the job got over the others.
     pub fn before(name: &str, reader: &Reader, device: u8, part: Part) -> Result<Self, Error> {
         let timeline = Timeline::of(reader)?;
@@ -111,7 +111,7 @@ struct Intake {
     /// Whether weir's pool served the job: then a handle of unknown origin is the pool's.
     pooled: bool,
     view: View,
-    /// Numbers of requesters; none where they are not told apart.
+    /// Numbers of requesters; none where they are not distinguished.
     requesters: Option<HashMap<Requester, u32>>,
     live: HashMap<(Class, u64), u32>,
     /// Training steps seen.
@@ -223,9 +223,9 @@ impl Intake {
                 let Some(what) = role() else { return };
                 let requester = self.requester(event.class, event.by);
                 self.take(what, place, event.stream, bytes, requester);
-                if let Some((_, asked, since)) = &mut self.failed {
+                if let Some((_, requested, since)) = &mut self.failed {
                     *since += 1;
-                    if bytes >= *asked || *since > SURVIVED {
+                    if bytes >= *requested || *since > SURVIVED {
                         self.survived();
                     }
                 }

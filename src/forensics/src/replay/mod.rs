@@ -1,7 +1,7 @@
 //! "Would it have fit?": the requests of a recorded job, once more, through the pool that weir puts into jobs, or
 //! through models of the allocators that jobs bring along, on a simulated device with any cap. Touches nothing real.
 //!
-//! The pool is the real one ([`weir_pool::Pool`]); the device is simulated ([`weir_pool::sim::Device`]): work finishes
+//! The pool is the real one ([`weir_pool::Pool`]); the device is simulated ([`weir_pool::sim::SimulatedDevice`]): work finishes
 //! only when somebody synchronises, the most pessimistic device there is. What the job does is taken as recorded: a
 //! job that would act differently with more memory is not foreseen.
 
@@ -21,7 +21,7 @@ pub use requests::{MOST_STEPS, Requester, Requests};
 use requests::{Step, What};
 pub use what_if::{Change, WhatIf};
 
-/// Which allocator is asked.
+/// Which allocator gets the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -93,9 +93,9 @@ impl Settings {
 /// The request that did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Refusal {
-    /// How many allocations had been served before it.
+    /// How many allocations had been granted before it.
     pub after: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
     /// Bytes that were live then.
     pub live: u64,
@@ -108,11 +108,11 @@ pub struct Refusal {
 /// How a replay went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Outcome {
-    /// Whether every request was served.
+    /// Whether every request was granted.
     pub fits: bool,
     /// The first one that was not; the replay ends there.
     pub refusal: Option<Refusal>,
-    /// Requests served.
+    /// Requests granted.
     pub allocations: u64,
     /// Most bytes live at the same time.
     pub peak_live: u64,
@@ -144,7 +144,7 @@ struct Calls {
 trait Allocator {
     /// Serves a request under this number; `false` if it does not fit.
     fn request(&mut self, block: u32, bytes: u64, stream: u16) -> bool;
-    /// Whether what the job asks the driver for goes past it.
+    /// Whether what the job requests from the driver goes past it.
     fn is_passed_by(&self) -> bool {
         false
     }
@@ -162,7 +162,7 @@ trait Allocator {
     fn sum_up(&self, outcome: &mut Outcome);
 }
 
-/// Told now and then how many steps are done, and of how many; they may come several times.
+/// Receives now and then how many steps are done, and of how many; they may come several times.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Replays requests.
@@ -191,7 +191,7 @@ fn serve(
     }
 }
 
-/// Whether every request is served.
+/// Whether every request is granted.
 pub fn fits(requests: &Requests, settings: &Settings) -> bool {
     replay(requests, settings, &mut |_, _| {}).fits
 }
@@ -210,17 +210,17 @@ fn follow(
             progress(done as u64, total);
         }
         let place = sizes.get_mut(step.block as usize);
-        let served = match step.what {
+        let granted = match step.what {
             What::Refused if requests.refused_block.is_none() => {
-                // A number beyond all others: it is given back at once, for nobody knows for how long it would stay.
+                // A number beyond all others: it is freed at once, for nobody knows for how long it would stay.
                 let number = requests.blocks() as u32;
                 let passed = requests.refused_beside && allocator.is_passed_by();
-                let served = if passed {
+                let granted = if passed {
                     allocator.hold(step.bytes)
                 } else {
                     allocator.request(number, step.bytes, step.stream)
                 };
-                if served {
+                if granted {
                     outcome.peak_live = outcome.peak_live.max(live + step.bytes);
                     outcome.peak_held = outcome.peak_held.max(allocator.held());
                     if passed {
@@ -229,25 +229,25 @@ fn follow(
                         allocator.free(number, step.stream);
                     }
                 }
-                served
+                granted
             }
             What::Request | What::Beside | What::Hold | What::Refused => {
                 let beside = step.what == What::Beside || (step.what == What::Refused && requests.refused_beside);
                 let passed = beside && allocator.is_passed_by();
                 let held = passed || step.what == What::Hold;
-                let served = if held {
+                let granted = if held {
                     allocator.hold(step.bytes)
                 } else {
                     allocator.request(step.block, step.bytes, step.stream)
                 };
-                if served {
+                if granted {
                     live += step.bytes;
                     outcome.allocations += 1;
                     if let Some(place) = place {
                         *place = (step.bytes, held);
                     }
                 }
-                served
+                granted
             }
             What::Free => {
                 let (bytes, held) = place.map_or((0, false), std::mem::take);
@@ -267,7 +267,7 @@ fn follow(
         };
         outcome.peak_live = outcome.peak_live.max(live);
         outcome.peak_held = outcome.peak_held.max(allocator.held());
-        if !served {
+        if !granted {
             outcome.refusal = Some(Refusal {
                 after: outcome.allocations,
                 bytes: step.bytes,
@@ -290,7 +290,7 @@ fn follow(
 /// Steps in which a cap is looked for.
 pub const CAP_STEP: u64 = 2 << 20;
 
-/// The smallest cap under which every request is served, and how it goes there; `None` if none will do.
+/// The smallest cap under which every request is granted, and how it goes there; `None` if none will do.
 ///
 /// To one part in 1024, or to 2 MiB. More memory can, rarely, make a job fail that fits into less; a cap that this
 /// finds was tried.

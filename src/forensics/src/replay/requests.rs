@@ -1,4 +1,4 @@
-//! What a job asked for, in order and packed: from a trace file, or (`intake.rs`) from a journal. Reads files.
+//! What a job requested, in order and packed: from a trace file, or (`intake.rs`) from a journal. Reads files.
 //!
 //! A step takes eight bytes, and at most [`MOST_STEPS`] are kept; the outcome of older ones is kept as what was live
 //! when the rest begins. So memory is bounded however long the recording is.
@@ -24,9 +24,9 @@ const MOST_EXPANSION: u64 = 256;
 /// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Asks the allocator for a block.
+    /// Requests a block from the allocator.
     Request,
-    /// Asks the driver for a block, beside TensorFlow's own allocator.
+    /// Requests a block from the driver, beside TensorFlow's own allocator.
     Beside,
     /// Takes device memory past the allocator.
     Hold,
@@ -52,7 +52,7 @@ impl What {
     }
 }
 
-/// Who asked for what sort of memory.
+/// Who requested what sort of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Requester {
     /// The sort.
@@ -85,25 +85,27 @@ pub struct Requests {
     pub cap: u64,
     /// Allocations, those before the first event included.
     pub allocations: u64,
-    /// Most bytes asked for and live at the same time, the request that the job died of included.
+    /// Most bytes requested and live at the same time, the request that the job died of included.
     pub peak_live: u64,
     /// Events that the recording lacks.
     pub lost: u64,
     /// The request that the job did not get, and died of.
     pub refused: Option<u64>,
-    /// Who asked for it.
+    /// The requester.
     pub refused_by: Option<u32>,
     /// Whether that one went beside TensorFlow's own allocator.
     pub refused_beside: bool,
-    /// Its number; none where it is given back at once, because nobody knows for how long it would stay.
+    /// Its number; none where it is freed at once, because nobody knows for how long it would stay.
     pub(super) refused_block: Option<u32>,
     /// Whether whole steps are there: what follows the refused request is known from an earlier step.
     pub whole: bool,
-    /// Older events that are told only by what they left behind.
+    /// Whether these steps began with as much as the ones before them: a size that serves one serves the next.
+    pub steady: bool,
+    /// Older events that are known only by what they left behind.
     pub left_out: u64,
     /// Regions that TensorFlow's own allocator cut up.
     pub regions: usize,
-    /// Who asked; empty where nobody wanted to know.
+    /// The requesters; empty where they are not needed.
     pub requesters: Vec<Requester>,
     pub(super) steps: VecDeque<u64>,
     pub(super) opening: BTreeMap<u32, u64>,
@@ -157,7 +159,7 @@ impl Requests {
         left
     }
 
-    /// Sizes of the blocks that some requesters asked for.
+    /// Sizes of the blocks that some requesters requested.
     pub fn sizes_of(&self, wanted: impl Fn(usize) -> bool) -> HashSet<u64> {
         self.pairs.iter().filter(|(_, requester)| wanted(*requester as usize)).map(|(bytes, _)| *bytes).collect()
     }
@@ -176,7 +178,7 @@ impl Requests {
         self.unpack(self.steps.get(place).copied().unwrap_or(What::Nothing as u64))
     }
 
-    fn unpack(&self, word: u64) -> Step {
+    pub(super) fn unpack(&self, word: u64) -> Step {
         let pair = (word >> 42) as u32;
         Step {
             what: WHATS.get((word & 7) as usize).copied().unwrap_or(What::Nothing),
@@ -188,7 +190,7 @@ impl Requests {
     }
 
     fn pair(&mut self, bytes: u64, requester: u32) -> u32 {
-        // Beyond four million different sizes, a size is told to one part in 1024.
+        // Beyond four million different sizes, a size is exact to one part in 1024.
         let coarse = || bytes.next_multiple_of(1 << (64 - bytes.leading_zeros()).saturating_sub(10).min(47));
         let bytes = if self.pairs.len() < SIZES - (1 << 17) { bytes } else { coarse() };
         let next = self.pairs.len() as u32;
@@ -361,7 +363,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Most bytes live at the same time, the request that was not served included.
+/// Most bytes live at the same time, the request that was refused included.
 pub(super) fn peak(steps: impl Iterator<Item = Step>, blocks: usize, refused_stays: bool) -> u64 {
     let (mut held, mut live, mut peak) = (vec![0; blocks], 0_u64, 0);
     for step in steps {

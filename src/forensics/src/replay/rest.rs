@@ -7,6 +7,8 @@ use super::requests::{Requests, Step, What};
 
 /// Whole steps among which the one is looked for that is most like the step that ended.
 const STEPS: usize = 8;
+/// Steps that must begin alike for a job to be called steady.
+const STEADY: usize = 3;
 
 /// An allocation of the step that ended.
 struct Made {
@@ -44,9 +46,15 @@ impl Requests {
                 _ => {}
             }
         }
+        let mut last = (begin..self.steps.len()).map(|place| self.at(place));
+        let refused = last.rfind(|step| step.what == What::Refused).map(|step| step.pair);
         let like = |from: usize, to: usize| {
             let mut left: HashMap<u32, usize> = by_pair.iter().map(|(pair, made)| (*pair, made.len())).collect();
             let takes = (from..to).map(|place| self.at(place)).filter(|step| step.what.takes());
+            // A step that never made the refused request is of another kind: an evaluation, another batch.
+            if !takes.clone().any(|step| Some(step.pair) == refused) {
+                return (0, from, to);
+            }
             let found = takes.filter(|step| left.get_mut(&step.pair).is_some_and(take_one)).count();
             (found, from, to)
         };
@@ -88,6 +96,32 @@ impl Requests {
         }
         self.note(What::Step);
         self.whole = true;
+        self.steady = self.is_steady(&ends);
+    }
+}
+
+impl Requests {
+    /// Whether the last whole steps each began with as much as the one before: what builds up goes on to do so.
+    fn is_steady(&self, ends: &[usize]) -> bool {
+        let (mut held, mut live, mut began) = (vec![0; self.blocks()], 0_u64, Vec::new());
+        let last = ends.last().copied().unwrap_or(0);
+        for step in self.opening.values().map(|word| self.unpack(*word)).chain((0..=last).map(|place| self.at(place))) {
+            match step.what {
+                What::Free => live -= held.get_mut(step.block as usize).map_or(0, std::mem::take),
+                What::Step => began.push(live),
+                what if what.takes() => {
+                    live += step.bytes;
+                    if let Some(place) = held.get_mut(step.block as usize) {
+                        *place = step.bytes;
+                    }
+                }
+                _ => {}
+            }
+        }
+        // The one that ended is what all this is about.
+        let last: Vec<u64> = began.into_iter().rev().skip(1).take(STEADY).collect();
+        let (most, least) = (last.iter().max().copied().unwrap_or(0), last.iter().min().copied().unwrap_or(0));
+        last.len() >= STEADY && most - least <= most / 100
     }
 }
 

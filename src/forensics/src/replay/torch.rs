@@ -15,7 +15,7 @@ const SMALL: u64 = 1 << 20;
 
 /// A block, free or not; blocks of one segment touch each other.
 #[derive(Clone, Copy)]
-struct Block {
+struct TorchBlock {
     bytes: u64,
     segment: u64,
     stream: u16,
@@ -30,7 +30,7 @@ pub(super) struct Torch {
     next: u64,
     /// Free blocks: pool, stream, size, address.
     free: BTreeSet<(bool, u16, u64, u64)>,
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, TorchBlock>,
     segments: BTreeMap<u64, u64>,
     addresses: Vec<u64>,
     calls: Calls,
@@ -94,7 +94,7 @@ impl Torch {
         let start = self.next;
         self.next += size + (2 << 20);
         self.segments.insert(start, size);
-        self.blocks.insert(start, Block { bytes: size, segment: start, stream, small, free: true });
+        self.blocks.insert(start, TorchBlock { bytes: size, segment: start, stream, small, free: true });
         Some(start)
     }
 
@@ -128,7 +128,7 @@ impl Allocator for Torch {
         let rest = taken.bytes - bytes;
         if if small { rest >= 512 } else { rest > SMALL } {
             taken.bytes = bytes;
-            let left = Block { bytes: rest, free: true, ..*taken };
+            let left = TorchBlock { bytes: rest, free: true, ..*taken };
             self.blocks.insert(start + bytes, left);
             self.free.insert((small, stream, rest, start + bytes));
         }

@@ -1,7 +1,7 @@
 //! weir's own pool on the simulated device. The pool is the code that runs in jobs. Touches nothing real.
 
 use weir_journal::STREAM_UNKNOWN;
-use weir_pool::sim::Device;
+use weir_pool::sim::SimulatedDevice;
 use weir_pool::{Backing, BackingError, Budget, Call, Config, Pool, Request};
 
 use super::{Allocator, Outcome, Settings};
@@ -11,13 +11,13 @@ const CONTEXT: u64 = 1;
 
 pub(super) struct Pooled {
     pool: Pool,
-    device: Device,
+    device: SimulatedDevice,
     addresses: Vec<u64>,
 }
 
 impl Pooled {
     pub(super) fn new(settings: &Settings, blocks: usize) -> Result<Self, BackingError> {
-        let device = Device::new(settings.cap);
+        let device = SimulatedDevice::new(settings.cap);
         // Address space is reserved by the size of the device: a small cap does not make that small.
         let config = Config { device_bytes: settings.cap.max(1 << 30), ..settings.pool.clone() };
         let pool = Pool::new(config, &device)?;
@@ -40,7 +40,7 @@ impl Allocator for Pooled {
 
     fn free(&mut self, block: u32, stream: u16) {
         let address = self.addresses.get(block as usize).copied().unwrap_or(0);
-        // A free of what was never served is a free of address 0, which the pool does not know.
+        // A free of what was never allocated is a free of address 0, which the pool does not know.
         let _ = if stream == STREAM_UNKNOWN {
             self.pool.free(&self.device, address, ())
         } else {

@@ -1,4 +1,4 @@
-//! Requests as they would have been: smaller, not made, or given back earlier. Pure.
+//! Requests as they would have been: smaller, not made, or freed earlier. Pure.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub enum Change {
 pub struct WhatIf {
     /// By the number of the pair of size and requester: bytes, and whether they do not pile up. Empty: all is as it was.
     pub(crate) pairs: Vec<(u64, bool)>,
-    /// Of what does not pile up, so much stays at most, the newest; none: it is given back when its step ends.
+    /// Of what does not pile up, so much stays at most, the newest; none: it is freed when its step ends.
     pub keep: Option<u64>,
     /// The refused request is made in so many parts, one after the other; in none: it is not made.
     pub parts: Option<u64>,
@@ -33,7 +33,7 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// Asks of each size and its requester what would be different.
+    /// Decides for each size and its requester what would be different.
     pub fn of(requests: &Requests, change: impl Fn(usize, &Requester, u64) -> Change) -> Self {
         let altered = |(bytes, requester): &(u64, u32)| {
             let number = *requester as usize;
@@ -74,7 +74,7 @@ impl WhatIf {
 struct Kept {
     bytes: u64,
     stream: u16,
-    /// Numbers of blocks are used again; this tells one use from another.
+    /// Numbers of blocks are used again; this distinguishes one use from another.
     number: u64,
 }
 
@@ -82,7 +82,7 @@ struct Steps<'a, From> {
     what_if: &'a WhatIf,
     from: From,
     ready: VecDeque<Step>,
-    /// Blocks that were never asked for or were given back earlier: the free that the job made does not count.
+    /// Blocks that were never requested or were freed earlier: the free that the job made does not count.
     gone: Vec<bool>,
     kept: Vec<Option<Kept>>,
     order: VecDeque<(u32, u64)>,

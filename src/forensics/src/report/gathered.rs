@@ -3,7 +3,8 @@
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Kind, Situation};
 
-use super::{At, Evidence, Growing, Options, Report, Request, SCHEMA};
+use super::{At, Choice, Evidence, Growing, Options, Report, Request, SCHEMA};
+use crate::explain;
 use crate::failure::Failure;
 use crate::growth::{self, Growth};
 use crate::holders::{self, Holder};
@@ -47,7 +48,7 @@ impl<'run> Gathered<'run> {
             || run.devices().max_by_key(|device| survey.held(device.number)).map_or(0, |device| device.number);
         let on_gpu = failure.as_ref().map(Failure::device).filter(|device| *device != HOST_DEVICE);
         let device = options.device.or(on_gpu).unwrap_or_else(fullest);
-        // The dump is written right after its event; if that is gone, the events tell of another moment.
+        // The dump is written right after its event; if that is gone, the events record another moment.
         let dump = failure.as_ref().and_then(Failure::dump);
         let exact = dump.is_none_or(|dump| survey.at == dump.event);
         let situation = dump.map_or(Situation::default(), |dump| dump.situation);
@@ -84,13 +85,13 @@ impl<'run> Gathered<'run> {
         let host_grown = last.resident.saturating_sub(first.map_or(last.resident, |mark| mark.resident));
         let own = self.tensors.filter(|view| view.own_allocator);
         let request = self.request();
-        // Only a dump tells of the cap and the pool.
+        // Only a dump records the cap and the pool.
         let only_tried = request.as_ref().is_some_and(|request| request.only_tried);
         Facts {
             refused: request.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
             requested: request.as_ref().map_or(0, |request| request.bytes),
             class: request.as_ref().map(|request| request.class),
-            by_op: request.is_some_and(|request| !request.op.is_empty()) && !self.by_library(),
+            by_op: request.as_ref().is_some_and(|request| !request.op.is_empty()) && !self.by_library(),
             total: if now.device_total > 0 { now.device_total } else { total },
             free: (now.device_total > 0).then_some(now.device_free),
             cap,
@@ -103,6 +104,7 @@ impl<'run> Gathered<'run> {
             live: self.driver.of(Part::Live),
             others: self.driver.of(Part::Others),
             grown: self.growths.iter().map(|growth| growth.grown).sum(),
+            spike: request.as_ref().filter(|_| !self.grower_requests()).map_or(0, |request| request.bytes),
             growing: self.growths.first().map(|growth| growth.text(self.survey)).unwrap_or_default(),
             tf_reserved: own.map_or(0, |view| view.reserved),
             tf_used: own.map_or(0, |view| view.used),
@@ -133,6 +135,13 @@ impl<'run> Gathered<'run> {
         event.is_some_and(|event| roles::region(&self.run.who(event.by)) == Region::Library)
     }
 
+    /// Whether the line of the refused request is one that grows.
+    fn grower_requests(&self) -> bool {
+        let refused = self.survey.refused.as_ref().filter(|_| self.exact).map(|(who, _)| who.place());
+        let grows = |place: &String| self.growths.iter().any(|growth| growth.place(self.survey) == *place);
+        refused.as_ref().is_some_and(grows)
+    }
+
     fn request(&self) -> Option<Request> {
         let event = self.survey.event.filter(|_| self.exact);
         self.failure.as_ref().map(|failure| failure.request(self.run, event))
@@ -148,9 +157,20 @@ impl<'run> Gathered<'run> {
             list = dump.holders.iter().map(from_dump).collect();
             rest = dump.live_bytes.saturating_sub(list.iter().map(|holder| holder.bytes).sum());
         }
-        let findings = verdict::findings(&self.facts);
+        let mut findings = verdict::findings(&self.facts);
+        let refused = survey.refused.as_ref().filter(|_| self.exact).map(|(who, _)| &**who);
+        let scene = explain::Scene::new(survey, device, &self.facts, refused);
+        let first = findings.iter_mut().find(|finding| finding.cause.is_of_size());
+        // Without the events of the moment, nothing is known of it but its largest holders.
+        if let Some(first) = first.filter(|_| self.exact) {
+            first.explanation = explain::explain(&scene);
+        }
+        verdict::add_kept_models(&mut findings, explain::keeps_models(&scene));
         let bench = Bench::new(run, survey, device, &self.facts, self.exact, !options.no_replay);
-        let advice = remedies::remedies(&bench, &findings, &self.facts, &self.growths, &options.other_processes);
+        let mut advice = remedies::remedies(&bench, &findings, &self.facts, &self.growths, &options.other_processes);
+        if let Some(measured) = options.measured.as_ref().filter(|_| self.failure.is_some()) {
+            remedies::place(&mut advice, measured);
+        }
         let course = survey.course(device);
         let counters = &run.header().counters;
         let last = self.last_mark();
@@ -166,6 +186,7 @@ impl<'run> Gathered<'run> {
             oom: run.oom_count(),
             tried: counters.tried,
             turned_off: run.header().turned_off.as_ref().map(|(_, reason)| reason.clone()),
+            choices: choices(run),
             device,
             device_name: run.device(device).map(|device| device.name.clone()).unwrap_or_default(),
             at: if self.failure.is_none() && options.at == At::Oom { At::End } else { options.at },
@@ -195,11 +216,12 @@ impl<'run> Gathered<'run> {
             other_processes: options.other_processes.clone(),
             remedies: advice.remedies,
             useless: advice.useless,
+            measured: options.measured.clone(),
+            rerun: options.rerun,
             evidence: Evidence {
                 events: survey.events,
                 overwritten: if run.reader().is_recording() { 0 } else { counters.lapped },
                 losses: survey.losses,
-                dropped: counters.dropped,
                 untracked: counters.live_overflow,
                 damaged: self.damaged,
                 named: self.named(),
@@ -220,7 +242,7 @@ impl<'run> Gathered<'run> {
             .take(5)
             .map(|growth| Growing {
                 text: growth.text(self.survey),
-                slope: growth.trend.slope,
+                slope: growth.slope(),
                 unit: growth.unit(),
                 fit: growth.trend.fit,
                 grown: growth.grown,
@@ -271,4 +293,10 @@ fn host_total(run: &Run) -> u64 {
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
     line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// What weir chose in the job. A journal whose names cannot be read has lost that too, and nothing else.
+fn choices(run: &Run) -> Vec<Choice> {
+    let notes = run.reader().notes().unwrap_or_default();
+    notes.into_iter().map(|(subject, choice)| Choice { subject, choice }).collect()
 }

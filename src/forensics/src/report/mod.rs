@@ -1,14 +1,16 @@
 //! The report of a run: everything that the one screen, the JSON and the page show, gathered in one pass over the
 //! events. docs/reference/report.md describes the JSON.
 
+mod above;
 mod gathered;
+mod moment;
 
 use weir_journal::Class;
 
 use crate::failure::Failure;
 use crate::holders::{Holder, Share};
 use crate::host::Host;
-use crate::remedies::Remedy;
+use crate::remedies::{Measured, Remedy};
 use crate::survey::{Course, Losses, Survey};
 use crate::verdict::Finding;
 use crate::views::{DriverView, TensorView};
@@ -32,6 +34,10 @@ pub struct Options {
     pub no_replay: bool,
     /// Which moment.
     pub at: At,
+    /// What was seen when the job was run again.
+    pub measured: Option<Measured>,
+    /// Whether the job could be run again.
+    pub rerun: bool,
 }
 
 /// Which moment of a run a report shows.
@@ -45,6 +51,10 @@ pub enum At {
     Peak,
     /// The end, or now.
     End,
+    /// The end of a step.
+    Step(u64),
+    /// A time, nanoseconds since 1970.
+    Time(u64),
 }
 
 /// The request that was refused.
@@ -75,17 +85,17 @@ pub struct Request {
 pub struct Growing {
     /// Where and how fast, in words.
     pub text: String,
-    /// Bytes a step, or a second.
+    /// Bytes a step, or a run of the line.
     pub slope: f64,
-    /// `step` or `second`.
+    /// `step` or `run`.
     pub unit: &'static str,
     /// Share of the samples' variation that a straight line explains.
     pub fit: f64,
     /// Bytes that came since the run began.
     pub grown: u64,
-    /// Steps or seconds that this took.
+    /// Steps or runs that this took.
     pub over: f64,
-    /// The step, or the second of the run, at which the limit is reached if all that grows grows on.
+    /// The step, or the run of the line, at which the limit is reached if all that grows grows on.
     pub full_at: Option<f64>,
 }
 
@@ -98,8 +108,6 @@ pub struct Evidence {
     pub overwritten: u64,
     /// Events that should be there and are not.
     pub losses: Losses,
-    /// Events that the job could not write.
-    pub dropped: u64,
     /// Allocations that found no place in the live table.
     pub untracked: u64,
     /// Damaged entries.
@@ -114,6 +122,15 @@ pub struct Evidence {
     pub in_flight: usize,
     /// The file is shorter than it should be.
     pub truncated: bool,
+}
+
+/// What weir chose where it had a choice.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Choice {
+    /// What it is about: `tensors`, `pool`.
+    pub subject: String,
+    /// What was chosen, and why.
+    pub choice: String,
 }
 
 /// The report.
@@ -139,6 +156,8 @@ pub struct Report {
     pub tried: u64,
     /// Why weir turned itself off in the job.
     pub turned_off: Option<String>,
+    /// What weir chose in the job, and why.
+    pub choices: Vec<Choice>,
     /// Device number.
     pub device: u8,
     /// Device name.
@@ -151,7 +170,7 @@ pub struct Report {
     pub seconds: f64,
     /// The training step; 0 is unknown.
     pub step: u64,
-    /// Number of the event that tells of the failure; none where nothing was refused.
+    /// Number of the event that records the failure; none where nothing was refused.
     pub event: Option<u64>,
     /// The refused request.
     pub request: Option<Request>,
@@ -187,12 +206,16 @@ pub struct Report {
     pub remedies: Vec<Remedy>,
     /// What would not help, though one would think so.
     pub useless: Vec<String>,
+    /// What was seen when the job was run again on the virtual GPU.
+    pub measured: Option<Measured>,
+    /// Whether it could be: `weir report --rerun`.
+    pub rerun: bool,
     /// How good the evidence is.
     pub evidence: Evidence,
 }
 
 impl Report {
-    /// Makes the report of a run. `progress` is told how many of how many events were read; when all are, what is left is
+    /// Makes the report of a run. `progress` receives how many of how many events were read; when all are, what is left is
     /// to check remedies, which may take longer.
     pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
         if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
@@ -200,7 +223,8 @@ impl Report {
             return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
         }
         let failure = if options.at == At::Oom { Failure::of(run, options)? } else { None };
-        let mut survey = Survey::of(run, failure.as_ref().map(Failure::event), &mut progress)?;
+        let moment = failure.as_ref().map(Failure::event).or(moment::event(run, options.at)?);
+        let mut survey = Survey::of(run, moment, &mut progress)?;
         if options.at == At::Peak {
             let of = |course: &&Course| options.device.is_none_or(|device| device == course.device);
             let highest = survey.courses.iter().filter(of).max_by_key(|course| course.peak);
@@ -217,7 +241,7 @@ impl Report {
         self.oom > 0 || self.only_tried()
     }
 
-    /// Whether what is told of is memory that TensorFlow tried for, and that the job failed after it.
+    /// Whether what is reported is memory that TensorFlow tried for, and that the job failed after it.
     pub fn only_tried(&self) -> bool {
         self.request.as_ref().is_some_and(|request| request.only_tried)
     }

@@ -8,28 +8,31 @@ mod pass;
 
 use std::sync::Arc;
 
-use weir_journal::reader::Slot;
+use weir_journal::reader::{OpName, Slot};
 use weir_journal::{Class, Event};
 
-use crate::names::Who;
+use crate::names::{Chain, Who};
+use crate::roles::{self, Ruling};
 use crate::trend::Sample;
 use crate::{Error, Run, is_held};
 use pass::Pass;
 
+/// How many times slower than usual a part of a run may be before it counts as waiting.
+const MOST_PACE: f64 = 4.0;
 /// Buckets of events between the oldest one and the moment.
 pub const BUCKETS: usize = 64;
-/// Memory of one class on one device that one operation on one line asked for.
+/// Memory of one class on one device that one operation on one line requested.
 #[derive(Clone, Debug)]
 pub struct Owner {
     /// Device.
     pub device: u8,
     /// What sort of memory.
     pub class: Class,
-    /// Who asked.
+    /// The requester.
     pub who: Arc<Who>,
     /// Bytes at the moment.
     pub bytes: u64,
-    /// Of these, bytes beyond what was asked for.
+    /// Of these, bytes beyond what was requested.
     pub slack: u64,
     /// Allocations at the moment.
     pub blocks: u64,
@@ -39,30 +42,70 @@ pub struct Owner {
     pub frees: u64,
     /// Bytes of all allocations seen.
     pub churned: u64,
-    /// Ticks that freed memory had lived, added up.
-    pub lived: u128,
     /// Bytes at the end of each bucket.
     pub ends: [i64; BUCKETS],
     /// The least bytes in each bucket: what stays when everything temporary has gone.
     pub floor: [i64; BUCKETS],
+    /// What it is for, and the rule that gave it.
+    pub ruling: Ruling,
+    /// Its allocations by operation, caller and size; not all of them where there are very many.
+    pub pieces: Vec<Piece>,
     now: i64,
     count: i64,
     bucket: usize,
 }
 
+/// Allocations of one owner that are alike: of one operation with one shape, from one chain of callers, of one size.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The operation, with shape and type.
+    pub op: Arc<OpName>,
+    /// Who called it.
+    pub python: Arc<Chain>,
+    /// Bytes of one.
+    pub size: u64,
+    /// Live at the moment.
+    pub live: u64,
+    /// Allocations seen.
+    pub made: u64,
+    /// Frees seen.
+    pub freed: u64,
+    /// Number of the event of the first one.
+    pub first: u64,
+    /// Number of the event of the last one.
+    pub last: u64,
+    /// Turn of the training loop in which the first was made.
+    pub first_turn: u32,
+    /// Turn in which the last was made.
+    pub last_turn: u32,
+}
+
+impl Piece {
+    /// Bytes live at the moment.
+    pub fn bytes(&self) -> u64 {
+        self.size.saturating_mul(self.live)
+    }
+
+    /// The dimensions of the tensor; none where they are not known.
+    pub fn dimensions(&self) -> Option<Vec<u64>> {
+        roles::dimensions(&self.op.shape)
+    }
+}
+
 impl Owner {
-    fn new(device: u8, class: Class, who: Arc<Who>) -> Self {
+    fn new(device: u8, class: Class, who: Arc<Who>, ruling: Ruling) -> Self {
         Self {
             device,
             class,
             who,
+            ruling,
+            pieces: Vec::new(),
             bytes: 0,
             slack: 0,
             blocks: 0,
             allocs: 0,
             frees: 0,
             churned: 0,
-            lived: 0,
             ends: [0; BUCKETS],
             floor: [0; BUCKETS],
             now: 0,
@@ -86,11 +129,6 @@ impl Owner {
         self.count += bytes.signum();
         self.floor[bucket] = self.floor[bucket].min(self.now);
     }
-
-    /// Whether this owner's memory usually outlives a step of so many ticks.
-    pub fn mean_life(&self) -> Option<u64> {
-        (self.frees > 0).then(|| (self.lived / u128::from(self.frees)) as u64)
-    }
 }
 
 /// Where a bucket ends.
@@ -104,6 +142,8 @@ pub struct Mark {
     pub resident: u64,
     /// Pinned host memory, the latest sample.
     pub pinned: u64,
+    /// Allocations of device memory so far.
+    pub made: u64,
 }
 
 /// Events that are missing, by reason.
@@ -128,6 +168,8 @@ pub struct Steps {
     pub last: u64,
     /// Ticks that the middle one of the steps took.
     pub ticks: u64,
+    /// Turns of the training loop: steps, and in a job without steps, passes that began after derivatives were computed.
+    pub turns: u32,
 }
 
 /// Held bytes of one device over time.
@@ -167,18 +209,18 @@ pub struct Survey {
     pub events: u64,
     /// How often each kind was seen, by its number.
     pub kinds: [u64; 64],
-    /// The moment: number of the event after which everything is told.
+    /// The moment: number of the event after which everything is reported.
     pub at: u64,
     /// Time of the moment, in ticks.
     pub time: u64,
     /// The event at the moment, for example the OOM itself, if it is there.
     pub event: Option<Event>,
-    /// Owners that found no place of their own.
-    pub crowded: u64,
+    /// Who made the refused request at the moment, and its bytes; none where none was refused then.
+    pub refused: Option<(Arc<Who>, u64)>,
 }
 
 impl Survey {
-    /// Reads all events of a run and tells the state after event `at`, or at the end. `progress` is told, now and then,
+    /// Reads all events of a run and returns the state after event `at`, or at the end. `progress` receives, now and then,
     /// how many of how many events were read.
     pub fn of(run: &Run, at: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
         let (first, end) = run.reader().range();
@@ -230,6 +272,31 @@ impl Survey {
             let at = if by_step { mark.step as f64 } else { mark.seconds };
             match samples.last_mut() {
                 // Several buckets in one step: what is left at its end counts.
+                Some(last) if last.at >= at => last.bytes = *bytes as f64,
+                _ => samples.push(Sample { at, bytes: *bytes as f64 }),
+            }
+        }
+        samples
+    }
+
+    /// The same for a job without steps, by a clock that stands still while nothing is allocated: an allocator that waits
+    /// for memory, or a driver that maps it, is not the job's pace.
+    pub fn samples_at_work(&self, values: &[i64; BUCKETS]) -> Vec<Sample> {
+        if self.steps.seen > 0 {
+            return self.samples(values);
+        }
+        let paces = self.marks.windows(2).map(|pair| (pair[1].seconds - pair[0].seconds, pair[1].made - pair[0].made));
+        let mut at_work: Vec<f64> = paces.clone().filter(|(_, made)| *made > 0).map(|(seconds, _)| seconds).collect();
+        at_work.sort_by(f64::total_cmp);
+        let usual = at_work.get(at_work.len() / 2).copied().unwrap_or(0.0);
+        let mut clock = 0.0;
+        let times = paces.map(|(seconds, made)| {
+            clock += if made > 0 { seconds.min(usual * MOST_PACE) } else { 0.0 };
+            clock
+        });
+        let mut samples: Vec<Sample> = Vec::new();
+        for (at, bytes) in std::iter::once(0.0).chain(times).zip(values).skip(BUCKETS / 4) {
+            match samples.last_mut() {
                 Some(last) if last.at >= at => last.bytes = *bytes as f64,
                 _ => samples.push(Sample { at, bytes: *bytes as f64 }),
             }

@@ -8,12 +8,14 @@ use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Why;
 use weir_journal::{Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
-use super::{BUCKETS, Course, Losses, Mark, Owner, Steps, Survey};
-use crate::roles::{self, Region};
+use super::{BUCKETS, Course, Losses, Mark, Owner, Piece, Steps, Survey};
+use crate::roles::{self, Region, Role};
 use crate::{Run, is_held};
 
 /// Owners kept apart; what is beyond goes to one owner without a name for each class.
 const MOST_OWNERS: usize = 16_384;
+/// Pieces of owners kept apart; what is beyond counts for its owner only.
+const MOST_PIECES: usize = 1 << 16;
 /// Steps whose duration is remembered.
 const MOST_STEPS: usize = 4096;
 
@@ -45,13 +47,18 @@ impl Hasher for Mix {
 }
 
 type Raw = (u8, Class, u32, u32, u32);
+/// What distinguishes owners: device, class, operation, line, native stack, region and role.
+type Name = (u8, Class, String, String, u32, Region, Role);
 
 /// One pass over the events of a run.
 pub(super) struct Pass<'run> {
     run: &'run Run,
     pub(super) survey: Survey,
     by_raw: HashMap<Raw, u32, BuildHasherDefault<Mix>>,
-    by_name: HashMap<(u8, Class, String, String, u32, Region), u32>,
+    by_name: HashMap<Name, u32>,
+    by_piece: HashMap<(u32, u32, u32, u64), u32, BuildHasherDefault<Mix>>,
+    /// Whether derivatives were computed since the turn began.
+    backward: bool,
     last: Option<(Raw, u32)>,
     first: u64,
     bucket: usize,
@@ -73,13 +80,15 @@ impl<'run> Pass<'run> {
             at,
             time: run.header().started.ticks,
             event: None,
-            crowded: 0,
+            refused: None,
         };
         Self {
             run,
             survey,
             by_raw: HashMap::default(),
             by_name: HashMap::new(),
+            by_piece: HashMap::default(),
+            backward: false,
             last: None,
             first,
             bucket: 0,
@@ -117,6 +126,9 @@ impl<'run> Pass<'run> {
         survey.time = survey.time.max(event.time);
         if event.seq == survey.at {
             survey.event = Some(*event);
+            if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom | Kind::Attempt) {
+                survey.refused = Some((self.run.who(event.by), event.requested));
+            }
         }
         match event.kind {
             Kind::Alloc if event.flags & FLAG_NOT_IN_TABLE == 0 => self.change(event, 1),
@@ -132,6 +144,7 @@ impl<'run> Pass<'run> {
     fn step(&mut self, event: &Event) {
         let survey = &mut self.survey;
         survey.steps.seen += 1;
+        survey.steps.turns += 1;
         survey.steps.last = event.address;
         self.mark.step = event.address;
         if self.step_since > 0 && event.time > self.step_since {
@@ -148,6 +161,19 @@ impl<'run> Pass<'run> {
         let index = self.owner(event.device, event.class, event.by);
         let bytes = event.allocated as i64 * sign;
         let bucket = self.bucket;
+        if sign > 0 {
+            self.turn(index);
+            self.mark.made += u64::from(event.device != HOST_DEVICE && event.class != Class::Handle);
+        }
+        let turn = self.survey.steps.turns;
+        if let Some(piece) = self.piece(index, event.by, event.allocated, event.seq) {
+            if sign > 0 {
+                (piece.last, piece.last_turn) = (event.seq, turn);
+                piece.made += 1;
+            } else {
+                piece.freed += 1;
+            }
+        }
         if let Some(owner) = self.survey.owners.get_mut(index as usize) {
             owner.change(bucket, bytes);
             if sign > 0 {
@@ -155,7 +181,6 @@ impl<'run> Pass<'run> {
                 owner.churned += event.allocated;
             } else {
                 owner.frees += 1;
-                owner.lived += u128::from(event.age().unwrap_or(0));
             }
         }
         if is_held(event.class) {
@@ -168,6 +193,51 @@ impl<'run> Pass<'run> {
                 course.high = (course.now, event.time, event.seq);
             }
         }
+    }
+
+    /// A job without steps begins a new turn with what it computes after its derivatives.
+    fn turn(&mut self, index: u32) {
+        let survey = &mut self.survey;
+        // Names of a graph's operations are paths, and their order says nothing.
+        let by_itself = |owner: &&Owner| owner.device != HOST_DEVICE && !owner.who.op.name.contains('/');
+        let Some(owner) = survey.owners.get(index as usize).filter(by_itself) else { return };
+        match owner.ruling.0 {
+            Role::Gradients => self.backward = true,
+            Role::Activations if self.backward && survey.steps.seen == 0 => {
+                self.backward = false;
+                survey.steps.turns += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// The piece of an owner, made when it is first seen; none where there are too many.
+    fn piece(&mut self, owner: u32, by: Attribution, size: u64, seq: u64) -> Option<&mut Piece> {
+        let place = match self.by_piece.get(&(owner, by.op, by.python, size)) {
+            Some(place) => *place,
+            None if self.by_piece.len() >= MOST_PIECES => return None,
+            None => {
+                let who = self.run.who(by);
+                let turn = self.survey.steps.turns;
+                let pieces = &mut self.survey.owners.get_mut(owner as usize)?.pieces;
+                pieces.push(Piece {
+                    op: Arc::clone(&who.op),
+                    python: Arc::clone(&who.python),
+                    size,
+                    live: 0,
+                    made: 0,
+                    freed: 0,
+                    first: seq,
+                    last: seq,
+                    first_turn: turn,
+                    last_turn: turn,
+                });
+                let place = pieces.len() as u32 - 1;
+                self.by_piece.insert((owner, by.op, by.python, size), place);
+                place
+            }
+        };
+        self.survey.owners.get_mut(owner as usize)?.pieces.get_mut(place as usize)
     }
 
     /// What happened after the moment is taken away from the end again.
@@ -183,10 +253,13 @@ impl<'run> Pass<'run> {
             owner.slack = owner.slack.wrapping_add_signed(slack(event.allocated, event.requested) as i64 * sign);
             owner.blocks = owner.blocks.wrapping_add_signed(sign);
         }
+        if let Some(piece) = self.piece(index, event.by, event.allocated, event.seq) {
+            piece.live = piece.live.wrapping_add_signed(sign);
+        }
     }
 
     fn owner(&mut self, device: u8, class: Class, by: Attribution) -> u32 {
-        // A native stack tells owners apart only where there is nothing better.
+        // A native stack distinguishes owners only where there is nothing better.
         let stack = if by.op == 0 && by.python == 0 { by.stack } else { 0 };
         let raw = (device, class, by.op, by.python, stack);
         if let Some((last, index)) = self.last
@@ -208,11 +281,13 @@ impl<'run> Pass<'run> {
         let who = if crowded { Arc::default() } else { self.run.who(by) };
         let line = who.line().map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
         let region = roles::region(&who);
-        let name = (device, class, who.op_name().to_owned(), line, if crowded { 0 } else { raw.4 }, region);
-        self.survey.crowded += u64::from(crowded);
+        // One line may compute results and their derivatives with the same operation.
+        let ruling = roles::by_name(&who, class, device);
+        let stack = if crowded { 0 } else { raw.4 };
+        let name = (device, class, who.op_name().to_owned(), line, stack, region, ruling.0);
         let owners = &mut self.survey.owners;
         let index = *self.by_name.entry(name).or_insert_with(|| {
-            owners.push(Owner::new(device, class, who));
+            owners.push(Owner::new(device, class, who, ruling));
             owners.len() as u32 - 1
         });
         if self.by_raw.len() < 1 << 20 {
@@ -230,6 +305,9 @@ impl<'run> Pass<'run> {
                 owner.slack = owner.slack.wrapping_add(slack(entry.allocated, entry.requested));
                 owner.blocks = owner.blocks.wrapping_add(1);
             }
+            if let Some(piece) = self.piece(index, entry.by, entry.allocated, entry.birth) {
+                piece.live = piece.live.wrapping_add(1);
+            }
         }
         self.mark.seconds = self.run.seconds(self.survey.time);
         let survey = &mut self.survey;
@@ -244,6 +322,7 @@ impl<'run> Pass<'run> {
             owner.bytes = (owner.bytes as i64).max(0) as u64;
             owner.slack = (owner.slack as i64).max(0) as u64;
             owner.blocks = (owner.blocks as i64).max(0) as u64;
+            owner.pieces.iter_mut().for_each(|piece| piece.live = (piece.live as i64).max(0) as u64);
             let before = owner.bytes as i64 - owner.now;
             for value in owner.ends.iter_mut().chain(&mut owner.floor) {
                 *value = (*value + before).max(0);
@@ -265,14 +344,15 @@ impl<'run> Pass<'run> {
             course.peak_event = (course.high.1 > 0).then_some(course.high.2);
             course.peak_time = if course.high.1 == 0 { survey.time } else { course.high.1 };
         }
+        roles::assign(survey);
         survey.courses.retain(|course| course.device != HOST_DEVICE);
         survey.courses.sort_by_key(|course| course.device);
     }
 }
 
-/// Bytes given beyond what was asked for; of memory that nobody asked a size of, none.
-fn slack(given: u64, asked: u64) -> u64 {
-    if asked == 0 { 0 } else { given.saturating_sub(asked) }
+/// Bytes allocated beyond what was requested; none for memory requested without a size.
+fn slack(allocated: u64, requested: u64) -> u64 {
+    if requested == 0 { 0 } else { allocated.saturating_sub(requested) }
 }
 
 impl Course {

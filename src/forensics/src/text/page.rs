@@ -15,7 +15,7 @@ pub struct Look {
     pub colour: bool,
     /// Seconds that local time is ahead of UTC.
     pub offset: i64,
-    /// Now, nanoseconds since 1970: what was on another day is told with its date. 0 is today, whenever it was.
+    /// Now, nanoseconds since 1970: what was on another day is shown with its date. 0 is today, whenever it was.
     pub now: u64,
     /// Holders listed; none is as many as there is room for.
     pub holders: Option<usize>,

@@ -18,11 +18,11 @@ pub struct Facts {
     pub requested: u64,
     /// Of which sort.
     pub class: Option<Class>,
-    /// Whether an operation of TensorFlow asked.
+    /// Whether an operation of TensorFlow made the request.
     pub by_op: bool,
     /// Memory of the device.
     pub total: u64,
-    /// Free by the driver; only where it was asked.
+    /// Free by the driver; only where it was queried.
     pub free: Option<u64>,
     /// Cap.
     pub cap: u64,
@@ -44,6 +44,8 @@ pub struct Facts {
     pub grown: u64,
     /// Where, and how fast, in words.
     pub growing: String,
+    /// Bytes of the refused request where another line made it than those that grow.
+    pub spike: u64,
     /// Reserved by TensorFlow's own allocator; 0 if it is not in charge.
     pub tf_reserved: u64,
     /// Chunks of tensors inside.
@@ -102,7 +104,7 @@ impl Facts {
         if self.cap == 0 { 0 } else { (self.charged + self.requested).saturating_sub(self.cap) }
     }
 
-    /// Bytes that are missing on the device; 0 if it has them, or if nobody asked it.
+    /// Bytes that are missing on the device; 0 if it has them, or if it was not queried.
     pub(super) fn missing_on_device(&self) -> u64 {
         self.free.map_or(0, |free| self.requested.saturating_sub(free))
     }

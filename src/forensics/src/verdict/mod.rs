@@ -6,6 +6,8 @@ mod rules;
 
 pub use facts::Facts;
 
+use crate::explain::{Explanation, Of};
+
 /// A cause. Its word is the same on the screen and in JSON: there in capitals, here with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -14,7 +16,7 @@ pub enum Cause {
     Cap,
     /// There was room, but not in one piece.
     Fragmentation,
-    /// Memory grew from step to step and was never given back.
+    /// Memory grew from step to step and was never freed.
     Growth,
     /// One request was too large for the whole.
     RequestTooLarge,
@@ -30,11 +32,19 @@ pub enum Cause {
     FreedTooLate,
     /// The job needs more than the device has.
     DeviceFull,
-    /// The numbers do not tell.
+    /// The numbers do not show it.
     Unknown,
 }
 
 impl Cause {
+    /// Whether what is live says why: the limit is full, and of what is the question.
+    pub fn is_of_size(self) -> bool {
+        matches!(
+            self,
+            Self::Cap | Self::DeviceFull | Self::RequestTooLarge | Self::TensorflowLimit | Self::Fragmentation
+        )
+    }
+
     /// As the screen says it.
     pub fn title(self) -> &'static str {
         match self {
@@ -64,6 +74,8 @@ pub struct Finding {
     pub rule: &'static str,
     /// The numbers.
     pub evidence: String,
+    /// What the limit is full of, against what it should be.
+    pub explanation: Option<Explanation>,
 }
 
 /// Every cause that the facts allow, the strongest first. Empty if nothing went wrong.
@@ -80,9 +92,24 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     }
     if found.is_empty() && facts.refused {
         let rule = "a request was refused, and no rule explains it";
-        found.push(Finding { cause: Cause::Unknown, strength: 1, rule, evidence: "the driver refused".into() });
+        let evidence = "the driver refused".into();
+        found.push(Finding { cause: Cause::Unknown, strength: 1, rule, evidence, explanation: None });
     }
     found
+}
+
+/// Models that are kept from round to round are growth, also where they are too few for a line through them.
+pub(crate) fn add_kept_models(findings: &mut Vec<Finding>, kept: bool) {
+    let of = |finding: &Finding| finding.explanation.clone().filter(|found| found.of == Of::EarlierModels);
+    let grows = findings.iter().any(|finding| finding.cause == Cause::Growth);
+    if let Some(explanation) = findings.iter().find_map(of).filter(|_| kept && !grows) {
+        let rule = "weights of the same shapes are made in one round after another, and none is freed";
+        let (evidence, cause) = (explanation.text.clone(), Cause::Growth);
+        for finding in findings.iter_mut() {
+            finding.explanation = None;
+        }
+        findings.insert(0, Finding { cause, strength: 79, rule, evidence, explanation: Some(explanation) });
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) const OF_A_REFUSAL: [Rule; 11] = [
 pub(super) const WITHOUT_REFUSAL: [Rule; 2] = [host, growth];
 
 fn finding(cause: Cause, strength: u32, rule: &'static str, evidence: String) -> Finding {
-    Finding { cause, strength, rule, evidence }
+    Finding { cause, strength, rule, evidence, explanation: None }
 }
 
 fn request_too_large(facts: &Facts) -> Option<Finding> {
@@ -40,17 +40,20 @@ fn request_too_large(facts: &Facts) -> Option<Finding> {
         let evidence = format!("{} requested, {limit} is all there is", parts[0]);
         return Some(finding(Cause::RequestTooLarge, 100, "the request is larger than cap or device", evidence));
     }
-    // Half of everything at once, and more than all the rest together.
-    if limit > 0 && facts.requested >= limit / 2 && facts.requested > facts.live {
-        let evidence = format!("{} requested, everything else holds {}", size(facts.requested), size(facts.live));
-        let rule = "the request is half the limit or more, and larger than all that is live";
+    // Most of everything at once, and more than all the rest together.
+    // Of what TensorFlow's allocator has, where that is all there is.
+    let own = facts.is_tensor() && !facts.by_own_limit();
+    let (limit, live) = if own { (limit.min(facts.tf_reserved), facts.tf_used) } else { (limit, facts.live) };
+    if limit > 0 && facts.requested >= limit / 4 * 3 && facts.requested > live {
+        let evidence = format!("{} requested, everything else holds {}", size(facts.requested), size(live));
+        let rule = "the request is three quarters of the limit or more, and larger than all that is live";
         return Some(finding(Cause::RequestTooLarge, 74, rule, evidence));
     }
     None
 }
 
 fn host(facts: &Facts) -> Option<Finding> {
-    let by = facts.host_by.as_ref().map_or_else(String::new, |(_, told)| format!("; {told}"));
+    let by = facts.host_by.as_ref().map_or_else(String::new, |(_, host)| format!("; {host}"));
     if facts.refused && facts.is_pinned() {
         let evidence =
             format!("{} of pinned host memory refused, {} resident{by}", size(facts.requested), size(facts.resident));
@@ -82,7 +85,9 @@ fn host(facts: &Facts) -> Option<Finding> {
 }
 
 fn fragmentation(facts: &Facts) -> Option<Finding> {
-    if facts.pool_usable() >= facts.requested && facts.pool_largest < facts.requested {
+    // A job that has nearly all needs the next request too, and the one after it: that is no matter of pieces.
+    let much = |free: u64| free >= facts.requested && free >= facts.limit() / 10;
+    if much(facts.pool_usable()) && facts.pool_largest < facts.requested {
         let range = match facts.pool_largest {
             0 => "in no piece large enough".into(),
             largest => format!("largest free range {}", size_down(largest)),
@@ -91,7 +96,7 @@ fn fragmentation(facts: &Facts) -> Option<Finding> {
         return Some(finding(Cause::Fragmentation, 90, "the pool's free bytes suffice, no free range does", evidence));
     }
     let idle = facts.tf_reserved.saturating_sub(facts.tf_used);
-    if facts.class == Some(Class::Tensor) && facts.by_op && idle >= facts.requested && idle > 0 {
+    if facts.class == Some(Class::Tensor) && facts.by_op && much(idle) && idle > 0 {
         let evidence = format!("{} free inside TensorFlow's regions, in no piece large enough", size(idle));
         let rule = "an operation was refused although its allocator has the bytes";
         return Some(finding(Cause::Fragmentation, 86, rule, evidence));
@@ -114,26 +119,24 @@ fn freed_too_late(facts: &Facts) -> Option<Finding> {
 }
 
 fn growth(facts: &Facts) -> Option<Finding> {
-    let limit = facts.limit().max(1);
+    let limit = if facts.by_own_limit() { facts.tf_reserved } else { facts.limit() }.max(1);
     if facts.grown == 0 {
         return None;
     }
     let missing = facts.missing_under_cap().max(facts.missing_on_device());
     let share = facts.grown as f64 / limit as f64;
-    // What grew without end is the cause even where a cap, another process or the state of the pool decided when.
-    let strength = if share >= 0.25 {
+    // What grew without end is the cause even where a cap, another process or the state of the pool decided when; but one
+    // request that is larger than all that grew is a cause of its own.
+    let strength = if facts.spike > 0 && facts.spike >= facts.grown {
+        55
+    } else if share >= 0.25 {
         95
     } else if facts.grown >= missing && share >= 0.05 {
         80
     } else {
         40
     };
-    Some(finding(
-        Cause::Growth,
-        strength,
-        "memory rises from step to step and is not given back",
-        facts.growing.clone(),
-    ))
+    Some(finding(Cause::Growth, strength, "memory rises from step to step and is not freed", facts.growing.clone()))
 }
 
 fn reserved_idle(facts: &Facts) -> Option<Finding> {
@@ -179,7 +182,7 @@ fn tensorflow_limit(facts: &Facts) -> Option<Finding> {
         size(facts.tf_reserved),
         size(facts.tf_used)
     );
-    let rule = "TensorFlow's allocator refused a tensor without asking for what device and cap have";
+    let rule = "TensorFlow's allocator refused a tensor without requesting what device and cap have";
     // Where the device is known to have room, the limit decides, whatever the chunks look like.
     let strength = if facts.free.is_some_and(|free| free >= facts.requested) { 85 } else { 76 };
     Some(finding(Cause::TensorflowLimit, strength, rule, evidence))
@@ -237,7 +240,8 @@ fn device_full(facts: &Facts) -> Option<Finding> {
     }
     let free = facts.free.map_or_else(|| "unknown".into(), size_down);
     let (parts, total) = beyond(&[facts.live, facts.requested, facts.others], facts.total);
-    let others = if facts.others > 0 { format!(", {} held by others", parts[2]) } else { String::new() };
+    let much = facts.others >= facts.total / 256;
+    let others = if much { format!(", {} held by others", parts[2]) } else { String::new() };
     let evidence = format!("{} live and {} requested on {total}{others}, {free} free", parts[0], parts[1]);
     Some(finding(Cause::DeviceFull, 60, "what is live, requested and held by others exceeds the device", evidence))
 }
@@ -252,7 +256,15 @@ pub(super) fn nearly_full(facts: &Facts) -> Option<Finding> {
     }
     let free = facts.free?;
     if free < facts.requested.saturating_add(LARGEST_HANDLE) {
-        let evidence = format!("{} of {} free", size_down(free), size(facts.total));
+        let left = facts.total.saturating_sub(facts.live);
+        let evidence = format!(
+            "{} live on {}; the other {} are in pieces too small for the {} requested, {} of them with the driver",
+            size(facts.live),
+            size(facts.total),
+            size_down(left),
+            size(facts.requested),
+            size_down(free)
+        );
         return Some(finding(Cause::DeviceFull, 50, "what the device has left cannot be taken whole", evidence));
     }
     None

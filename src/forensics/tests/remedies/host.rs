@@ -3,30 +3,31 @@
 use super::*;
 
 /// Pins pieces on one line, gives all but one back, and is refused another.
-fn pins(job: &mut Job, pieces: u64, asked: u64) {
+fn pins(job: &mut Job, pieces: u64, requested: u64) {
     let by = job.who("", 40);
     let pinned: Vec<u64> = (0..pieces).map(|_| job.alloc_as(Class::Pinned, 255, by, GIB)).collect();
     for address in pinned.iter().skip(1) {
         job.free_as(Class::Pinned, *address);
     }
-    job.refused_as(Class::Pinned, job.who("", 41), asked, &device(39 * GIB));
+    job.refused_as(Class::Pinned, job.who("", 41), requested, &device(39 * GIB));
 }
 
 #[test]
 fn pinned_memory_in_parts_that_the_host_granted_before() {
     // 1 GiB is pinned, and 4 were: a quarter of 8 fits beside it, half does not, and 8 do not fit without it.
-    let report = told("pinned", |job| pins(job, 4, 8 * GIB));
+    let report = report_on("pinned", |job| pins(job, 4, 8 * GIB));
     let text = helps(&report, "pin the request in 4 parts");
     assert!(text.contains("at most 4.00 GiB are pinned, and the host granted 4.00 GiB"), "{text}");
     useless(&report, "give back first", "giving back what train.py:40 pinned");
-    let report = told("pinned-back", |job| pins(job, 4, 4 * GIB));
+    let report = report_on("pinned-back", |job| pins(job, 4, 4 * GIB));
     assert!(helps(&report, "give back first").contains("train.py:40 pinned, 1.00 GiB"));
-    let report = told("pinned-all", |job| pins(job, 1, 4 * GIB));
+    let report = report_on("pinned-all", |job| pins(job, 1, 4 * GIB));
     useless(&report, "pin the request", "the request in 64 parts");
-    let report = told("pinned-never", |job| drop(job.refused_as(Class::Pinned, job.who("", 41), GIB, &device(GIB))));
+    let report =
+        report_on("pinned-never", |job| drop(job.refused_as(Class::Pinned, job.who("", 41), GIB, &device(GIB))));
     impossible(&report, "pin less", "no pinned memory that was granted");
-    // A cap on the device does not bear on what the host is asked for.
-    let report = told("pinned-cap", |job| {
+    // A cap on the device does not bear on what is requested from the host.
+    let report = report_on("pinned-cap", |job| {
         let by = job.who("", 41);
         drop(job.refused_as(Class::Pinned, by, 2 * GIB, &capped(8 * GIB, 7 * GIB, 32 * GIB)));
     });

@@ -66,14 +66,14 @@ function makeAddressMap(page) {
       if (journal.birth[block] > page.cursor || journal.death[block] <= page.cursor) continue;
       const start = placeOf(journal.address[block]);
       if (start < 0) continue;
-      ground.fill(1, Math.max(0, Math.round((start - from) / perPixel)), Math.max(0, Math.round((start + journal.given[block] - from) / perPixel)));
+      ground.fill(1, Math.max(0, Math.round((start - from) / perPixel)), Math.max(0, Math.round((start + journal.allocated[block] - from) / perPixel)));
     }
     for (let place = 0; place < list.length; place++) {
       const block = list[place];
       if (page.levels.groupOf[block] === HIDDEN) continue;
       const start = placeOf(journal.address[block]);
       if (start < 0) continue;
-      let a = (start - from) / perPixel, b = (start + journal.given[block] - from) / perPixel;
+      let a = (start - from) / perPixel, b = (start + journal.allocated[block] - from) / perPixel;
       if (b <= 0 || a >= pixels) continue;
       a = Math.max(0, a);
       b = Math.min(pixels, b);
@@ -86,7 +86,7 @@ function makeAddressMap(page) {
           group[pixel] = of;
         }
       }
-      // A wide block ends with a seam, so that neighbours can be told apart.
+      // A wide block ends with a seam, so that adjacent blocks can be distinguished.
       if (b - a > 4 * on.scale) edge[Math.min(pixels - 1, Math.ceil(b) - 1)] = 1;
     }
     const colours = page.colours.map(channels);
@@ -153,7 +153,7 @@ function makeAddressMap(page) {
         room += start - end;
         largest = Math.max(largest, start - end);
       }
-      end = segment === at ? Math.max(end, start + journal.given[block]) : start + journal.given[block];
+      end = segment === at ? Math.max(end, start + journal.allocated[block]) : start + journal.allocated[block];
       at = segment;
     }
     byId("address-holes").textContent = gaps
@@ -171,7 +171,7 @@ function makeAddressMap(page) {
       if (page.levels.groupOf[block] === HIDDEN) continue;
       const start = placeOf(journal.address[block]);
       if (start < 0) continue;
-      const away = place < start ? start - place : place >= start + journal.given[block] ? place - start - journal.given[block] : 0;
+      const away = place < start ? start - place : place >= start + journal.allocated[block] ? place - start - journal.allocated[block] : 0;
       if (away < nearest) [best, nearest] = [block, away];
       if (away === 0) break;
     }
@@ -190,12 +190,13 @@ function makeAddressMap(page) {
     on.canvas.style.cursor = block < 0 ? "default" : "pointer";
     if (block < 0) return tip.hide();
     const holder = journal.facts.holders[journal.holder[block]];
-    const lines = [["size", bytesText(journal.given[block])]];
-    if (journal.slack[block]) lines.push(["requested", bytesText(journal.given[block] - journal.slack[block])]);
+    const lines = [["size", bytesText(journal.allocated[block])]];
+    if (journal.slack[block]) lines.push(["requested", bytesText(journal.allocated[block] - journal.slack[block])]);
+    if (journal.text(holder.tensor)) lines.push(["tensor", journal.text(holder.tensor)]);
     lines.push(["address", "0x" + journal.address[block].toString(16)], ["line", journal.text(holder.line) || "unknown"],
       ["class", journal.text(holder.class)],
       ["since", journal.birth[block] ? page.momentText(journal.birth[block]) : "before the first event here"]);
-    tip.show(event, journal.text(holder.op) || journal.text(holder.line) || journal.text(holder.class), lines);
+    tip.show(event, journal.text(holder.op) || journal.text(holder.line) || journal.text(holder.class), lines, page.stackOf(holder));
   });
   on.canvas.addEventListener("pointerdown", (event) => {
     if (span >= length) return;

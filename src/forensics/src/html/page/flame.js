@@ -1,5 +1,5 @@
-// Flame graph of the live set, widest first: Python frames from the outside in, then the operation; native frames
-// where neither is known. The tree is built once; a moment only changes the widths.
+// Flame graph of the live set, widest first: the user's Python frames from the outside in, then the operation; frames of
+// libraries only where there are no others, native ones where neither is known. The tree is built once; a moment only changes the widths.
 
 /** Height of a frame: taller when there are few. */
 const FRAME_LEAST = 21, FRAME_MOST = 32;
@@ -14,7 +14,9 @@ function makeFlame(page) {
   const nodes = [{ parent: -1, text: "", kind: -1, depth: 0, children: new Map(), bytes: 0 }];
   const leafOf = holders.map((holder) => {
     let at = 0;
+    const users = stacks[holder.stack].some((frame) => frame % 4 === FRAME_PYTHON);
     for (const frame of stacks[holder.stack]) {
+      if (users && frame % 4 === FRAME_LIBRARY) continue;
       const { children, depth } = nodes[at];
       let next = children.get(frame);
       if (next === undefined) {
@@ -42,7 +44,7 @@ function makeFlame(page) {
   const label = (at) => {
     const { text, kind } = nodes[at];
     if (at === 0) return "all";
-    if (kind !== 0) return text;
+    if (kind !== FRAME_PYTHON && kind !== FRAME_LIBRARY) return text;
     // "function path:line": the path's last part is enough here, the tip has it whole.
     const [, name, path] = text.match(/^(\S*) ([\s\S]*)$/) ?? [0, "", text];
     return `${name}  ${path.slice(path.lastIndexOf("/") + 1)}`;
@@ -80,7 +82,7 @@ function makeFlame(page) {
     let hash = 7;
     for (let place = 0; place < Math.min(text.length, 64); place++) hash = (hash * 31 + text.charCodeAt(place)) | 0;
     const shift = (((hash >>> 3) % 100) / 100 - 0.5) * 10;
-    const [hue, strength, light] = page.ink.flame[kind < 0 ? 3 : kind];
+    const [hue, strength, light] = page.ink.flame[kind < 0 ? 3 : kind === FRAME_LIBRARY ? FRAME_PYTHON : kind];
     return `hsl(${hue + shift} ${strength}% ${light + shift * 0.7}%)`;
   }
 

@@ -116,15 +116,16 @@ function fitted(pen, text, width) {
   return low > 1 ? text.slice(0, low) + "…" : "";
 }
 
-/** The little window beside the pointer: lines of [text, value, colour]. */
+/** The little window beside the pointer: lines of [text, value, colour], then a stack. */
 const tip = {
-  show(event, title, lines = []) {
+  show(event, title, lines = [], stack = []) {
     const box = byId("tip");
     const rows = lines.map(([text, value, colour]) =>
       make("div", { class: "tip-row" },
         make("i", { style: colour ? `background:${colour}` : "visibility:hidden" }),
         make("span", {}, text), make("b", {}, value ?? "")));
-    box.replaceChildren(make("div", { class: "tip-title" }, title), ...rows);
+    const frames = stack.length ? [make("ol", { class: "tip-stack" }, ...stack.map((frame) => make("li", {}, frame)))] : [];
+    box.replaceChildren(make("div", { class: "tip-title" }, title), ...rows, ...frames);
     box.hidden = false;
     const [w, h] = [box.offsetWidth, box.offsetHeight];
     const x = event.clientX + 16 + w > innerWidth ? Math.max(4, event.clientX - w - 12) : event.clientX + 16;

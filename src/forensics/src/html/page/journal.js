@@ -55,7 +55,7 @@ async function openJournal() {
   }
   const count = columns["entry.time"].length;
   const change = columns["entry.change"];
-  const blocks = columns["block.given"].length;
+  const blocks = columns["block.allocated"].length;
   const birth = new Int32Array(blocks);
   const death = new Int32Array(blocks).fill(count + 1);
   // Which block each moment brought (place + 1), ended (-(place + 1)), or neither (0).
@@ -81,7 +81,7 @@ async function openJournal() {
     facts, count, blocks, birth, death, step, time, past,
     seq: columns["entry.seq"],
     address: columns["block.address"],
-    given: columns["block.given"],
+    allocated: columns["block.allocated"],
     slack: columns["block.slack"],
     holder: Uint32Array.from(columns["block.holder"]),
     host: { time: columns["host.time"], resident: columns["host.resident"], pinned: columns["host.pinned"] },
@@ -102,7 +102,7 @@ function lastAtMost(sorted, value) {
 
 /** What is live at a moment: the blocks that `shown` (by holder) lets through, and sums by holder. */
 function liveAt(journal, moment, shown) {
-  const { birth, death, holder, given, blocks } = journal;
+  const { birth, death, holder, allocated, blocks } = journal;
   const holders = journal.facts.holders.length;
   const live = { moment, list: new Uint32Array(0), bytes: new Float64Array(holders), blocks: new Uint32Array(holders), total: 0 };
   let list = new Uint32Array(1024), count = 0;
@@ -117,9 +117,9 @@ function liveAt(journal, moment, shown) {
       list = wider;
     }
     list[count++] = block;
-    live.bytes[by] += given[block];
+    live.bytes[by] += allocated[block];
     live.blocks[by]++;
-    live.total += given[block];
+    live.total += allocated[block];
   }
   live.list = list.subarray(0, count);
   return live;

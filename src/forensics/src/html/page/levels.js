@@ -10,7 +10,7 @@ const HIDDEN = 255;
 class Levels {
   /** `groupOf` gives the group of every holder, or HIDDEN. */
   constructor(journal, groupOf, groups) {
-    const { step, given, holder, count, blocks, birth } = journal;
+    const { step, allocated, holder, count, blocks, birth } = journal;
     this.journal = journal;
     this.groups = groups;
     this.groupOf = new Uint8Array(blocks);
@@ -19,7 +19,7 @@ class Levels {
     this.marks = new Float64Array((Math.floor(count / STRIDE) + 1) * groups);
     const sums = new Float64Array(groups);
     for (let block = 0; block < blocks && birth[block] === 0; block++) {
-      if (this.groupOf[block] !== HIDDEN) sums[this.groupOf[block]] += given[block];
+      if (this.groupOf[block] !== HIDDEN) sums[this.groupOf[block]] += allocated[block];
     }
     let total = 0;
     for (const sum of sums) total += sum;
@@ -29,7 +29,7 @@ class Levels {
         const block = what > 0 ? what - 1 : -what - 1;
         const group = this.groupOf[block];
         if (group !== HIDDEN) {
-          const bytes = what > 0 ? given[block] : -given[block];
+          const bytes = what > 0 ? allocated[block] : -allocated[block];
           sums[group] += bytes;
           total += bytes;
         }
@@ -82,7 +82,7 @@ class Levels {
 
   /** Sums of the groups at a moment; the array is used again by the next call. */
   sumsAt(moment) {
-    const { step, given } = this.journal;
+    const { step, allocated } = this.journal;
     const mark = Math.floor(moment / STRIDE);
     if (this.position < mark * STRIDE || this.position > moment) {
       this.sums.set(this.marks.subarray(mark * this.groups, (mark + 1) * this.groups));
@@ -93,7 +93,7 @@ class Levels {
       if (what === 0) continue;
       const block = what > 0 ? what - 1 : -what - 1;
       const group = this.groupOf[block];
-      if (group !== HIDDEN) this.sums[group] += what > 0 ? given[block] : -given[block];
+      if (group !== HIDDEN) this.sums[group] += what > 0 ? allocated[block] : -allocated[block];
     }
     return this.sums;
   }

@@ -1,9 +1,11 @@
 // The page itself: what is chosen, where the cursor is, and who must be painted again. Painting happens once a
-// frame, however many things asked for it.
+// frame, however many things requested it.
 
 const GROUPS = 9;
 const HOST = 63;
 const GROUPINGS = [["role", "Role"], ["line", "Python line"], ["op", "Op"], ["class", "Class"]];
+/** What a frame is, as facts.rs numbers it. */
+const FRAME_PYTHON = 0, FRAME_OP = 1, FRAME_LIBRARY = 3;
 const UNKNOWN = { op: "no op known", line: "no Python line known", role: "other", class: "other" };
 
 const page = {
@@ -248,9 +250,61 @@ function verdict() {
   const card = byId("verdict");
   card.classList.toggle("alarm", said.alarm);
   const lines = said.lines.map(([name, text]) => make("div", { class: "said" }, make("dt", {}, name), make("dd", {}, text)));
+  if (said.tries.length) lines.push(make("div", { class: "said" }, make("dt", {}, "Try"), make("dd", {}, make("ol", { class: "tries" }, ...said.tries.map(remedy)))));
   card.replaceChildren(make("p", { class: "headline" }, make("strong", {}, said.title), said.cause ? make("span", { class: "cause" }, said.cause) : ""),
     make("dl", {}, ...lines), ...deviceBar(said.parts));
 }
+
+/** A remedy: what to do, how that was shown, and the command that does it. */
+function remedy({ text, how, command }) {
+  const item = make("li", {}, `${text} `, make("span", { class: "how" }, `(${how})`));
+  if (command) {
+    const code = make("code", { tabindex: "0" }, command);
+    const button = make("button", { type: "button", "aria-label": `Copy: ${command}`, onclick: () => copy(code, button) }, "Copy");
+    item.append(make("div", { class: "command" }, code, button));
+  }
+  return item;
+}
+
+/** Copies a command; where the browser gives no access to the clipboard, it is selected for the reader to copy. */
+async function copy(code, button) {
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    getSelection().selectAllChildren(code);
+    done = document.execCommand("copy");
+  }
+  button.textContent = done ? "Copied" : "Selected";
+  setTimeout(() => { button.textContent = "Copy"; }, 1600);
+}
+
+/** The stack of a holder for the little window, outermost first: what is in libraries is folded, and so is the middle of a long one. */
+page.stackOf = (holder) => {
+  const { journal } = page;
+  const folded = [];
+  for (const frame of journal.facts.stacks[holder.stack]) {
+    const [text, kind] = [journal.text(Math.floor(frame / 4)), frame % 4];
+    if (kind === FRAME_OP) continue;
+    const last = folded.at(-1);
+    if (kind !== FRAME_LIBRARY) folded.push({ text: frameText(text, kind) });
+    else if (last?.packages) last.packages.push(packageOf(text));
+    else folded.push({ packages: [packageOf(text)] });
+  }
+  const lines = folded.map(({ text, packages }) => text
+    ?? `… ${packages.length} frame${packages.length === 1 ? "" : "s"} in ${[...new Set(packages)].join(", ")}`);
+  const most = 12;
+  return lines.length <= most ? lines : [...lines.slice(0, 3), `… ${lines.length - most + 1} more`, ...lines.slice(4 - most)];
+};
+
+/** "function path:line" as Python's tracebacks order it, with the end of the path. */
+function frameText(text, kind) {
+  const [, name, path] = (kind === FRAME_PYTHON && text.match(/^(\S*) ([\s\S]*)$/)) || [0, "", text];
+  return name ? `${path.slice(path.lastIndexOf("/") + 1)} in ${name}` : text;
+}
+
+/** The package that a library's frame is in. */
+const packageOf = (text) => text.match(/\/(?:site|dist)-packages\/([^/:]+)/)?.[1].replace(/\.py$/, "") ?? "Python's library";
 
 /** The device's memory at the verdict's moment; the parts add up to the device. */
 function deviceBar(parts) {
@@ -269,11 +323,10 @@ function deviceBar(parts) {
 function evidence() {
   const { facts, count } = page.journal;
   const { counters } = facts;
-  const lost = counters.lapped + counters.dropped;
   const parts = [
-    `${countText(counters.events)} events recorded, ${countText(lost)} lost, ${countText(facts.missed)} missing on the way`,
+    `${countText(counters.events)} events recorded, ${countText(counters.lapped)} lost, ${countText(facts.missed)} missing on the way`,
     facts.older ? `${countText(facts.older)} older events are shown as a curve only` : `all ${countText(count)} that change something are on this page`,
-    { alive: "the process runs", ended: "the process exited in order", killed: "the process was killed or crashed" }[facts.state] ?? "how the process is cannot be told from here",
+    { alive: "the process runs", ended: "the process exited in order", killed: "the process was killed or crashed" }[facts.state] ?? "the state of the process is not visible from here",
   ];
   if (facts.turned_off) parts.push(`weir turned itself off: ${facts.turned_off}`);
   byId("evidence").textContent = parts.join(" · ");
@@ -331,7 +384,7 @@ async function start() {
   page.cursor = journal.count;
   byId("scrubber").max = journal.count;
 
-  byId("command").textContent = facts.command.join(" ") || "unknown command";
+  byId("command").title = facts.command.join(" ") || "unknown command";
   const begun = new Date(facts.started_ms).toISOString().replace("T", " ").slice(0, 19);
   byId("identity").textContent = `pid ${facts.pid} · ${begun} UTC`;
   const held = new Set(facts.holders.map((holder) => holder.device));
@@ -372,9 +425,9 @@ async function start() {
   evidence();
   resize();
   regroup();
-  // Where the verdict was taken; a failure that the journal has overwritten leaves the next best.
+  // Where the verdict was taken; a failure that the journal has overwritten leaves the next best. Where nothing failed, the peak.
   const failure = facts.moment ?? page.marks.ooms.at(-1)?.entry;
-  if (failure !== undefined) page.goTo(failure + 1);
+  page.goTo(failure === undefined ? page.peak : failure + 1);
   new ResizeObserver(resize).observe(document.querySelector("main"));
   dark.addEventListener("change", () => chooseTheme(theme));
   document.documentElement.dataset.ready = "yes";

@@ -35,13 +35,13 @@ function makeTable(page) {
     for (let block = 0; block < journal.blocks; block++) {
       const row = rows[rowOf[journal.holder[block]]];
       if (!row) continue;
-      row.largest = Math.max(row.largest, journal.given[block]);
+      row.largest = Math.max(row.largest, journal.allocated[block]);
       if (journal.birth[block] > 0) {
         row.count++;
-        row.turnover += journal.given[block];
+        row.turnover += journal.allocated[block];
       }
       const other = holders[journal.holder[block]][page.grouping === "line" ? "op" : "line"];
-      row.others.set(other, (row.others.get(other) ?? 0) + journal.given[block]);
+      row.others.set(other, (row.others.get(other) ?? 0) + journal.allocated[block]);
     }
     const peak = page.liveAtPeak();
     holders.forEach((_, number) => { if (rowOf[number] >= 0) rows[rowOf[number]].peak += peak.bytes[number]; });

@@ -303,7 +303,8 @@ function makeTimeline(page) {
     label(`pinned ${bytesText(pinned[at])}`, page.ink.pinned, next);
     pen.textAlign = "right";
     pen.fillStyle = page.ink.soft;
-    pen.fillText(bytesText(highest / 1.05), EDGE.left - 8, 26);
+    // A digit after the point would not fit.
+    pen.fillText(bytesText(highest / 1.05).replace(/\.\d (?=[MK]iB)/, " "), EDGE.left - 8, 26);
     const x = xOf(page.placeOf(page.cursor));
     if (x >= EDGE.left && x <= host.width - EDGE.right) {
       pen.strokeStyle = page.ink.cursor;

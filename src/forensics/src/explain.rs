@@ -1,0 +1,347 @@
+//! What a device is full of, against what it should be: one batch larger than the others, optimizer state, data that
+//! stays, weights that are there twice, activations and the layer that has most of them. Pure: a survey in, words out.
+
+mod compare;
+mod kept;
+
+use std::collections::{BTreeMap, HashSet};
+
+use weir_journal::Class;
+
+use crate::holders;
+use crate::names::{Who, base_name, function};
+use crate::roles::{self, Role};
+use crate::survey::{Owner, Piece, Survey};
+use crate::verdict::Facts;
+use crate::words::{count, size};
+
+/// What a device is full of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// What an optimizer keeps for every weight.
+    OptimizerState,
+    /// A batch with a side far longer than in the batches before it.
+    LongBatch,
+    /// A batch of far more examples than those before it.
+    LargeBatch,
+    /// Batches that wait on the device for their turn.
+    PrefetchedBatches,
+    /// A set of data as one tensor.
+    Data,
+    /// Models of earlier rounds.
+    EarlierModels,
+    /// The same weights, made at two places of the program.
+    SecondModel,
+    /// A result that is as large as two inputs multiplied.
+    Broadcast,
+    /// A result for every pair of rows.
+    Pairs,
+    /// Derivatives of many results at once.
+    Jacobian,
+    /// One weight.
+    LargeLayer,
+    /// Weights and their gradients.
+    Parameters,
+    /// Results of the forward pass.
+    Activations,
+}
+
+/// An explanation: what a device is full of, how much of it, and the same in words.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Explanation {
+    /// What.
+    pub of: Of,
+    /// Bytes of it, the refused request included where it is one.
+    pub bytes: u64,
+    /// In words.
+    pub text: String,
+    /// The line that makes it, `train.py:118`; empty is unknown.
+    pub place: String,
+    /// In how many parts a batch would be like those before it; 1 where that says nothing.
+    pub times: u64,
+    /// Whether it happens outside of training: evaluation, prediction.
+    pub evaluating: bool,
+}
+
+impl Explanation {
+    fn new(of: Of, bytes: u64, text: String) -> Self {
+        Self { of, bytes, text, place: String::new(), times: 1, evaluating: false }
+    }
+
+    fn at(self, place: String) -> Self {
+        Self { place, ..self }
+    }
+}
+
+/// The refused request, as far as it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused<'a> {
+    pub(crate) who: &'a Who,
+    pub(crate) bytes: u64,
+    pub(crate) role: Role,
+}
+
+impl Refused<'_> {
+    fn dimensions(&self) -> Option<Vec<u64>> {
+        roles::dimensions(&self.who.op.shape).filter(|sides| !sides.is_empty())
+    }
+
+    /// The operation's kind: `MatMul` of `model/dense/MatMul_1`.
+    fn kind(&self) -> &str {
+        kind_of(self.who.op_name())
+    }
+
+    fn calls(&self, functions: &[&str]) -> bool {
+        self.who.python.lines.iter().any(|line| functions.contains(&function(line)))
+    }
+}
+
+fn kind_of(op: &str) -> &str {
+    let last = op.rsplit('/').next().unwrap_or(op);
+    last.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end_matches('_')
+}
+
+/// What the rules look at.
+pub(crate) struct Scene<'a> {
+    pub(crate) survey: &'a Survey,
+    pub(crate) device: u8,
+    pub(crate) facts: &'a Facts,
+    pub(crate) refused: Option<Refused<'a>>,
+    pub(crate) batch: Option<u64>,
+    /// Who holds memory of the device.
+    owners: Vec<&'a Owner>,
+    /// Sizes of weights that are live.
+    weights: HashSet<u64>,
+}
+
+impl<'a> Scene<'a> {
+    pub(crate) fn new(survey: &'a Survey, device: u8, facts: &'a Facts, who: Option<&'a Who>) -> Self {
+        let class = facts.class.unwrap_or(Class::Block);
+        let refused = who.filter(|_| facts.refused).map(|who| {
+            let role = roles::by_name(who, class, device).0;
+            Refused { who, bytes: facts.requested, role }
+        });
+        let batch = roles::batch_size(survey, device);
+        let owners = holders::counted(survey, device).map(|(_, owner)| owner).filter(|owner| owner.bytes > 0).collect();
+        let mut scene = Self { survey, device, facts, refused, batch, owners, weights: HashSet::new() };
+        scene.weights = scene.live(Role::Parameters).map(|(_, piece)| piece.size).collect();
+        scene
+    }
+
+    fn owners(&self) -> impl Iterator<Item = &'a Owner> {
+        self.owners.iter().copied()
+    }
+
+    /// Pieces of one role that are live.
+    fn live(&self, role: Role) -> impl Iterator<Item = (&'a Owner, &'a Piece)> {
+        let owners = self.owners().filter(move |owner| owner.ruling.0 == role);
+        owners
+            .flat_map(|owner| owner.pieces.iter().map(move |piece| (owner, piece)))
+            .filter(|(_, piece)| piece.live > 0)
+    }
+
+    pub(crate) fn bytes_of(&self, role: Role) -> u64 {
+        self.owners().filter(|owner| owner.ruling.0 == role).map(|owner| owner.bytes).sum()
+    }
+
+    /// The same with the refused request, if it is of that role.
+    fn wanted(&self, role: Role) -> u64 {
+        let refused = self.refused.as_ref().filter(|refused| refused.role == role).map_or(0, |refused| refused.bytes);
+        self.bytes_of(role) + refused
+    }
+
+    /// What the optimizer keeps for every weight.
+    pub(crate) fn slots(&self) -> u64 {
+        kept::slots(self)
+    }
+
+    /// What is live and requested without what the optimizer keeps and computes.
+    pub(crate) fn without_optimizer(&self) -> u64 {
+        let all = self.facts.live + self.facts.requested;
+        all.saturating_sub(self.wanted(Role::Optimizer))
+    }
+
+    /// The largest weight.
+    pub(crate) fn largest_weight(&self) -> u64 {
+        self.live(Role::Parameters).map(|(_, piece)| piece.size).max().unwrap_or(0)
+    }
+
+    /// Whether a side of a shape is the batch; where no shape is known, whether no weight has the size.
+    fn has_batch(&self, shape: Option<Vec<u64>>, size: u64) -> bool {
+        match (shape.filter(|sides| !sides.is_empty()), self.batch) {
+            (Some(sides), Some(batch)) => sides.first().is_some_and(|first| first % batch == 0) || sides.len() == 1,
+            _ => !self.weights.contains(&size),
+        }
+    }
+
+    /// Bytes that shrink with the batch: results, their derivatives, batches of data. The refused request included.
+    pub(crate) fn of_batch(&self) -> u64 {
+        // What has a weight's size and no known shape is computed of the weight: an update, a norm.
+        let result = |shape: Option<Vec<u64>>, size: u64| shape.is_some() || self.has_batch(None, size);
+        let shrinks = |role: Role, piece: &Piece| match role {
+            Role::Activations => result(piece.dimensions(), piece.size),
+            Role::Inputs => piece.freed > 0 || piece.live >= 4,
+            Role::Gradients => self.has_batch(piece.dimensions(), piece.size),
+            _ => false,
+        };
+        let roles = [Role::Activations, Role::Inputs, Role::Gradients];
+        let live: u64 = roles
+            .iter()
+            .flat_map(|role| self.live(*role).filter(|(_, piece)| shrinks(*role, piece)))
+            .map(|(_, piece)| piece.bytes())
+            .sum();
+        let refused = self.refused.as_ref().filter(|refused| match refused.role {
+            Role::Activations => result(refused.dimensions(), refused.bytes),
+            Role::Inputs => true,
+            Role::Gradients => self.has_batch(refused.dimensions(), refused.bytes),
+            _ => false,
+        });
+        live + refused.map_or(0, |refused| refused.bytes)
+    }
+
+    /// Whether any operation of a backward pass ran in this turn, also one that only makes constants.
+    fn has_backward(&self) -> bool {
+        let turn = self.survey.steps.turns;
+        let derived = |owner: &&Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        let mut pieces = self.survey.owners.iter().filter(derived).flat_map(|owner| &owner.pieces);
+        pieces.any(|piece| piece.last_turn == turn)
+    }
+
+    /// Whether derivatives were computed in this turn.
+    fn has_derived(&self) -> bool {
+        let turn = self.survey.steps.turns;
+        let derived = |owner: &&Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        let mut pieces = self.survey.owners.iter().filter(derived).flat_map(|owner| &owner.pieces);
+        let refused =
+            self.refused.as_ref().is_some_and(|refused| matches!(refused.role, Role::Gradients | Role::Optimizer));
+        let heavy = |op: &str| {
+            let kind = kind_of(op);
+            let known = ["MatMul", "Backprop", "Grad", "Einsum", "Conv"].iter().any(|part| kind.contains(part));
+            known && !op.contains("LayoutOptimizer")
+        };
+        refused || pieces.any(|piece| piece.last_turn == turn && piece.size >= 1 << 16 && heavy(&piece.op.name))
+    }
+
+    /// Whether several results of similar size are kept for derivatives.
+    pub(crate) fn keeps_blocks(&self) -> bool {
+        let sizes: Vec<u64> =
+            self.live(Role::Activations).flat_map(|(_, piece)| vec![piece.size; piece.live.min(64) as usize]).collect();
+        let (all, most) = (sizes.iter().sum::<u64>(), sizes.iter().max().copied().unwrap_or(0));
+        let derived = |owner: &Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        self.survey.owners.iter().any(derived)
+            && most * 8 <= all
+            && self.refused.as_ref().is_none_or(|refused| refused.bytes * 8 <= all)
+    }
+
+    /// Bytes of gradients of weights that are not there yet.
+    pub(crate) fn gradients_to_come(&self) -> u64 {
+        // While they are applied, all are there.
+        let applies = |refused: &Refused<'_>| {
+            let ruling = roles::by_name(refused.who, Class::Block, self.device);
+            refused.role == Role::Optimizer || roles::is_assignment(&refused.who.op) || ruling.1 == roles::UPDATE
+        };
+        if self.refused.as_ref().is_some_and(applies) {
+            return 0;
+        }
+        let of_weights =
+            self.live(Role::Gradients).filter(|(_, piece)| !self.has_batch(piece.dimensions(), piece.size));
+        self.bytes_of(Role::Parameters).saturating_sub(of_weights.map(|(_, piece)| piece.bytes()).sum())
+    }
+
+    /// Bytes of results of a type, the refused request included.
+    pub(crate) fn results_of_type(&self, dtype: u32) -> u64 {
+        let refused =
+            self.refused.as_ref().filter(|refused| refused.who.op.dtype == dtype && refused.role == Role::Activations);
+        let live = self.live(Role::Activations).filter(|(_, piece)| piece.op.dtype == dtype);
+        live.map(|(_, piece)| piece.bytes()).sum::<u64>() + refused.map_or(0, |refused| refused.bytes)
+    }
+
+    fn all(&self) -> u64 {
+        (self.facts.live + self.facts.requested).max(1)
+    }
+
+    fn is_large(&self) -> bool {
+        self.facts.requested * 4 >= self.facts.limit()
+    }
+}
+
+/// Rounds from which on models that are kept are growth.
+const ROUNDS: u64 = 3;
+
+/// Whether weights of the same shapes were made in one round after another, and none was freed.
+pub(crate) fn keeps_models(scene: &Scene<'_>) -> bool {
+    kept::rounds(scene) >= ROUNDS
+}
+
+/// What the device, the cap or TensorFlow's limit is full of; none where nothing is known to be more than its share.
+pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
+    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 12] = [
+        compare::broadcast,
+        compare::jacobian,
+        compare::larger_than_before,
+        compare::pairs,
+        kept::large_layer,
+        kept::data,
+        kept::prefetched,
+        kept::second_model,
+        kept::earlier_models,
+        kept::optimizer_state,
+        activations,
+        kept::parameters,
+    ];
+    rules.iter().find_map(|rule| rule(scene))
+}
+
+/// Results of the forward pass, with the layer that has most of them.
+fn activations(scene: &Scene<'_>) -> Option<Explanation> {
+    let bytes = scene.wanted(Role::Activations) + batch_gradients(scene);
+    if bytes * 5 < scene.all() * 2 || bytes < scene.wanted(Role::Parameters) {
+        return None;
+    }
+    let mut layers: BTreeMap<String, u64> = BTreeMap::new();
+    let results = scene.owners().filter(|owner| matches!(owner.ruling.0, Role::Activations | Role::Gradients));
+    let refused = scene.refused.iter().map(|refused| (layer(refused.who), refused.bytes));
+    for (name, bytes) in results.map(|owner| (layer(&owner.who), owner.bytes)).chain(refused) {
+        *layers.entry(name).or_default() += bytes;
+    }
+    let (name, most) = layers.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+    let batch = scene.batch.filter(|batch| *batch > 1).map(|batch| format!(" for a batch of {}", count(batch)));
+    let text = format!(
+        "results of the forward pass and what is derived from them{}, {} in all; most of it {name}: {}",
+        batch.unwrap_or_default(),
+        size(bytes),
+        size(most)
+    );
+    Some(Explanation::new(Of::Activations, bytes, text))
+}
+
+/// Derivatives of results: as large as these, and gone with them.
+fn batch_gradients(scene: &Scene<'_>) -> u64 {
+    let of_batch = |piece: &Piece| piece.dimensions().is_some_and(|sides| sides.first().copied() == scene.batch);
+    let live: u64 =
+        scene.live(Role::Gradients).filter(|(_, piece)| of_batch(piece)).map(|(_, piece)| piece.bytes()).sum();
+    let refused = scene.refused.as_ref().filter(|refused| {
+        refused.role == Role::Gradients
+            && refused.dimensions().is_some_and(|sides| sides.first().copied() == scene.batch)
+    });
+    live + refused.map_or(0, |refused| refused.bytes)
+}
+
+/// The layer of a graph's operation with its line, else the line alone.
+fn layer(who: &Who) -> String {
+    let op = who.op_name();
+    let op = op.strip_prefix("gradient_tape/").unwrap_or(op);
+    let inside = op.rsplit_once('/').map_or("", |(layer, _)| layer);
+    match (inside, who.place()) {
+        ("", place) if place.is_empty() => format!("by {op}"),
+        ("", place) => format!("at {place}"),
+        (layer, place) if place.is_empty() => format!("in {layer}"),
+        (layer, place) => format!("in {layer} ({place})"),
+    }
+}
+
+/// `train.py:118` of the user's line nearest to a tensor.
+fn place(piece: &Piece) -> String {
+    piece.python.line().map(|line| format!("{}:{}", base_name(&line.file), line.line)).unwrap_or_default()
+}

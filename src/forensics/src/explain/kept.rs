@@ -1,0 +1,213 @@
+//! Explanations by what is kept: weights, optimizer state, data, models of earlier rounds.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Explanation, Of, Scene, place};
+use crate::names::function;
+use crate::roles::{self, Role};
+use crate::survey::Piece;
+use crate::words::{count, several, size};
+
+/// Batches that wait on the device, from which on they are called prefetched.
+const BATCHES: u64 = 4;
+
+fn makes_weights(piece: &Piece) -> bool {
+    let functions = ["add_weight", "add_variable", "_initialize_with_initializer", "_deferred_initialize"];
+    piece.python.lines.iter().any(|line| functions.contains(&function(line)))
+}
+
+/// One weight that is most of what there may be.
+pub(super) fn large_layer(scene: &Scene<'_>) -> Option<Explanation> {
+    let refused = scene.refused.as_ref().filter(|refused| refused.role == Role::Parameters)?;
+    if refused.bytes * 2 < scene.facts.limit() {
+        return None;
+    }
+    let shape = refused.dimensions().map(|_| format!(" {}", refused.who.op.shape)).unwrap_or_default();
+    let text = format!("one weight{shape} of {}", size(refused.bytes));
+    Some(Explanation::new(Of::LargeLayer, refused.bytes, text).at(refused.who.place()))
+}
+
+/// A set of data as one tensor: refused, or live from the start.
+pub(super) fn data(scene: &Scene<'_>) -> Option<Explanation> {
+    let unsure = |dtype: u32| match dtype {
+        2 => " in float64: as float32 it is half as large",
+        0 => " (numpy makes float64 by default: float32 is half as large)",
+        _ => "",
+    };
+    if let Some(refused) = &scene.refused
+        && refused.bytes * 2 >= scene.facts.limit()
+        && (refused.role == Role::Inputs
+            || (refused.role == Role::Activations && roles::is_maker(&refused.who.op.name)))
+    {
+        let text = format!(
+            "one tensor of {}, made or brought here as a whole{}",
+            size(refused.bytes),
+            unsure(refused.who.op.dtype)
+        );
+        return Some(Explanation::new(Of::Data, refused.bytes, text).at(refused.who.place()));
+    }
+    // Before any weight, derivative or step there is no batch: what came is all of the data, and what is computed is of all.
+    let steps = scene.survey.steps;
+    let begun = steps.seen > 0 || steps.turns > 0;
+    let model = scene.bytes_of(Role::Parameters) + scene.bytes_of(Role::Gradients);
+    let brought = scene.live(Role::Inputs).map(|(_, piece)| piece).max_by_key(|piece| piece.bytes());
+    if let Some(brought) = brought.filter(|piece| !begun && model == 0 && piece.bytes() * 16 >= scene.all()) {
+        let text =
+            format!("all of the data at once, {} on the device, and what is computed of it", size(brought.bytes()));
+        return Some(Explanation::new(Of::Data, scene.all(), text).at(place(brought)));
+    }
+    let stays = |piece: &Piece| piece.freed == 0 && piece.live < BATCHES;
+    let kept: Vec<&Piece> = scene.live(Role::Inputs).map(|(_, piece)| piece).filter(|piece| stays(piece)).collect();
+    let bytes: u64 = kept.iter().map(|piece| piece.bytes()).sum();
+    let largest = kept.iter().max_by_key(|piece| piece.bytes())?;
+    if bytes * 4 < scene.all() {
+        return None;
+    }
+    let text = format!("data that stays on the device, {}{}", size(bytes), unsure(largest.op.dtype));
+    Some(Explanation::new(Of::Data, bytes, text).at(place(largest)))
+}
+
+/// Many batches of one size that wait on the device.
+pub(super) fn prefetched(scene: &Scene<'_>) -> Option<Explanation> {
+    let (_, piece) = scene.live(Role::Inputs).max_by_key(|(_, piece)| piece.bytes())?;
+    if piece.live < BATCHES || piece.bytes() * 4 < scene.all() {
+        return None;
+    }
+    let text = format!(
+        "{} of {} each wait on the device for their turn: {}",
+        several(piece.live, "batch").replace("batchs", "batches"),
+        size(piece.size),
+        size(piece.bytes())
+    );
+    Some(Explanation::new(Of::PrefetchedBatches, piece.bytes(), text).at(place(piece)))
+}
+
+/// The callers of a piece, all of the user's lines.
+fn callers(piece: &Piece) -> Vec<(String, u32)> {
+    let own = piece.python.lines.iter().filter(|line| crate::names::is_users(&line.file));
+    own.map(|line| (line.file.clone(), line.line)).collect()
+}
+
+/// The callers of weights, and their bytes.
+type Model<'a> = (&'a Vec<(String, u32)>, u64);
+
+/// The same weights from the same line, which was called from two places.
+pub(super) fn second_model(scene: &Scene<'_>) -> Option<Explanation> {
+    let weights: Vec<&Piece> =
+        scene.live(Role::Parameters).map(|(_, piece)| piece).filter(|piece| makes_weights(piece)).collect();
+    let mut models: BTreeMap<Vec<(String, u32)>, u64> = BTreeMap::new();
+    for piece in &weights {
+        *models.entry(callers(piece)).or_default() += piece.bytes();
+    }
+    let mut lines: HashMap<Option<&(String, u32)>, u32> = HashMap::new();
+    for callers in models.keys() {
+        *lines.entry(callers.first()).or_default() += 1;
+    }
+    let (mut first, mut second): (Option<Model<'_>>, Option<Model<'_>>) = (None, None);
+    for (callers, bytes) in &models {
+        // Another caller of the same line.
+        let twin = lines.get(&callers.first()).is_some_and(|callers| *callers > 1);
+        if callers.len() > 1 && twin {
+            let larger = first.is_none_or(|(_, most)| *bytes > most);
+            if larger {
+                (second, first) = (first, Some((callers, *bytes)));
+            } else if second.is_none_or(|(_, most)| *bytes > most) {
+                second = Some((callers, *bytes));
+            }
+        }
+    }
+    let ((callers, one), (others, other)) = (first?, second?);
+    if callers.first() != others.first() || (one + other) * 2 < scene.all() || other * 3 < one {
+        return None;
+    }
+    let line = |(file, line): &(String, u32)| format!("{}:{line}", crate::names::base_name(file));
+    let (made, here, there) = (line(callers.first()?), line(callers.get(1)?), line(others.get(1)?));
+    let text =
+        format!("the weights of {made} twice, {} together: called from {here} and from {there}", size(one + other));
+    Some(Explanation::new(Of::SecondModel, one + other, text).at(made))
+}
+
+/// Rounds of training in each of which one line made weights of the same shape; fewer than two: none.
+pub(super) fn rounds(scene: &Scene<'_>) -> u64 {
+    let again = |piece: &Piece| piece.freed == 0 && piece.last_turn > piece.first_turn + 1;
+    scene.live(Role::Parameters).filter(|(_, piece)| again(piece)).map(|(_, piece)| piece.live).max().unwrap_or(0)
+}
+
+/// Weights that one line made in several turns, all still there.
+pub(super) fn earlier_models(scene: &Scene<'_>) -> Option<Explanation> {
+    let mut by_line: BTreeMap<String, (u64, u32, u32, u64)> = BTreeMap::new();
+    for (_, piece) in scene.live(Role::Parameters).filter(|(_, piece)| piece.freed == 0) {
+        let (bytes, first, last, blocks) = by_line.entry(place(piece)).or_insert((0, u32::MAX, 0, 0));
+        *bytes += piece.bytes();
+        (*first, *last) = ((*first).min(piece.first_turn), (*last).max(piece.last_turn));
+        *blocks += piece.live;
+    }
+    let bytes: u64 = by_line.values().map(|(bytes, ..)| bytes).sum();
+    let (line, (_, first, last, blocks)) = by_line.into_iter().max_by_key(|(_, (bytes, ..))| *bytes)?;
+    if last <= first + 1 || bytes * 2 < scene.all() || line.is_empty() || blocks < 2 {
+        return None;
+    }
+    let text = format!(
+        "{} of {line} from models of several rounds, {} of weights in all",
+        several(blocks, "weight"),
+        size(bytes)
+    );
+    Some(Explanation::new(Of::EarlierModels, bytes, text).at(line))
+}
+
+/// Bytes that an optimizer keeps, without what it computes while it applies gradients.
+pub(super) fn slots(scene: &Scene<'_>) -> u64 {
+    let kept = |piece: &Piece| {
+        let op = piece.op.name.as_str();
+        op.contains("Initializer") || roles::is_assignment(&piece.op) || !op.contains('/')
+    };
+    let own = scene.live(Role::Optimizer).filter(|(owner, _)| owner.ruling.1 != roles::COPY);
+    own.filter(|(_, piece)| kept(piece)).map(|(_, piece)| piece.bytes()).sum()
+}
+
+/// What an optimizer keeps for every weight.
+pub(super) fn optimizer_state(scene: &Scene<'_>) -> Option<Explanation> {
+    let (slots, weights) = (slots(scene), scene.bytes_of(Role::Parameters));
+    let model = weights + scene.bytes_of(Role::Gradients) + scene.wanted(Role::Optimizer);
+    if slots * 8 < scene.all() || slots * 2 < weights || model * 2 < scene.all() {
+        return None;
+    }
+    let devices = replicas(scene).map(|devices| format!(", on each of {devices} GPUs")).unwrap_or_default();
+    let text = format!(
+        "what the optimizer keeps for every weight, {} beside {} of weights{devices}; more comes while it first applies gradients",
+        size(slots),
+        size(weights)
+    );
+    Some(Explanation::new(Of::OptimizerState, slots, text))
+}
+
+/// GPUs that hold the same weights.
+fn replicas(scene: &Scene<'_>) -> Option<u64> {
+    let own = scene.bytes_of(Role::Parameters);
+    let of = |device: u8| -> u64 {
+        let owners =
+            scene.survey.owners.iter().filter(|owner| owner.device == device && owner.ruling.0 == Role::Parameters);
+        owners.map(|owner| owner.bytes).sum()
+    };
+    let same =
+        scene.survey.courses.iter().filter(|course| own > 0 && of(course.device).abs_diff(own) * 20 < own).count();
+    (same > 1).then_some(same as u64)
+}
+
+/// Weights, their gradients and what else is of their size.
+pub(super) fn parameters(scene: &Scene<'_>) -> Option<Explanation> {
+    let weights = scene.wanted(Role::Parameters);
+    let bytes = weights + scene.wanted(Role::Gradients) + scene.wanted(Role::Optimizer);
+    if bytes * 2 < scene.all() || weights == 0 {
+        return None;
+    }
+    let (gradients, state) = (scene.wanted(Role::Gradients), scene.wanted(Role::Optimizer));
+    let mut parts = vec![format!("{} of weights", size(weights))];
+    parts.extend((gradients > 0).then(|| format!("{} of their gradients", size(gradients))));
+    parts.extend((state > 0).then(|| format!("{} of copies beside them", size(state))));
+    let (_, largest) = scene.live(Role::Parameters).max_by_key(|(_, piece)| piece.size)?;
+    let shape = if largest.op.shape.is_empty() { String::new() } else { format!(" {}", largest.op.shape) };
+    let devices = replicas(scene).map(|devices| format!(", on each of {} GPUs", count(devices))).unwrap_or_default();
+    let text = format!("{}{devices}; the largest weight{shape} has {}", parts.join(", "), size(largest.size));
+    Some(Explanation::new(Of::Parameters, bytes, text).at(place(largest)))
+}

@@ -1,0 +1,211 @@
+//! Roles from what tensors are: their shapes and sizes, when they were made and whether they are still there. Names alone
+//! call every result of an operation an activation; a variable that a program makes itself is one too, by its name.
+
+use std::collections::{HashMap, HashSet};
+
+use weir_journal::Class;
+use weir_journal::reader::Line;
+
+use super::{COPY, Role, Ruling, by_name, dimensions, is_assignment};
+use crate::names::function;
+use crate::survey::{BUCKETS, Owner, Piece, Survey};
+
+/// Operations that make a tensor from nothing: variables, and batches of made-up data.
+const MAKERS: [&str; 9] =
+    ["Fill", "ZerosLike", "OnesLike", "Random", "TruncatedNormal", "_EagerConst", "Eye", "Range", "Multinomial"];
+/// Operations that copy a tensor, or make one of the same shape.
+const COPIES: [&str; 8] = [
+    "zeroslike",
+    "oneslike",
+    "identity",
+    "readvariableop",
+    "deepcopy",
+    "copy",
+    "assignaddvariableop",
+    "mirroredvariable",
+];
+/// Turns after which what was made once and is still there is kept.
+const KEPT: u32 = 2;
+
+/// Whether an operation makes a tensor from nothing.
+pub(crate) fn is_maker(op: &str) -> bool {
+    let kind = op.rsplit('/').next().unwrap_or(op);
+    MAKERS.iter().any(|maker| kind.starts_with(maker) || kind.starts_with("Stateless"))
+}
+
+/// The same of a piece: by its operation, or because it is computed where random numbers are.
+fn is_made(piece: &Piece) -> bool {
+    let files = ["/random_ops.py", "/stateless_random_ops.py", "/init_ops.py", "/init_ops_v2.py"];
+    let random = |line: &Line| files.iter().any(|file| line.file.ends_with(file));
+    is_maker(&piece.op.name) || piece.python.lines.iter().any(random)
+}
+
+fn is_copy(op: &str) -> bool {
+    let kind = op.rsplit('/').next().unwrap_or(op).to_ascii_lowercase().replace('_', "");
+    COPIES.iter().any(|copy| kind.starts_with(copy))
+}
+
+/// What is known of all tensors of one device.
+struct Tensors {
+    /// The first side of most results: the batch.
+    batch: Option<u64>,
+    /// Shapes, else sizes, of derivatives that have no batch in them: those of variables.
+    derived: HashSet<Key>,
+    /// Shapes, else sizes, of new values of variables.
+    assigned: HashSet<Key>,
+    /// Number of the first event of a result, a derivative or an update: what was made before was there from the start.
+    computed: u64,
+}
+
+/// A shape, where it is known, else a size.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Shape(Vec<u64>),
+    Size(u64),
+}
+
+fn keys(piece: &Piece) -> impl Iterator<Item = Key> {
+    let shape = piece.dimensions().filter(|sides| !sides.is_empty());
+    shape.map(Key::Shape).into_iter().chain([Key::Size(piece.size)])
+}
+
+fn has(set: &HashSet<Key>, piece: &Piece) -> bool {
+    match piece.dimensions().filter(|sides| !sides.is_empty()) {
+        Some(sides) => set.contains(&Key::Shape(sides)),
+        None => set.contains(&Key::Size(piece.size)),
+    }
+}
+
+/// Pieces of a role on a device.
+fn pieces(survey: &Survey, device: u8, role: Role) -> impl Iterator<Item = &Piece> {
+    let owners = survey.owners.iter().filter(move |owner| owner.device == device && owner.ruling.0 == role);
+    owners.flat_map(|owner| &owner.pieces)
+}
+
+/// The first side of most bytes of results and of their derivatives, as far as they have one: the examples in a batch.
+pub(crate) fn batch_size(survey: &Survey, device: u8) -> Option<u64> {
+    let mut by_side: HashMap<u64, u64> = HashMap::new();
+    let first =
+        |sides: Option<Vec<u64>>| sides.filter(|sides| sides.len() > 1).and_then(|sides| sides.first().copied());
+    for piece in pieces(survey, device, Role::Activations).filter(|piece| !is_made(piece)) {
+        if let Some(side) = first(piece.dimensions()) {
+            *by_side.entry(side).or_default() += piece.size.saturating_mul(piece.made.max(piece.live));
+        }
+    }
+    if let Some((who, bytes)) = &survey.refused
+        && by_name(who, Class::Block, device).0 == Role::Activations
+        && let Some(side) = first(dimensions(&who.op.shape))
+    {
+        *by_side.entry(side).or_default() += bytes;
+    }
+    // Derivatives of weights have other sides than results.
+    for piece in pieces(survey, device, Role::Gradients) {
+        if let Some(sum) = first(piece.dimensions()).and_then(|side| by_side.get_mut(&side)) {
+            *sum += piece.size.saturating_mul(piece.made.max(piece.live));
+        }
+    }
+    let side = by_side.into_iter().max_by_key(|(side, bytes)| (*bytes, *side)).map(|(side, _)| side)?;
+    // Layers fold other sides into the first one: the batch is what comes in.
+    let brought = pieces(survey, device, Role::Inputs).filter_map(|piece| first(piece.dimensions()));
+    Some(brought.filter(|brought| *brought > 1 && side % brought == 0).max().unwrap_or(side))
+}
+
+impl Tensors {
+    fn of(survey: &Survey, device: u8) -> Self {
+        let batch = batch_size(survey, device);
+        let without_batch = |piece: &&Piece| piece.dimensions().is_none_or(|sides| sides.first().copied() != batch);
+        let derived: HashSet<Key> =
+            pieces(survey, device, Role::Gradients).filter(without_batch).flat_map(keys).collect();
+        let owners = survey.owners.iter().filter(|owner| owner.device == device);
+        let assigned = owners.flat_map(|owner| &owner.pieces).filter(|piece| is_assignment(&piece.op));
+        let assigned = assigned.flat_map(keys).collect();
+        let results = pieces(survey, device, Role::Activations).filter(|piece| !is_made(piece));
+        let computed = results.chain(pieces(survey, device, Role::Gradients)).map(|piece| piece.first).min();
+        Self { batch, derived, assigned, computed: computed.unwrap_or(u64::MAX) }
+    }
+
+    /// Whether what names call a result is a variable.
+    fn is_variable(&self, survey: &Survey, piece: &Piece) -> Option<&'static str> {
+        if piece.live == 0 || piece.freed > 0 {
+            return None;
+        }
+        let turns = survey.steps.turns;
+        if piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns && piece.made <= piece.live {
+            return Some("made once and kept over several steps");
+        }
+        let sides = piece.dimensions();
+        let side = sides.as_ref().and_then(|sides| sides.first().copied());
+        // The first results come after the variables: what was made before them, without a batch in it, is there to stay.
+        let early = piece.last < self.computed && is_made(piece);
+        if early && has(&self.assigned, piece) {
+            return Some("a variable of this shape gets new values");
+        }
+        if side.is_some() && side == self.batch {
+            return None;
+        }
+        if is_made(piece) && has(&self.derived, piece) {
+            return Some("derivatives of this shape are computed");
+        }
+        let enough = sides.is_some_and(|sides| sides.len() > 1) && self.batch.is_some();
+        (early && enough).then_some("made before the first result, without a batch in its shape")
+    }
+}
+
+/// Gives every owner its role.
+pub(crate) fn assign(survey: &mut Survey) {
+    let mut devices: Vec<u8> = survey.owners.iter().map(|owner| owner.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    for device in devices {
+        let tensors = Tensors::of(survey, device);
+        let changed: Vec<(usize, Ruling)> = survey
+            .owners
+            .iter()
+            .enumerate()
+            .filter(|(_, owner)| owner.device == device && owner.ruling.0 == Role::Activations)
+            .filter_map(|(place, owner)| Some((place, variable(survey, &tensors, owner)?)))
+            .collect();
+        for (place, ruling) in changed {
+            survey.owners[place].ruling = ruling;
+        }
+        copies(survey, device);
+    }
+}
+
+/// The role of an owner whose live bytes are mostly variables.
+fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling> {
+    let mut rules: Vec<(u64, &'static str)> = Vec::new();
+    for piece in &owner.pieces {
+        rules.extend(tensors.is_variable(survey, piece).map(|rule| (piece.bytes(), rule)));
+    }
+    let bytes: u64 = rules.iter().map(|(bytes, _)| bytes).sum();
+    if bytes > 0 && bytes * 2 > owner.bytes {
+        return rules.first().map(|(_, rule)| (Role::Parameters, *rule));
+    }
+    // Without pieces: what is never freed and older than many steps is kept by the model, whatever made it.
+    let many = survey.steps.seen >= 4 && survey.steps.ticks > 0;
+    let constant = owner.frees == 0 && owner.blocks > 0 && owner.ends[BUCKETS / 4] == owner.bytes as i64;
+    (many && constant && owner.bytes > 0).then_some((Role::Parameters, "made before the steps began and never freed"))
+}
+
+/// What is copied from variables, or made in their shape, and kept beside them: sums of gradients, moving averages.
+fn copies(survey: &mut Survey, device: u8) {
+    let by_size: HashMap<u64, u64> = pieces(survey, device, Role::Parameters)
+        .filter(|piece| piece.live > 0 && !is_copy(&piece.op.name))
+        .fold(HashMap::new(), |mut sizes, piece| {
+            let first = sizes.entry(piece.size).or_insert(piece.first);
+            *first = (*first).min(piece.first);
+            sizes
+        });
+    let in_model = |owner: &Owner| owner.who.python.lines.iter().any(|line| function(line) == "add_weight");
+    for owner in survey.owners.iter_mut().filter(|owner| owner.device == device && owner.class != Class::Overhead) {
+        if owner.ruling.0 != Role::Parameters || !is_copy(&owner.who.op.name) || in_model(owner) {
+            continue;
+        }
+        let copied = |piece: &&Piece| by_size.get(&piece.size).is_some_and(|first| *first < piece.first);
+        let bytes: u64 = owner.pieces.iter().filter(copied).map(Piece::bytes).sum();
+        if bytes > 0 && bytes * 2 > owner.bytes {
+            owner.ruling = (Role::Optimizer, COPY);
+        }
+    }
+}
