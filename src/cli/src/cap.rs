@@ -52,7 +52,7 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
     let Some(target) = &arguments.target else {
         let all: Vec<_> = control::list(&place).into_iter().map(|visit| (visit.devices(), visit)).collect();
         if arguments.json {
-            return Ok(told(all.iter().map(|(devices, visit)| (visit, devices.as_slice()))));
+            return Ok(as_json(all.iter().map(|(devices, visit)| (visit, devices.as_slice()))));
         }
         let text: String = all.iter().map(|(devices, visit)| shown(visit, devices)).collect();
         return Ok(if text.is_empty() { "no running process has a cap\n".into() } else { text });
@@ -80,11 +80,11 @@ fn answer(arguments: &Arguments) -> Result<String, String> {
         order(&visit, &target, &devices, amount)?;
         devices = visit.devices().into_iter().filter(|now| devices.iter().any(|d| d.uuid == now.uuid)).collect();
     }
-    Ok(if arguments.json { told(std::iter::once((&visit, devices.as_slice()))) } else { shown(&visit, &devices) })
+    Ok(if arguments.json { as_json(std::iter::once((&visit, devices.as_slice()))) } else { shown(&visit, &devices) })
 }
 
-/// For programs: a list, of one where one was asked for.
-fn told<'a>(visits: impl Iterator<Item = (&'a Visit, &'a [DeviceState])>) -> String {
+/// JSON: a list, of one element where a target was named.
+fn as_json<'a>(visits: impl Iterator<Item = (&'a Visit, &'a [DeviceState])>) -> String {
     let device = |device: &DeviceState| {
         let holdings: Vec<_> = device
             .holdings

@@ -12,13 +12,13 @@ use weir_journal::text::plain;
 
 use crate::output;
 use crate::progress::Progress;
-use crate::screen::{self, Place};
+use crate::screen::{self, RunsDir};
 
 /// Arguments of `weir diff`.
 #[derive(Args)]
 #[command(after_long_help = "\
-Each run is summed up when it held most, and at its end. A role is what memory is for, as far as its sort and TensorFlow's
-names tell.
+Each run is summed up when it held most, and at its end. A role is what memory is for, by its class and TensorFlow's
+names.
 
 Examples:
   weir diff 4711 4815
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "B")]
     after: OsString,
     #[command(flatten)]
-    place: Place,
+    place: RunsDir,
     /// Device, by its number in the journals
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: u8,

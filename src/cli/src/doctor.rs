@@ -1,7 +1,7 @@
 //! `weir doctor`: whether weir works here, and if not, why.
 //!
-//! It starts a child under the preload, which takes every road to the driver, and judges what the
-//! child saw and what the library says of itself. The exit code is 0 if all is well, else 1.
+//! It starts a child under the preload, which reaches the driver through every entry point, and checks what
+//! the child saw and the status that the library reports. The exit code is 0 if all is well, else 1.
 
 use crate::library;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use weir_settings::size::human;
 
-/// How long a driver may take to initialise before the child is given up.
+/// How long a driver may take to initialise before the child is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many notes of earlier processes are shown.
 const NOTES: usize = 10;
@@ -48,7 +48,7 @@ impl Findings {
         self.add(subject, Some(ok), finding.into());
     }
 
-    fn tell(&mut self, subject: &'static str, finding: impl Into<String>) {
+    fn note(&mut self, subject: &'static str, finding: impl Into<String>) {
         self.add(subject, None, finding.into());
     }
 
@@ -121,7 +121,7 @@ fn examine(given: Option<&Path>, findings: &mut Findings) -> Value {
     };
     judge(&library, &seen, child, findings);
     for line in complaints.lines().filter(|l| !l.starts_with("weir: ")) {
-        findings.tell("stderr", line);
+        findings.note("stderr", line);
     }
     seen
 }
@@ -136,16 +136,16 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
     findings.check("library", version == env!("CARGO_PKG_VERSION"), format!("{} {version}", library.display()));
     let early = seen["visible_before"].as_bool() == Some(true);
     if early {
-        findings.tell("inert", "the driver was loaded before the child process asked for it");
+        findings.note("inert", "the driver was loaded before the child process loaded it");
     } else {
         findings.check("inert", true, "a process without CUDA sees no driver");
     }
     judge_driver(seen, findings);
-    for road in list(&seen["roads"]) {
+    for entry in list(&seen["entry_points"]) {
         findings.check(
-            "road",
-            road["ok"] == true,
-            format!("{} leads to {}", text_of(&road["road"]), road["leads_to"].as_str().unwrap_or("nothing")),
+            "entry point",
+            entry["ok"] == true,
+            format!("{} returns {}", text_of(&entry["name"]), entry["library"].as_str().unwrap_or("nothing")),
         );
     }
     for problem in list(&status["problems"]) {
@@ -160,10 +160,25 @@ fn judge(library: &Path, seen: &Value, child: u32, findings: &mut Findings) {
     if let Some(what) = status["remembered"].as_str() {
         findings.check("effect", false, what);
     }
+    for (device, result) in list(&seen["pools"]).iter().enumerate() {
+        if result.as_i64() != Some(0) {
+            findings
+                .note("pool", format!("device {device}: not tried, a context or its memory was refused ({result})"));
+        }
+    }
+    for choice in list(&status["choices"]) {
+        match text_of(&choice["subject"]) {
+            "pool" => findings.note("pool", text_of(&choice["choice"])),
+            subject => findings.note("choice", format!("{subject}: {}", text_of(&choice["choice"]))),
+        }
+    }
+    if let Some(tensors) = status["tensors"].as_str() {
+        findings.note("tensors", format!("in a TensorFlow job: {tensors}"));
+    }
     let dir = (list(&status["settings"]).iter()).find(|s| s["name"] == "WEIR_DIR").map(|s| text_of(&s["value"]));
     if let Some(dir) = dir {
         for note in notes(Path::new(dir), child) {
-            findings.tell("earlier", note);
+            findings.note("earlier", note);
         }
     }
 }
@@ -183,7 +198,7 @@ fn judge_driver(seen: &Value, findings: &mut Findings) {
         None => findings.check("driver", false, format!("{path}, version unknown")),
     }
     if let Some(error) = seen["nvml_error"].as_str() {
-        findings.tell("nvml", format!("not found: {error}"));
+        findings.note("nvml", format!("not found: {error}"));
     }
     match seen["init"].as_i64() {
         Some(0) => {
@@ -210,19 +225,19 @@ fn judge_hooks(driver: &Value, called: bool, findings: &mut Findings) {
         }
     }
     let topics: Vec<_> = topics.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    findings.tell("hooks", topics.join(", "));
+    findings.note("hooks", topics.join(", "));
     let counted = (hooks.iter()).any(|h| h["symbol"] == "cuDeviceTotalMem_v2" && h["calls"].as_u64() > Some(0));
     if called {
         findings.check("calls", counted, "a test call was intercepted");
     }
     let absent = hooks.len() - present;
     if absent > 0 {
-        findings.tell("hooks", format!("{absent} known functions are missing in this driver"));
+        findings.note("hooks", format!("{absent} known functions are missing in this driver"));
     }
     let unknown = list(&driver["unknown"]);
     if !unknown.is_empty() {
         let names: Vec<_> = unknown.iter().map(text_of).collect();
-        findings.tell(
+        findings.note(
             "hooks",
             format!("{} unknown functions of this driver are passed through: {}", names.len(), names.join(" ")),
         );
@@ -276,8 +291,8 @@ fn wait(child: &mut Child) -> Result<String, String> {
     }
 }
 
-/// Notes that earlier processes left when weir turned itself off in them, newest first. That of the
-/// child is taken away: what it says has been said.
+/// Notes that earlier processes left when weir disabled itself in them, newest first. That of the
+/// child is removed: the checks have reported it.
 fn notes(dir: &Path, child: u32) -> Vec<String> {
     let mut notes: Vec<_> = std::fs::read_dir(dir)
         .into_iter()

@@ -14,7 +14,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
 
-/// Newest events that a memviz file gets when nothing else is said: its viewer keeps them all in memory.
+/// Newest events that a memviz file gets by default: its viewer keeps them all in memory.
 const MEMVIZ_NEWEST: u64 = 500_000;
 
 /// Arguments of `weir export`.
@@ -33,7 +33,7 @@ Examples:
   weir export --to pprof                    the newest run, into RUN.pb.gz
   weir export 4711 --to parquet -o run.parquet
   weir export run.weirrec --to folded -o - | flamegraph.pl > live.svg
-  duckdb -c \"select op, sum(given) from 'run.parquet' where kind = 'alloc' group by op order by 2 desc\"")]
+  duckdb -c \"select op, sum(allocated) from 'run.parquet' where kind = 'alloc' group by op order by 2 desc\"")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
@@ -79,17 +79,17 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         written
     };
     if !arguments.json {
-        tell(&summary);
+        report(&summary);
         return Ok(ExitCode::SUCCESS);
     }
     let file = (!to_screen).then(|| output.to_string_lossy());
     let unnamed: Vec<_> = summary.unnamed.iter().map(|(path, why)| json!({"path": path, "why": reason(why)})).collect();
-    let told = json!({"run": run.name(), "format": format.name(), "file": file, "bytes": bytes,
+    let result = json!({"run": run.name(), "format": format.name(), "file": file, "bytes": bytes,
         "left_out": summary.left_out, "unnamed": unnamed});
     if to_screen {
-        eprintln!("{}", output::json_text(&told, false));
+        eprintln!("{}", output::json_text(&result, false));
     } else {
-        output::json(&told, true);
+        output::json(&result, true);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,7 +138,7 @@ fn reason(why: &Missing) -> String {
     }
 }
 
-fn tell(summary: &Summary) {
+fn report(summary: &Summary) {
     if summary.left_out > 0 {
         eprintln!(
             "weir export: left out the {} oldest events, more than the viewer can load; --newest 0 writes all",

@@ -1,6 +1,6 @@
 //! Where libweir.so is, and how a child gets it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The library beside this command: `../lib` as built, `../lib/weir` as installed by a package, or the same directory.
@@ -31,8 +31,12 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
 
 /// `LD_PRELOAD` for a child: weir behind what is there already, unless it is there already.
 pub(crate) fn preload(library: &Path) -> OsString {
-    let before = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty());
-    let Some(mut value) = before else {
+    preload_beside(std::env::var_os("LD_PRELOAD").as_deref(), library)
+}
+
+/// The same for a child whose `LD_PRELOAD` would be this.
+pub(crate) fn preload_beside(before: Option<&OsStr>, library: &Path) -> OsString {
+    let Some(mut value) = before.filter(|before| !before.is_empty()).map(OsStr::to_owned) else {
         return library.into();
     };
     let named =

@@ -1,7 +1,7 @@
 //! `weir list`: the runs of a directory, one line each.
 
 use crate::output;
-use crate::screen::{self, Place};
+use crate::screen::{self, RunsDir};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -17,7 +17,7 @@ use weir_journal::text;
   weir list --json | jq '.[0].run'")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: RunsDir,
     /// Show only runs that ran out of memory
     #[arg(long)]
     oom: bool,

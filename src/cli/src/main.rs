@@ -19,6 +19,7 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod rerun;
 mod run;
 mod screen;
 mod signals;

@@ -1,4 +1,4 @@
-//! `weir man`: the manual pages and docs/reference/commands.md, made from the same descriptions as `--help`. Writes only where told.
+//! `weir man`: the manual pages and docs/reference/commands.md, made from the same descriptions as `--help`. Writes only into the directory of --out.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

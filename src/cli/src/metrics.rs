@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::output;
-use crate::screen::{self, Place};
+use crate::screen::{self, RunsDir};
 use crate::watch::{Show, Watch};
 
 /// Arguments of `weir metrics`.
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
     holders: u16,
     #[command(flatten)]
-    place: Place,
+    place: RunsDir,
 }
 
 /// Runs `weir metrics`.

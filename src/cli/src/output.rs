@@ -25,7 +25,7 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
 }
 
-/// Prints lines, or ends the command with one line that says why it cannot.
+/// Prints lines, or ends the command with one line that gives the reason why it cannot.
 pub(crate) fn print(text: Arguments<'_>) {
     raw(&text::lines(&text.to_string()));
 }
@@ -51,7 +51,7 @@ pub(crate) fn raw(text: &str) {
     }
 }
 
-/// Prints lines to standard error; when that is closed, nobody is left to be told.
+/// Prints lines to standard error, if it is open.
 pub(crate) fn complain(text: Arguments<'_>) {
     let text = text::lines(&text.to_string()).into_owned() + "\n";
     let _ = std::io::stderr().lock().write_all(text.as_bytes());

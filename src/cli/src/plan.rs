@@ -1,11 +1,13 @@
-//! `weir plan`: runs a job on the virtual GPU, under weir, and tells whether it fits a real one of some size: its peak, the
+//! `weir plan`: runs a job on the virtual GPU, under weir, and reports whether it fits a real one of some size: its peak, the
 //! smallest GPU that would do, and the largest batch by a line through a few runs.
 
 mod fit;
-mod gpus;
-mod trial;
+pub(crate) mod gpus;
+pub(crate) mod job;
+pub(crate) mod trial;
 mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,10 +16,13 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use weir_settings::size::{parse_duration, parse_size};
 
+use crate::screen::RunsDir;
 use crate::{output, screen};
 use fit::Line;
 use gpus::Gpu;
-use trial::{Conditions, Ending, Trial};
+use job::Job;
+use trial::{Conditions, Ending, Output, Trial};
+use weir_forensics::runs;
 
 /// Arguments of `weir plan`.
 #[derive(Args)]
@@ -26,9 +31,10 @@ Examples:
   weir plan --gpu 24GiB -- python train.py
   weir plan --gpu A100-40GB --sweep BATCH=16,32,64 -- python train.py     the job reads BATCH from its environment
   weir plan --gpu T4 --for 2min --json -- python train.py                 what the first two minutes take
+  weir plan --gpu 24GiB 4711                                              the job of a recorded run
 
 Limits: kernels compute nothing on the virtual GPU, so a job that stops when its numbers are bad may stop early.
-Which memory it asks for is real; workspaces of cuDNN and the like are models, and what a context takes is the
+Which memory it requests is real; workspaces of cuDNN and the like are models, and what a context takes is the
 figure of --context. Nothing of this was measured on a GPU.")]
 // Each is a switch of its own on the command line.
 #[allow(clippy::struct_excessive_bools)]
@@ -45,9 +51,9 @@ pub(crate) struct Arguments {
     /// Memory that a context takes by itself on a device; the virtual GPU cannot know it
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size)]
     context: u64,
-    /// How many such GPUs there are
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    devices: u8,
+    /// How many such GPUs there are; default: as many as the recorded job saw, else one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    devices: Option<u8>,
     /// Stop each run after this time and use what was seen until then
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
@@ -66,8 +72,13 @@ pub(crate) struct Arguments {
     /// The directory of the virtual GPU, instead of the one beside this command
     #[arg(long, value_name = "FOLDER")]
     vgpu: Option<PathBuf>,
+    #[command(flatten)]
+    place: RunsDir,
+    /// A recorded run instead of a command: a file, a process id, or a name from `weir list`
+    #[arg(value_name = "RUN", conflicts_with = "command")]
+    run: Option<OsString>,
     /// The job
-    #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["list", "run"])]
     command: Vec<String>,
 }
 
@@ -106,17 +117,33 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let gpu = gpus::parse(arguments.gpu.as_deref().unwrap_or_default())?;
     let sweep = arguments.sweep.as_deref().map(Sweep::parse).transpose()?;
-    let conditions = Conditions::new(arguments)?;
+    let conditions = conditions(arguments)?;
     let plan = match &sweep {
         None => single(arguments, &conditions, &gpu)?,
         Some(sweep) => swept(arguments, &conditions, &gpu, sweep)?,
     };
     if arguments.json {
-        output::json(&plan.told(), true);
+        output::json(&plan.json(), true);
     } else {
         put!("{}", words::page(&plan));
     }
     Ok(ExitCode::from(plan.code()))
+}
+
+/// What all runs have in common.
+fn conditions(arguments: &Arguments) -> Result<Conditions, String> {
+    let job = if let Some(name) = &arguments.run {
+        let run = runs::find(Some(name), arguments.place.dir.as_deref()).map_err(|error| error.to_string())?;
+        Job::recorded(&run).map_err(|why| format!("{} cannot be run again: {why}", run.name()))?
+    } else {
+        Job::typed(&arguments.command)?
+    };
+    let devices = arguments.devices.or(job.devices.map(|(many, _)| many)).unwrap_or(1);
+    let mut conditions =
+        Conditions::new(job, arguments.vgpu.as_deref(), devices, arguments.context)?.backed(arguments.backing);
+    conditions.limit = arguments.limit;
+    conditions.output = if arguments.quiet { Output::Hidden } else { Output::Shown };
+    Ok(conditions)
 }
 
 /// What was found out.
@@ -125,7 +152,7 @@ struct Plan {
     gpu: Gpu,
     context: u64,
     /// The run on the GPU that was named; with a sweep, none.
-    asked: Option<Trial>,
+    single: Option<Trial>,
     /// The run that shows what is needed: the same, or one on a GPU without bounds.
     needed: Option<Trial>,
     /// The smallest known GPU that would do, and whether a run on it went well.
@@ -146,7 +173,7 @@ struct Outcome {
 impl Plan {
     /// 0 it fits, 3 it does not, 1 there is no verdict.
     fn code(&self) -> u8 {
-        match (&self.asked, &self.sweep) {
+        match (&self.single, &self.sweep) {
             (Some(trial), _) => match trial.fits() {
                 Some(true) => 0,
                 Some(false) => 3,
@@ -157,7 +184,7 @@ impl Plan {
         }
     }
 
-    fn told(&self) -> serde_json::Value {
+    fn json(&self) -> serde_json::Value {
         let sweep = self.sweep.as_ref().map(|sweep| {
             json!({
                 "name": sweep.name,
@@ -167,7 +194,7 @@ impl Plan {
         });
         json!({
             "command": self.command, "gpu": self.gpu, "context": self.context,
-            "fits": self.asked.as_ref().and_then(Trial::fits), "run": self.asked, "needs": self.needed,
+            "fits": self.single.as_ref().and_then(Trial::fits), "run": self.single, "needs": self.needed,
             "smallest": self.smallest.as_ref().map(|(gpu, good)| json!({"gpu": gpu, "confirmed": good})),
             "sweep": sweep,
         })
@@ -185,27 +212,27 @@ fn say(text: &str) {
 
 fn single(arguments: &Arguments, conditions: &Conditions, gpu: &Gpu) -> Result<Plan, String> {
     say(&format!("running the job on a virtual GPU of {}", words::gpu(gpu)));
-    let asked = conditions.run(gpu, None)?;
+    let single = conditions.run(gpu, None)?;
     let mut needed = None;
-    if asked.fits() == Some(false) {
+    if single.fits() == Some(false) {
         say("it ran out of memory; running it on one without bounds, to see what it needs");
         needed = Some(conditions.run(&boundless(), None)?).filter(|trial| trial.fits() == Some(true));
     }
-    let need = needed.as_ref().or(Some(&asked)).filter(|trial| trial.fits() == Some(true)).map(Trial::need);
+    let need = needed.as_ref().or(Some(&single)).filter(|trial| trial.fits() == Some(true)).map(Trial::need);
     let mut smallest = need.and_then(gpus::smallest).map(|gpu| (gpu, None));
     if let Some((candidate, good)) = &mut smallest {
         if candidate.bytes == gpu.bytes {
-            *good = asked.fits();
+            *good = single.fits();
         } else if !arguments.no_confirm {
             say(&format!("confirming on {}", words::gpu(candidate)));
             *good = conditions.run(candidate, None)?.fits();
         }
     }
     Ok(Plan {
-        command: arguments.command.join(" "),
+        command: conditions.job.words(),
         gpu: gpu.clone(),
         context: arguments.context,
-        asked: Some(asked),
+        single: Some(single),
         needed,
         smallest,
         sweep: None,
@@ -266,10 +293,10 @@ fn swept(arguments: &Arguments, conditions: &Conditions, gpu: &Gpu, sweep: &Swee
     }
     let outcome = Outcome { name: sweep.name.clone(), points, line, largest, confirmed };
     Ok(Plan {
-        command: arguments.command.join(" "),
+        command: conditions.job.words(),
         gpu: gpu.clone(),
         context: arguments.context,
-        asked: None,
+        single: None,
         needed: None,
         smallest: None,
         sweep: Some(outcome),
@@ -278,7 +305,7 @@ fn swept(arguments: &Arguments, conditions: &Conditions, gpu: &Gpu, sweep: &Swee
 
 /// How a run ended, in words.
 impl Ending {
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match self {
             Self::Exit { code: 0 } => "ended well".into(),
             Self::Exit { code } => format!("ended with code {code}"),

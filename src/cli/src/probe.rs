@@ -1,5 +1,6 @@
-//! The child of `weir doctor`: runs under the preload, takes every road to the driver, and prints
-//! what it saw as JSON. It initialises the driver but creates no context.
+//! The child of `weir doctor`: runs under the preload, reaches the driver through every entry point, and prints
+//! what it saw as JSON. On each device it makes a context and a small allocation and gives both back: what weir's pool can
+//! stand on is known when it is made.
 //!
 //! The only file of the command with unsafe code.
 
@@ -10,6 +11,11 @@ use std::process::ExitCode;
 type Status = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 type Init = unsafe extern "C" fn(c_uint) -> c_int;
 type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
+type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type Release = unsafe extern "C" fn(c_int) -> c_int;
+type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Alloc = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+type Free = unsafe extern "C" fn(u64) -> c_int;
 type TotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
 
@@ -27,28 +33,29 @@ fn report() -> Value {
     // A program that looks for CUDA before loading it must find nothing.
     let before = symbol(libc::RTLD_DEFAULT, c"cuMemAlloc_v2");
     let driver = open(c"libcuda.so.1");
-    let mut roads = vec![];
+    let mut entry_points = vec![];
     let mut init = Value::Null;
-    let mut devices = Value::Null;
+    let (mut devices, mut pools) = (Value::Null, Value::Null);
     match &driver {
         Err(_) => {}
         Ok(handle) => {
             let handle = *handle;
-            roads.push(road("dlsym", symbol(handle, c"cuMemAlloc_v2")));
-            roads.push(road("dlsym, default scope", symbol(libc::RTLD_DEFAULT, c"cuMemAlloc_v2")));
-            let ask = symbol(handle, c"cuGetProcAddress_v2");
+            entry_points.push(entry_point("dlsym", symbol(handle, c"cuMemAlloc_v2")));
+            entry_points.push(entry_point("dlsym, default scope", symbol(libc::RTLD_DEFAULT, c"cuMemAlloc_v2")));
+            let get = symbol(handle, c"cuGetProcAddress_v2");
             for (name, what, flags) in [
                 ("cuGetProcAddress", c"cuMemAlloc", 0),
                 ("cuGetProcAddress, per-thread stream", c"cuMemAllocAsync", PER_THREAD_STREAM),
             ] {
-                roads.push(road(name, proc_address(ask, what, flags)));
+                entry_points.push(entry_point(name, proc_address(get, what, flags)));
             }
             (init, devices) = initialise(handle);
+            pools = json!(try_pools(handle, devices.as_array().map_or(0, Vec::len)));
         }
     }
     let nvml = open(c"libnvidia-ml.so.1");
     if let Ok(handle) = nvml {
-        roads.push(road("dlsym, NVML", symbol(handle, c"nvmlDeviceGetMemoryInfo")));
+        entry_points.push(entry_point("dlsym, NVML", symbol(handle, c"nvmlDeviceGetMemoryInfo")));
     }
     json!({
         "visible_before": !before.is_null(),
@@ -56,12 +63,13 @@ fn report() -> Value {
         "nvml_error": nvml.err(),
         "init": init,
         "devices": devices,
-        "roads": roads,
+        "entry_points": entry_points,
+        "pools": pools,
         "status": status(),
     })
 }
 
-/// Calls cuInit and looks at the devices through whatever `dlsym` gives.
+/// Calls cuInit and looks at the devices through the functions that `dlsym` returns.
 fn initialise(handle: *mut c_void) -> (Value, Value) {
     let names = [c"cuInit", c"cuDeviceGetCount", c"cuDeviceTotalMem_v2"];
     let found = names.map(|name| symbol(handle, name));
@@ -96,20 +104,62 @@ fn initialise(handle: *mut c_void) -> (Value, Value) {
     (json!(result), json!(sizes))
 }
 
-fn road(name: &str, address: *mut c_void) -> Value {
-    let home = home(address);
-    let ours = home.as_deref().is_some_and(|h| h.ends_with("libweir.so"));
-    json!({"road": name, "ok": ours, "leads_to": home})
+/// Makes a context and an allocation on each device, and gives both back; the first result that is not 0, for each.
+fn try_pools(handle: *mut c_void, devices: usize) -> Vec<c_int> {
+    let names = [c"cuDevicePrimaryCtxRetain", c"cuCtxSetCurrent", c"cuMemAlloc_v2", c"cuMemFree_v2"];
+    let found = names.map(|name| symbol(handle, name));
+    let release = symbol(handle, c"cuDevicePrimaryCtxRelease_v2");
+    if found.iter().any(|address| address.is_null()) || release.is_null() {
+        return Vec::new();
+    }
+    let [retain, set, alloc, free] = found;
+    // SAFETY: each address is that of the function of this name, and the public header declares these types.
+    let (retain, set, alloc, free, release) = unsafe {
+        (
+            std::mem::transmute::<*mut c_void, Retain>(retain),
+            std::mem::transmute::<*mut c_void, SetCurrent>(set),
+            std::mem::transmute::<*mut c_void, Alloc>(alloc),
+            std::mem::transmute::<*mut c_void, Free>(free),
+            std::mem::transmute::<*mut c_void, Release>(release),
+        )
+    };
+    let one = |device: usize| {
+        let (mut context, mut address) = (std::ptr::null_mut(), 0);
+        // SAFETY: every place is a local of the right type; what was made is freed once.
+        unsafe {
+            let mut result = retain(&raw mut context, device as c_int);
+            if result != 0 {
+                return result;
+            }
+            result = set(context);
+            if result == 0 {
+                result = alloc(&raw mut address, 1);
+            }
+            if result == 0 {
+                result = free(address);
+            }
+            set(std::ptr::null_mut());
+            release(device as c_int);
+            result
+        }
+    };
+    (0..devices).map(one).collect()
 }
 
-fn proc_address(ask: *mut c_void, name: &CStr, flags: u64) -> *mut c_void {
+fn entry_point(name: &str, address: *mut c_void) -> Value {
+    let library = library_of(address);
+    let ours = library.as_deref().is_some_and(|h| h.ends_with("libweir.so"));
+    json!({"name": name, "ok": ours, "library": library})
+}
+
+fn proc_address(get: *mut c_void, name: &CStr, flags: u64) -> *mut c_void {
     let mut address = std::ptr::null_mut();
     let mut status = 0;
-    if !ask.is_null() {
+    if !get.is_null() {
         // SAFETY: the address is that of cuGetProcAddress_v2, and all pointers are to locals.
         unsafe {
-            let ask = std::mem::transmute::<*mut c_void, GetProcAddress>(ask);
-            ask(name.as_ptr(), &raw mut address, CUDA_12, flags, &raw mut status);
+            let get = std::mem::transmute::<*mut c_void, GetProcAddress>(get);
+            get(name.as_ptr(), &raw mut address, CUDA_12, flags, &raw mut status);
         }
     }
     address
@@ -119,7 +169,7 @@ fn open(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the name is a C string; global, as a program linked with the library would have it.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if handle.is_null() {
-        // SAFETY: after a failure dlerror gives a C string or null.
+        // SAFETY: after a failure dlerror returns a C string or null.
         let text = unsafe { libc::dlerror() };
         return Err(if text.is_null() {
             "unknown error".to_owned()
@@ -137,7 +187,7 @@ fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
 }
 
 /// The file that an address comes from.
-fn home(address: *mut c_void) -> Option<String> {
+fn library_of(address: *mut c_void) -> Option<String> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -152,13 +202,13 @@ fn home(address: *mut c_void) -> Option<String> {
     })
 }
 
-/// What the preloaded library says of itself; null when it is not there.
+/// The status that the preloaded library reports; null when it is not there.
 fn status() -> Value {
     let address = symbol(libc::RTLD_DEFAULT, c"weir_status");
     if address.is_null() {
         return Value::Null;
     }
-    // SAFETY: weir_status has this type and writes at most what it is given.
+    // SAFETY: weir_status has this type and writes at most as many bytes as are passed.
     let text = unsafe {
         let status = std::mem::transmute::<*mut c_void, Status>(address);
         let size = status(std::ptr::null_mut(), 0) + 4096;

@@ -1,5 +1,6 @@
-//! A progress bar on standard error, for what takes more than a second; only on a terminal. It is drawn by a thread of its
-//! own, so that work which cannot say how far it is still shows that it goes on.
+//! A progress bar on standard error, for work that takes more than a second; only on a terminal. A thread of its own draws
+//! it, so that work of unknown length shows that it goes on, too. indicatif has no bar that appears only after a while and
+//! none that changes from a known to an unknown length: with both written around it, the code would be longer than this.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Progress {
         Self::followed(what, "")
     }
 
-    /// A bar for this work, and for what follows when all of it is done and cannot say how far it is.
+    /// A bar for this work, and for the work of unknown length that follows it.
     pub(crate) fn followed(what: impl Into<String>, then: &'static str) -> Self {
         let state = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
         if !std::io::stderr().is_terminal() {
@@ -71,7 +72,7 @@ impl Drop for Progress {
     }
 }
 
-/// The bar as text. What cannot say how far it is has a mark that wanders.
+/// The bar as text. Work of unknown length has a mark that wanders.
 fn bar(what: &str, then: &str, done: u64, all: u64, since: Duration) -> String {
     let seconds = since.as_secs();
     if done >= all && all > 0 && !then.is_empty() {

@@ -16,8 +16,8 @@ use weir_journal::reader::record::Recorder;
 const EVERY: Duration = Duration::from_millis(20);
 /// How often everything but the events is written again.
 const CHECKPOINT: Duration = Duration::from_secs(5);
-/// How often a terminal is told how far it is.
-const TELL: Duration = Duration::from_secs(1);
+/// How often the progress is shown on a terminal.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `weir record`.
 #[derive(clap::Args)]
@@ -64,7 +64,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     signals::end_when_asked();
     let problem = |error: &dyn std::fmt::Display| format!("{}: {error}", output.display());
     let mut recorder = Recorder::new(reader, file).map_err(|error| problem(&error))?;
-    let (mut written, mut told) = (Instant::now(), Instant::now());
+    let (mut written, mut shown) = (Instant::now(), Instant::now());
     loop {
         let over = !tail::lives(&path) || signals::asked_to_end();
         let new = recorder.poll(over).map_err(|error| problem(&error))?;
@@ -75,9 +75,9 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
             recorder.checkpoint().map_err(|error| problem(&error))?;
             written = Instant::now();
         }
-        if told.elapsed() > TELL && std::io::stderr().is_terminal() {
+        if shown.elapsed() > SHOW_EVERY && std::io::stderr().is_terminal() {
             eprint!("\r{} events, {} missed ", words::count(recorder.totals().0), words::count(recorder.totals().1));
-            told = Instant::now();
+            shown = Instant::now();
         }
         if !over {
             std::thread::sleep(EVERY);
@@ -90,8 +90,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         eprint!("\r\x1b[K");
     }
     if arguments.json {
-        let told = json!({"file": output.to_string_lossy(), "events": events, "missed": missed, "bytes": bytes});
-        printed::json(&told, true);
+        let summary = json!({"file": output.to_string_lossy(), "events": events, "missed": missed, "bytes": bytes});
+        printed::json(&summary, true);
     } else {
         putln!(
             "{}: {} events, {} missed, {}; next: weir report {}",

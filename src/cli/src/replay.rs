@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 /// How one allocator did.
 struct Row {
     policy: Policy,
-    asked: Option<(u64, Outcome)>,
+    tried: Option<(u64, Outcome)>,
     smallest: Option<(u64, Outcome)>,
 }
 
@@ -87,11 +87,11 @@ fn answer(arguments: &Arguments) -> Result<(String, bool), String> {
     for policy in &arguments.policy {
         let settings = Settings { pool: pool.clone(), ..Settings::new(*policy, cap.unwrap_or(0)) };
         let mut progress = Progress::new(format!("replaying with {policy}"));
-        let asked = cap.map(|cap| (cap, replay::replay(&requests, &settings, &mut |done, all| progress.at(done, all))));
+        let tried = cap.map(|cap| (cap, replay::replay(&requests, &settings, &mut |done, all| progress.at(done, all))));
         let smallest = replay::smallest_cap(&requests, &settings, &mut |done, all| progress.at(done, all));
-        rows.push(Row { policy: *policy, asked, smallest });
+        rows.push(Row { policy: *policy, tried, smallest });
     }
-    let fits = rows.iter().all(|row| row.asked.as_ref().map_or(row.smallest.is_some(), |(_, outcome)| outcome.fits));
+    let fits = rows.iter().all(|row| row.tried.as_ref().map_or(row.smallest.is_some(), |(_, outcome)| outcome.fits));
     let text = if arguments.json { as_json(&requests, &rows) } else { as_text(&requests, &rows) };
     Ok((text, fits))
 }
@@ -131,9 +131,9 @@ fn as_json(requests: &Requests, rows: &[Row]) -> String {
         .map(|row| {
             json!({
                 "policy": row.policy,
-                "cap": row.asked.as_ref().map(|(cap, _)| cap),
-                "fits": row.asked.as_ref().map(|(_, outcome)| outcome.fits),
-                "outcome": row.asked.as_ref().map(|(_, outcome)| outcome),
+                "cap": row.tried.as_ref().map(|(cap, _)| cap),
+                "fits": row.tried.as_ref().map(|(_, outcome)| outcome.fits),
+                "outcome": row.tried.as_ref().map(|(_, outcome)| outcome),
                 "smallest_cap": row.smallest.as_ref().map(|(cap, _)| cap),
                 "at_smallest_cap": row.smallest.as_ref().map(|(_, outcome)| outcome),
             })
@@ -168,7 +168,7 @@ fn as_text(requests: &Requests, rows: &[Row]) -> String {
     }
     for row in rows {
         let _ = writeln!(text, "\n{}", row.policy);
-        if let Some((cap, outcome)) = &row.asked {
+        if let Some((cap, outcome)) = &row.tried {
             let _ = writeln!(text, "  cap {:<12} {}", Human(*cap).to_string(), verdict(outcome));
             text.push_str(&figures(outcome));
         }

@@ -1,12 +1,14 @@
 //! `weir report`: why a job ran out of memory, and who holds it.
 
-use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
+use crate::{output, rerun};
+use jiff::civil;
+use jiff::tz::TimeZone;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_forensics::report::{At, Options, Report};
 use weir_forensics::text::{self, Look};
 use weir_forensics::{Error, Fate, Run, html, runs};
@@ -25,6 +27,8 @@ Examples:
   weir report --oom                   the newest run that ran out of memory
   weir report 4711                    the job with this process id, also while it runs
   weir report --details               everything, on more than one screen
+  weir report --at 165                who held the memory at the end of step 165; --at 12:00:05 at that time
+  weir report 4711 --rerun            run the job again on the virtual GPU, to measure what it needs and what helps
   weir report --html report.html      a page for the browser
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
@@ -47,10 +51,10 @@ pub(crate) struct Arguments {
     /// The newest run that ran out of memory, if no run is named; and which failure of it, counted from 1; default: the last
     #[arg(long, value_name = "N", num_args = 0..=1)]
     oom: Option<Option<usize>>,
-    /// Which moment: the out-of-memory failure, the peak, or the end; default: the failure, else the peak of a run that
-    /// ended and the present of one that runs
-    #[arg(long, value_name = "MOMENT", value_parser = ["oom", "peak", "end"])]
-    at: Option<String>,
+    /// Which moment: oom (the failure), peak, end, the end of a step (165 or step:165), or a time (12:00:05); default: the
+    /// failure, else the peak of a run that ended and the present of one that runs
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    at: Option<Moment>,
     /// Which device, by its number; default: the one that ran out, else the fullest
     #[arg(long, value_name = "N")]
     device: Option<u8>,
@@ -63,6 +67,50 @@ pub(crate) struct Arguments {
     /// Do not replay the requests to check remedies
     #[arg(long)]
     no_replay: bool,
+    /// Run the job again on the virtual GPU, with the same command, folder and variables: what it needs is then measured,
+    /// and settings that may help are run
+    #[arg(long)]
+    rerun: bool,
+    /// With --rerun: how long all runs together may take
+    #[arg(long = "for", value_name = "TIME", default_value = "10min", value_parser = duration)]
+    time: Duration,
+    /// With --rerun: append the output of the job to a file
+    #[arg(long, value_name = "FILE", requires = "rerun")]
+    log: Option<PathBuf>,
+}
+
+/// What --at may say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Moment {
+    Oom,
+    Peak,
+    End,
+    Step(u64),
+    /// A time of the day on which the job began, or of the next.
+    Time(civil::Time),
+    DateTime(civil::DateTime),
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let step = text.strip_prefix("step:").unwrap_or(text);
+    if let Ok(step) = step.parse() {
+        return Ok(Moment::Step(step));
+    }
+    match text {
+        "oom" => return Ok(Moment::Oom),
+        "peak" => return Ok(Moment::Peak),
+        "end" => return Ok(Moment::End),
+        _ => {}
+    }
+    let time = text.contains(':').then(|| text.parse().map(Moment::Time).ok()).flatten();
+    let whole = || text.parse().map(Moment::DateTime).ok();
+    time.filter(|_| !text.contains('-')).or_else(whole).ok_or_else(|| {
+        "expected oom, peak, end, a step (165 or step:165), or a time (12:00:05, 2026-11-18T12:00:05)".into()
+    })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    weir_settings::size::parse_duration(text).map_err(|error| error.to_string())
 }
 
 impl Arguments {
@@ -76,13 +124,31 @@ impl Arguments {
 
     /// The moment that is meant.
     fn moment(&self, run: &Run) -> At {
-        match self.at.as_deref() {
-            Some("peak") => At::Peak,
-            Some("end") => At::End,
+        match self.at {
+            Some(Moment::Peak) => At::Peak,
+            Some(Moment::End) => At::End,
+            Some(Moment::Step(step)) => At::Step(step),
+            Some(Moment::Time(time)) => At::Time(time_of_day(run, time)),
+            Some(Moment::DateTime(time)) => At::Time(nanoseconds(time)),
             None if self.oom.is_none() && run.fate() == Fate::Ended && !run.ran_out() => At::Peak,
-            _ => At::Oom,
+            Some(Moment::Oom) | None => At::Oom,
         }
     }
+}
+
+fn nanoseconds(time: civil::DateTime) -> u64 {
+    let zoned = time.to_zoned(TimeZone::system()).ok();
+    zoned.and_then(|zoned| u64::try_from(zoned.timestamp().as_nanosecond()).ok()).unwrap_or(0)
+}
+
+/// The first such time of day since the run began; to the end of the second, where no part of it is given.
+fn time_of_day(run: &Run, time: civil::Time) -> u64 {
+    let began = run.header().started.realtime;
+    let day = weir_forensics::words::calendar(began, screen::local_offset(began)).date();
+    let until = if time.subsec_nanosecond() == 0 { 999_999_999 } else { 0 };
+    let at = |day: civil::Date| nanoseconds(day.to_datetime(time)) + until;
+    let today = at(day);
+    if today >= began { today } else { day.tomorrow().map_or(today, at) }
 }
 
 /// Runs `weir report`.
@@ -93,14 +159,24 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let run = arguments.open().map_err(|error| error.to_string())?;
     let top = arguments.top.map(usize::from);
-    let options = Options {
+    let mut options = Options {
         oom: arguments.oom.flatten(),
         device: arguments.device,
         holders: top.unwrap_or(0),
         other_processes: other_processes(&run, arguments),
         no_replay: arguments.no_replay,
         at: arguments.moment(&run),
+        measured: None,
+        rerun: run.ran_out() && run.fate() != Fate::Alive && rerun::lacking(&run).is_none(),
     };
+    if arguments.rerun {
+        let quick = Options { no_replay: true, ..options.clone() };
+        let plain = Report::of(&run, &quick, |_, _| {}).map_err(|error| error.to_string())?;
+        match rerun::measure(&run, &plain, arguments.time, arguments.log.as_deref()) {
+            Ok(measured) => options.measured = Some(measured),
+            Err(why) => eprintln!("weir report: not measured: {}", weir_journal::text::plain(&why)),
+        }
+    }
     if let Some(file) = &arguments.html {
         return page(&run, &options, file, arguments.check);
     }

@@ -1,4 +1,4 @@
-//! How every command speaks: colour or none, width, errors that name what is wrong, and where runs are looked for.
+//! What all commands share on the screen: colour or none, width, errors that name what is wrong, and where runs are looked for.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use weir_forensics::{Error, Fate, Run, runs};
 use weir_journal::text;
 
-/// Lines of a report at most: what is longer is not read.
+/// Most lines of a report.
 const MOST_LINES: usize = 30;
 
 /// Which run, and where to look for it: the arguments of every command that reads one.
@@ -20,19 +20,19 @@ pub(crate) struct Which {
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<OsString>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: RunsDir,
 }
 
 /// Where runs are looked for.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunsDir {
     /// The directory to look in; default: WEIR_DIR, else ~/.local/state/weir
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
-impl Place {
-    /// The folder: the one that was given, else that of the settings.
+impl RunsDir {
+    /// The directory: that of the argument, else that of the settings.
     pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
         self.dir.clone().map_or_else(runs::directory, Ok)
     }
@@ -61,7 +61,7 @@ impl Which {
     }
 }
 
-/// Ends a command: nothing more to say, or one line on standard error.
+/// Ends a command; an error is one line on standard error.
 pub(crate) fn end(command: &str, result: Result<ExitCode, String>) -> ExitCode {
     result.unwrap_or_else(|problem| {
         // One line, whatever the names in it hold.
@@ -70,7 +70,7 @@ pub(crate) fn end(command: &str, result: Result<ExitCode, String>) -> ExitCode {
     })
 }
 
-/// Whether standard output may have colour: a terminal, and nobody said NO_COLOR.
+/// Whether standard output may have colour: a terminal, and NO_COLOR is not set.
 pub(crate) fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");

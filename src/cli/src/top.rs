@@ -11,7 +11,7 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
-use crate::screen::{self as speech, Place};
+use crate::screen::{self as common, RunsDir};
 use crate::watch::{Show, Watch, now};
 use crate::{output, signals};
 use screen::View;
@@ -40,12 +40,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
     #[command(flatten)]
-    place: Place,
+    place: RunsDir,
 }
 
 /// Runs `weir top`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    speech::end("top", answer(arguments).map(|()| ExitCode::SUCCESS))
+    common::end("top", answer(arguments).map(|()| ExitCode::SUCCESS))
 }
 
 fn answer(arguments: &Arguments) -> Result<(), String> {
@@ -53,8 +53,8 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     let show = if arguments.all { Show::All } else { Show::Living };
     if arguments.json {
         let jobs = watch.look(show);
-        let told = json!({"at": now(), "dir": watch.dir(), "jobs": jobs, "unreadable": watch.unreadable()});
-        output::json(&told, true);
+        let snapshot = json!({"at": now(), "dir": watch.dir(), "jobs": jobs, "unreadable": watch.unreadable()});
+        output::json(&snapshot, true);
         return Ok(());
     }
     if arguments.once || !io::stdout().is_terminal() {

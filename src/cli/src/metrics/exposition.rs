@@ -104,7 +104,7 @@ fn of_jobs(jobs: &[Job], page: &mut Page) {
         ("weir_job_start_time_seconds", "gauge", "When the recording began, since 1970.", |job| job.started),
         ("weir_events_total", "counter", "Events recorded.", |job| job.events as f64),
         ("weir_oom_total", "counter", "Requests for memory that failed.", |job| job.ooms as f64),
-        ("weir_turned_off", "gauge", "1 when weir has turned itself off in the job.", |job| {
+        ("weir_turned_off", "gauge", "1 when weir has disabled itself in the job.", |job| {
             f64::from(u8::from(job.turned_off.is_some()))
         }),
     ];
@@ -172,7 +172,7 @@ fn of_holders(jobs: &[Job], most: usize, page: &mut Page) {
     }
 }
 
-/// One job a process: a process that has two journals (its first one was removed or replaced) is told once, as the newer.
+/// One job a process: a process that has two journals (its first one was removed or replaced) is exported once, as the newer.
 fn with_pid(jobs: &[Job]) -> impl Iterator<Item = (&Job, String)> {
     let newest = |job: &&Job| !jobs.iter().any(|other| other.pid == job.pid && other.started > job.started);
     jobs.iter().filter(newest).map(|job| (job, job.pid.to_string()))

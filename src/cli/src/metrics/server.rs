@@ -1,6 +1,9 @@
-//! A page over HTTP, no more: each connection gets one answer. One thread serves all connections and waits for none of
-//! them: a client that is slow or says nothing costs a place among a bounded number, for a few seconds at most, and gives
-//! way to a newcomer when all places are taken. The figures are read at most once a second.
+//! Serves one page over HTTP: each connection gets one response. One thread serves all connections and blocks on none of
+//! them: a slow or silent client uses one of 128 connections for 3 s at most, and the one that has been silent longest is
+//! closed when a new one needs its place. The metrics are read at most once a second.
+//!
+//! tiny_http cannot do this: it has a thread for each connection, no bound on their number and no read timeout, so that
+//! silent clients would hold threads for good.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,51 +12,51 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Bytes of a request that are read.
+/// Longest request, in bytes.
 const MOST_REQUEST: usize = 8 << 10;
-/// Bytes that are read and thrown away behind a request.
+/// Bytes after a request that are read and discarded.
 const MOST_REST: usize = 256 << 10;
-/// Time for a request to arrive, and again for its answer to be taken.
+/// Time for a request to arrive, and again for its response to be read.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Connections at one time. When one more comes, the one that has been silent for longest goes.
+/// Connections at one time.
 const MOST_CONNECTIONS: usize = 128;
-/// Connections taken in one turn, so that a flood of them does not keep the others waiting.
+/// Connections accepted in one turn, so that a flood of them does not delay the others.
 const MOST_ACCEPTED: usize = 32;
-/// How long figures are good.
+/// How long the metrics are served from the cache.
 const FRESH: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const FIGURES: &str = "text/plain; version=0.0.4; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The figures, and when they were read.
-struct Shelf<F> {
-    figures: F,
+/// The metrics, and when they were read.
+struct Cache<F> {
+    read: F,
     page: Option<(Instant, String)>,
 }
 
-impl<F: FnMut() -> String> Shelf<F> {
+impl<F: FnMut() -> String> Cache<F> {
     fn page(&mut self) -> &str {
         if self.page.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
-            let page = (self.figures)();
-            // The time after reading: figures that take long to read are good for as long as others.
+            let page = (self.read)();
+            // The time after reading: metrics that take long to read are cached for as long as others.
             self.page = Some((Instant::now(), page));
         }
         self.page.as_ref().map_or("", |(_, page)| page)
     }
 }
 
-/// Answers until the process ends.
-pub(super) fn serve(address: SocketAddr, figures: impl FnMut() -> String) -> Result<(), String> {
+/// Serves until the process ends.
+pub(super) fn serve(address: SocketAddr, read: impl FnMut() -> String) -> Result<(), String> {
     let listener = TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let bound = listener.local_addr().map_err(|error| error.to_string())?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     putln!("listening on http://{bound}/metrics");
-    let mut shelf = Shelf { figures, page: None };
+    let mut cache = Cache { read, page: None };
     let mut clients: Vec<Client> = Vec::new();
     loop {
         let ready = wait(&listener, &clients).map_err(|error| error.to_string())?;
         for (client, ready) in clients.iter_mut().zip(ready.iter().skip(1)) {
-            client.go_on(*ready, || shelf.page());
+            client.go_on(*ready, || cache.page());
         }
         clients.retain(|client| client.stage != Stage::Over);
         if ready.first() == Some(&true) {
@@ -62,7 +65,7 @@ pub(super) fn serve(address: SocketAddr, figures: impl FnMut() -> String) -> Res
     }
 }
 
-/// Takes new connections in. The one that has been silent for longest makes room where there is none.
+/// Accepts new connections. Where there is no room, the one that has been silent longest is closed.
 fn accept(listener: &TcpListener, clients: &mut Vec<Client>) {
     for _ in 0..MOST_ACCEPTED {
         match listener.accept() {
@@ -70,26 +73,26 @@ fn accept(listener: &TcpListener, clients: &mut Vec<Client>) {
                 if clients.len() >= MOST_CONNECTIONS {
                     drop_one(clients);
                 }
-                // A connection that cannot be made so is of no use; its client may try again.
+                // A connection that would block is closed; its client may try again.
                 if stream.set_nonblocking(true).is_ok() {
                     clients.push(Client::new(stream));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
-                // No descriptor for it: a silent client has one. Without any, others may end in the meantime.
+                // No descriptor is left: close a silent client's. Without any, others may end in the meantime.
                 if !drop_one(clients) {
                     std::thread::sleep(Duration::from_millis(50));
                     return;
                 }
             }
-            // A client that left before it was taken in.
+            // A client that left before it was accepted.
             Err(_) => {}
         }
     }
 }
 
-/// Drops the connection that is needed least: one that has its answer, else the one that has waited longest for nothing.
+/// Closes the connection that is needed least: one that has its response, else the one that has been silent longest.
 fn drop_one(clients: &mut Vec<Client>) -> bool {
     let rank = |client: &Client| match client.stage {
         Stage::Over | Stage::Draining => 0,
@@ -103,7 +106,7 @@ fn drop_one(clients: &mut Vec<Client>) -> bool {
     true
 }
 
-/// Waits until somebody is ready or a client's time is over. Who is ready: the listener first, then the clients.
+/// Waits until a socket is ready or a client's time is over. Which are ready: the listener first, then the clients.
 fn wait(listener: &TcpListener, clients: &[Client]) -> io::Result<Vec<bool>> {
     let mut places = vec![PollFd::new(listener, PollFlags::IN)];
     places.extend(clients.iter().map(|client| {
@@ -123,9 +126,9 @@ fn wait(listener: &TcpListener, clients: &[Client]) -> io::Result<Vec<bool>> {
 enum Stage {
     /// The request arrives.
     Reading,
-    /// The answer goes out.
+    /// The response is being sent.
     Writing,
-    /// The answer is out. Unread bytes would make the kernel reset the connection before the answer is read.
+    /// The response is sent. Unread bytes would make the kernel reset the connection before the client reads it.
     Draining,
     /// Nothing is left to do.
     Over,
@@ -137,9 +140,9 @@ struct Client {
     stage: Stage,
     deadline: Instant,
     request: Vec<u8>,
-    answer: Vec<u8>,
+    response: Vec<u8>,
     sent: usize,
-    thrown_away: usize,
+    discarded: usize,
 }
 
 impl Client {
@@ -150,16 +153,16 @@ impl Client {
             stage: Stage::Reading,
             deadline,
             request: Vec::new(),
-            answer: Vec::new(),
+            response: Vec::new(),
             sent: 0,
-            thrown_away: 0,
+            discarded: 0,
         }
     }
 
     /// Does what can be done without waiting.
     fn go_on<'page>(&mut self, ready: bool, page: impl FnOnce() -> &'page str) {
         let over = Instant::now() >= self.deadline;
-        // Also when its time is over: the request may have come while the figures were read for another one.
+        // Also when its time is over: the request may have arrived while the metrics were read for another client.
         if (ready || over) && self.stage == Stage::Reading {
             self.read(page);
         } else if ready && self.stage == Stage::Draining {
@@ -167,7 +170,7 @@ impl Client {
         }
         if over && Instant::now() >= self.deadline {
             match self.stage {
-                Stage::Reading => self.say(reply("408 Request Timeout", TEXT, "too slow\n", true)),
+                Stage::Reading => self.respond(reply("408 Request Timeout", TEXT, "too slow\n", true)),
                 _ => self.stage = Stage::Over,
             }
         }
@@ -176,8 +179,8 @@ impl Client {
         }
     }
 
-    fn say(&mut self, answer: Vec<u8>) {
-        (self.answer, self.stage, self.deadline) = (answer, Stage::Writing, Instant::now() + PATIENCE);
+    fn respond(&mut self, response: Vec<u8>) {
+        (self.response, self.stage, self.deadline) = (response, Stage::Writing, Instant::now() + PATIENCE);
     }
 
     fn read<'page>(&mut self, page: impl FnOnce() -> &'page str) {
@@ -195,11 +198,11 @@ impl Client {
                 break;
             }
             if self.request.len() > MOST_REQUEST {
-                return self.say(reply("431 Request Header Fields Too Large", TEXT, "too long\n", true));
+                return self.respond(reply("431 Request Header Fields Too Large", TEXT, "too long\n", true));
             }
         }
-        self.say(match wanted(&self.request) {
-            Wanted::Page { body } => reply("200 OK", FIGURES, page(), body),
+        self.respond(match wanted(&self.request) {
+            Wanted::Page { body } => reply("200 OK", METRICS, page(), body),
             Wanted::Index { body } => reply("200 OK", TEXT, "weir metrics: see /metrics\n", body),
             Wanted::Nothing => reply("404 Not Found", TEXT, "there is only /metrics\n", true),
             Wanted::Method => reply("405 Method Not Allowed", TEXT, "only GET and HEAD\n", true),
@@ -208,7 +211,7 @@ impl Client {
     }
 
     fn write(&mut self) {
-        while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = self.response.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
                 Ok(0) => return self.stage = Stage::Over,
                 Ok(count) => self.sent += count,
@@ -217,16 +220,16 @@ impl Client {
                 Err(_) => return self.stage = Stage::Over,
             }
         }
-        self.answer = Vec::new();
+        self.response = Vec::new();
         let closed = self.stream.shutdown(Shutdown::Write);
         self.stage = if closed.is_ok() { Stage::Draining } else { Stage::Over };
     }
 
     fn drain(&mut self) {
         let mut rest = [0; 4096];
-        while self.thrown_away < MOST_REST {
+        while self.discarded < MOST_REST {
             match self.stream.read(&mut rest) {
-                Ok(count) if count > 0 => self.thrown_away += count,
+                Ok(count) if count > 0 => self.discarded += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 _ => break,
@@ -245,7 +248,7 @@ enum Wanted {
     Nonsense,
 }
 
-/// What the first line asks for.
+/// What the first line requests.
 fn wanted(request: &[u8]) -> Wanted {
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let Ok(line) = std::str::from_utf8(line) else { return Wanted::Nonsense };
@@ -283,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart() {
+    fn requests_are_distinguished() {
         assert_eq!(wanted(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), Wanted::Page { body: true });
         assert_eq!(wanted(b"HEAD /metrics?a=b HTTP/1.0\r\n\r\n"), Wanted::Page { body: false });
         assert_eq!(wanted(b"GET /../etc/passwd HTTP/1.1\r\n\r\n"), Wanted::Nothing);

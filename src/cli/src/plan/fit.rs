@@ -13,7 +13,7 @@ pub(super) struct Line {
     pub(super) error: Option<f64>,
     /// The largest value that was measured.
     pub(super) measured_to: f64,
-    /// How many values, their mean, and how far they are spread around it: the further off, the less a line tells.
+    /// How many values, their mean, and how far they are spread around it: the further off, the less a line shows.
     #[serde(skip)]
     spread: (f64, f64, f64),
 }

@@ -7,11 +7,11 @@ use weir_settings::size::parse_size;
 
 /// A GPU by its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Gpu {
+pub(crate) struct Gpu {
     /// Its name; empty for a mere size.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its memory.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Published memory in GiB, smallest first; those of one size stand together.
@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
         let bytes = parse_size(text).map_err(|error| format!("--gpu {error}"))?;
         return match bytes {
             0..0x400_0000 => Err(format!("--gpu {text}: less than 64 MiB; expected a size like 24GiB")),
-            0x1000_0000_0001.. => Err(format!("--gpu {text}: more than 16 TiB; expected a size like 24GiB")),
+            0x400_0000_0001.. => Err(format!("--gpu {text}: more than 4 TiB; expected a size like 24GiB")),
             _ => Ok(Gpu { name: String::new(), bytes }),
         };
     }

@@ -14,8 +14,9 @@ use weir_forensics::{Run, is_held, roles, runs};
 use weir_journal::reader::{Error, Slot};
 use weir_journal::{Class, Kind, LiveEntry};
 
+use super::Backing;
 use super::gpus::Gpu;
-use super::{Arguments, Backing};
+use super::job::Job;
 use crate::watch::{Holder, holders_of};
 use crate::{library, signals};
 
@@ -27,22 +28,35 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Events beyond which requests are not replayed.
 const MOST_REPLAYED: u64 = 4_000_000;
 
-/// What all runs of a plan have in common.
-pub(super) struct Conditions {
-    command: Vec<String>,
+/// What all runs of a job have in common.
+pub(crate) struct Conditions {
+    /// The job.
+    pub(crate) job: Job,
     library: PathBuf,
     vgpu: PathBuf,
     backing: Backing,
     context: u64,
     devices: u8,
-    limit: Option<Duration>,
-    quiet: bool,
+    /// How long a run may take.
+    pub(crate) limit: Option<Duration>,
+    /// Where its output goes.
+    pub(crate) output: Output,
+}
+
+/// Where the output of a job goes.
+pub(crate) enum Output {
+    /// To this command's standard error.
+    Shown,
+    /// Nowhere.
+    Hidden,
+    /// To the end of a file.
+    File(PathBuf),
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "how")]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// By itself.
     Exit {
         /// With this code.
@@ -61,7 +75,7 @@ pub(super) enum Ending {
 
 /// What a job took from one device at its peak.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Peak {
+pub(crate) struct Peak {
     /// The most physical bytes.
     pub(super) taken: u64,
     /// The least into which the same requests go: with room the pool takes more than it needs.
@@ -74,27 +88,33 @@ pub(super) struct Peak {
     pub(super) at: f64,
     /// Whether earlier events were overwritten, so that an earlier peak may be missing.
     pub(super) incomplete: bool,
-    /// What it was for, as far as names tell, largest first.
+    /// What it was for, as far as names show, largest first.
     pub(super) roles: Vec<(&'static str, u64)>,
     /// Who held it, largest first.
     pub(super) holders: Vec<Holder>,
 }
 
-/// A run.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Trial {
+/// A run, and its journals.
+#[derive(Debug, Serialize)]
+pub(crate) struct Trial {
     /// How it ended.
-    pub(super) ending: Ending,
+    pub(crate) ending: Ending,
     /// How long it took, in seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Processes that used a device.
-    pub(super) processes: usize,
+    pub(crate) processes: usize,
     /// Requests that failed for want of memory.
     pub(super) ooms: u64,
     /// Bytes that the context takes, on top.
     pub(super) context: u64,
     /// The device with the largest peak; of several processes, their peaks added up.
     pub(super) peak: Peak,
+    /// Whether it ran out of memory, or failed and had tried for memory in vain.
+    #[serde(skip)]
+    pub(crate) ran_out: bool,
+    /// Its journals, until this goes away.
+    #[serde(skip)]
+    pub(crate) journals: Scratch,
 }
 
 impl Trial {
@@ -115,26 +135,48 @@ impl Trial {
 }
 
 impl Conditions {
-    pub(super) fn new(arguments: &Arguments) -> Result<Self, String> {
+    /// Runs of a job on so many devices, on each of which a context takes so much; for the rest see `weir plan`.
+    pub(crate) fn new(job: Job, vgpu: Option<&Path>, devices: u8, context: u64) -> Result<Self, String> {
         Ok(Self {
-            command: arguments.command.clone(),
+            job,
             library: library::find(None)?,
-            vgpu: library::find_vgpu(arguments.vgpu.as_deref())?,
-            backing: arguments.backing,
-            context: arguments.context,
-            devices: arguments.devices,
-            limit: arguments.limit,
-            quiet: arguments.quiet,
+            vgpu: library::find_vgpu(vgpu)?,
+            backing: Backing::Auto,
+            context,
+            devices,
+            limit: None,
+            output: Output::Hidden,
         })
     }
 
-    /// Runs the job on such a GPU, with one variable set if wanted.
+    /// The same with device memory that has content, or has none.
+    pub(super) fn backed(self, backing: Backing) -> Self {
+        Self { backing, ..self }
+    }
+
+    /// Runs the job on such a GPU, with one variable set if wanted, and finds out what it needs.
     pub(super) fn run(&self, gpu: &Gpu, variable: Option<(&str, u64)>) -> Result<Trial, String> {
+        let variable = variable.map(|(name, value)| (name.to_owned(), value.to_string()));
+        let mut trial = self.attempt(gpu, variable.as_slice())?;
+        let mut devices: HashMap<u8, Peak> = HashMap::new();
+        for path in runs::files(&trial.journals.0).map_err(|error| error.to_string())? {
+            let run = Run::open(&path).map_err(|error| error.to_string())?;
+            let peaks = peaks(&run).map_err(|error| format!("{} {error}", path.display()))?;
+            for (device, peak) in peaks {
+                add(devices.entry(device).or_default(), peak);
+            }
+        }
+        trial.peak = devices.into_values().max_by_key(|peak| peak.taken).unwrap_or_default();
+        Ok(trial)
+    }
+
+    /// Runs the job on such a GPU, with these variables on top of its own.
+    pub(crate) fn attempt(&self, gpu: &Gpu, variables: &[(String, String)]) -> Result<Trial, String> {
         if self.backing == Backing::None {
-            return self.run_on(gpu, variable, false);
+            return self.run_on(gpu, variables, false);
         }
         // Memory comes with the first write to it, and kernels write nothing: a device may be larger than this machine.
-        let trial = self.run_on(gpu, variable, true)?;
+        let trial = self.run_on(gpu, variables, true)?;
         let starved = match trial.ending {
             Ending::Starved => true,
             // By the kernel, in a container whose limit is not the machine's.
@@ -145,55 +187,42 @@ impl Conditions {
             return Ok(trial);
         }
         super::say("this machine's memory is full; once more on a device without content");
-        self.run_on(gpu, variable, false)
+        self.run_on(gpu, variables, false)
     }
 
-    fn run_on(&self, gpu: &Gpu, variable: Option<(&str, u64)>, backed: bool) -> Result<Trial, String> {
-        let scratch = Scratch::new().map_err(|error| format!("cannot create a directory for the journals: {error}"))?;
-        let mut command = self.prepared(gpu, &scratch.0, backed)?;
-        if let Some((name, value)) = variable {
-            command.env(name, value.to_string());
-        }
+    fn run_on(&self, gpu: &Gpu, variables: &[(String, String)], backed: bool) -> Result<Trial, String> {
+        let journals =
+            Scratch::new().map_err(|error| format!("cannot create a directory for the journals: {error}"))?;
+        let mut command = self.prepared(gpu, &journals.0, backed)?;
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let began = Instant::now();
         let ending = self.watched(&mut command, backed && self.backing == Backing::Auto)?;
         let seconds = began.elapsed().as_secs_f64();
-        let mut trial = Trial { ending, seconds, processes: 0, ooms: 0, context: self.context, peak: Peak::default() };
-        let mut devices: HashMap<u8, Peak> = HashMap::new();
-        for path in runs::files(&scratch.0).map_err(|error| error.to_string())? {
+        let (mut processes, mut ooms, mut ran_out) = (0, 0, false);
+        for path in runs::files(&journals.0).map_err(|error| error.to_string())? {
             let run = Run::open(&path).map_err(|error| error.to_string())?;
-            trial.ooms += run.oom_count();
-            let peaks = peaks(&run).map_err(|error| format!("{} {error}", path.display()))?;
-            trial.processes += usize::from(!peaks.is_empty());
-            for (device, peak) in peaks {
-                add(devices.entry(device).or_default(), peak);
-            }
+            ooms += run.oom_count();
+            ran_out |= run.ran_out();
+            processes += usize::from(run.devices().next().is_some());
         }
-        trial.peak = devices.into_values().max_by_key(|peak| peak.taken).unwrap_or_default();
-        Ok(trial)
+        Ok(Trial { ending, seconds, processes, ooms, context: self.context, peak: Peak::default(), ran_out, journals })
     }
 
     fn prepared(&self, gpu: &Gpu, dir: &Path, backed: bool) -> Result<Command, String> {
-        let program = self.command.first().ok_or("no command")?;
-        let mut command = Command::new(program);
-        command.args(&self.command[1..]);
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy();
-            // What is planned is the named GPU: no cap, group or fault from outside.
-            let limit =
-                weir_settings::Setting::of(&name).is_some_and(|setting| setting.kind == weir_settings::Kind::Limit);
-            if name.starts_with("VGPU_") || limit || name == "WEIR_JOURNAL" {
-                command.env_remove(&*name);
+        let mut command = self.job.command()?;
+        let list = |own: &Path, variable: &str| {
+            let mut value = own.as_os_str().to_owned();
+            if let Some(before) = self.job.variable(variable) {
+                value.push(":");
+                value.push(before);
             }
-        }
-        let list = |own: &Path, variable: &str, between: char| {
-            let before = std::env::var(variable).ok().filter(|value| !value.is_empty());
-            before.map_or_else(|| own.display().to_string(), |before| format!("{}{between}{before}", own.display()))
+            value
         };
         let name =
             if gpu.name.is_empty() { "Virtual GPU".into() } else { gpu.name.chars().take(60).collect::<String>() };
         command
-            .env("LD_LIBRARY_PATH", list(&self.vgpu, "LD_LIBRARY_PATH", ':'))
-            .env("LD_PRELOAD", library::preload(&self.library))
+            .env("LD_LIBRARY_PATH", list(&self.vgpu, "LD_LIBRARY_PATH"))
+            .env("LD_PRELOAD", library::preload_beside(self.job.variable("LD_PRELOAD"), &self.library))
             .env("VGPU_MEM", gpu.bytes.to_string())
             .env("VGPU_NAME", name)
             .env("VGPU_DEVICES", self.devices.to_string())
@@ -205,14 +234,19 @@ impl Conditions {
             .env("WEIR_OOM_TEXT", "off")
             .process_group(0);
         let cuda = format!("--xla_gpu_cuda_data_dir={}", self.vgpu.join("cuda").display());
-        let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
+        let flags = self.job.variable("XLA_FLAGS").unwrap_or_default().to_string_lossy();
         command.env("XLA_FLAGS", format!("{flags} {cuda}").trim());
-        if std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
-            // TensorFlow's own allocator would take the whole device at once and tell nothing.
-            command.env("TF_GPU_ALLOCATOR", "cuda_malloc_async");
-        }
-        let output = || if self.quiet { Stdio::null() } else { Stdio::from(io::stderr()) };
-        command.stdin(Stdio::null()).stdout(output()).stderr(output());
+        let output = || match &self.output {
+            Output::Shown => Ok(Stdio::from(io::stderr())),
+            Output::Hidden => Ok(Stdio::null()),
+            Output::File(path) => std::fs::File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map(Stdio::from)
+                .map_err(|error| format!("{}: {error}", path.display())),
+        };
+        command.stdout(output()?).stderr(output()?);
         Ok(command)
     }
 
@@ -220,10 +254,10 @@ impl Conditions {
     /// A signal to this command ends it, too.
     fn watched(&self, command: &mut Command, frugal: bool) -> Result<Ending, String> {
         signals::end_when_asked();
-        let name = self.command.first().map_or("", String::as_str);
+        let name = self.job.name();
         let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
         let (group, began) = (Pid::from_child(&child), Instant::now());
-        let mut asked: Option<Instant> = None;
+        let mut stopping: Option<Instant> = None;
         let mut starved = false;
         let (mut looked, reserve) = (began, reserve(memory("MemTotal:")));
         let status = loop {
@@ -239,9 +273,9 @@ impl Conditions {
                 }
             }
             let over = self.limit.is_some_and(|limit| began.elapsed() > limit);
-            match asked {
+            match stopping {
                 None if over || signals::asked_to_end() => {
-                    asked = Some(Instant::now());
+                    stopping = Some(Instant::now());
                     signal(group, Signal::TERM);
                 }
                 Some(since) if since.elapsed() > GRACE => signal(group, Signal::KILL),
@@ -252,7 +286,7 @@ impl Conditions {
         if signals::asked_to_end() {
             return Err("stopped".into());
         }
-        Ok(if starved { Ending::Starved } else { ending(status, asked.is_some()) })
+        Ok(if starved { Ending::Starved } else { ending(status, stopping.is_some()) })
     }
 }
 
@@ -282,10 +316,11 @@ fn memory(name: &str) -> u64 {
 }
 
 /// A folder that goes away with its journals.
-struct Scratch(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         for number in 0..1000 {
             let path = std::env::temp_dir().join(format!("weir-plan-{}-{number}", std::process::id()));
@@ -352,7 +387,7 @@ struct Way {
 }
 
 /// The peak on each device that was used: by going backwards from what is live at the end. The pool keeps what it has
-/// taken, so the most physical memory lasts; who held it is told for the moment when the job held the most.
+/// taken, so the most physical memory lasts; who held it is reported for the moment when the job held the most.
 fn peaks(run: &Run) -> Result<HashMap<u8, Peak>, Error> {
     let reader = run.reader();
     let mut replay = reader.replay()?;
@@ -434,7 +469,7 @@ fn enough(run: &Run, device: u8) -> Option<u64> {
     found.map(|(cap, _)| cap)
 }
 
-/// What memory is for, by the names of who asked.
+/// What memory is for, by the names of the requesters.
 fn roles_of(live: &[LiveEntry], run: &Run) -> Vec<(&'static str, u64)> {
     let mut sums: HashMap<&'static str, u64> = HashMap::new();
     for entry in live.iter().filter(|entry| is_held(entry.class)) {

@@ -1,4 +1,4 @@
-//! A plan as text: the answer first, then the figures behind it, then what they do not tell.
+//! A plan as text: the answer first, then the figures behind it, then what they do not show.
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ pub(super) fn gpu(gpu: &Gpu) -> String {
 /// The whole page.
 pub(super) fn page(plan: &Plan) -> String {
     let mut text = format!("{} on {}\n", plan.command, gpu(&plan.gpu));
-    if let Some(trial) = &plan.asked {
+    if let Some(trial) = &plan.single {
         verdict(plan, trial, &mut text);
     }
-    if let Some(trial) = plan.needed.as_ref().or(plan.asked.as_ref()).filter(|trial| trial.processes > 0) {
+    if let Some(trial) = plan.needed.as_ref().or(plan.single.as_ref()).filter(|trial| trial.processes > 0) {
         peak(trial, &mut text);
     }
     if let Some((smallest, good)) = &plan.smallest {
@@ -91,11 +91,11 @@ fn peak(trial: &Trial, text: &mut String) {
 
 fn swept(plan: &Plan, sweep: &Outcome, text: &mut String) {
     for (value, trial) in &sweep.points {
-        let told = match trial.fits() {
+        let outcome = match trial.fits() {
             Some(true) => format!("needs {}, live {}", size(trial.need()), size(trial.peak.live)),
             _ => format!("no figure: the job {}", trial.ending.words()),
         };
-        let _ = writeln!(text, "  {}={value:<8} {told}", sweep.name);
+        let _ = writeln!(text, "  {}={value:<8} {outcome}", sweep.name);
     }
     let Some(line) = &sweep.line else {
         let _ = writeln!(text, "Largest   not known: fewer than two runs went well");
@@ -130,7 +130,7 @@ fn swept(plan: &Plan, sweep: &Outcome, text: &mut String) {
         largest.at_most
     );
     for (value, good) in &sweep.confirmed {
-        let told = if *good { "a run with it went well" } else { "a run with it ran out of memory" };
-        let _ = writeln!(text, "          {}={value}: {told}", sweep.name);
+        let outcome = if *good { "a run with it went well" } else { "a run with it ran out of memory" };
+        let _ = writeln!(text, "          {}={value}: {outcome}", sweep.name);
     }
 }

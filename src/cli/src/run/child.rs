@@ -1,4 +1,4 @@
-//! The job as a child: same terminal, same process group, signals passed on, its end told as env(1) would.
+//! The job as a child: same terminal, same process group, signals passed on, its exit code as env(1) has it.
 //!
 //! What the terminal sends (Ctrl-C, Ctrl-\, Ctrl-Z) reaches the whole group, the job too, and is not passed on a second
 //! time; what somebody sends to this process alone is.
@@ -110,7 +110,7 @@ fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
 
 #[allow(unsafe_code)]
 extern "C" fn pass_on(signal: libc::c_int, information: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a whole siginfo to a handler that was installed with SA_SIGINFO.
+    // SAFETY: the kernel passes a whole siginfo to a handler that was installed with SA_SIGINFO.
     let from_kernel = unsafe { (*information).si_code } > 0;
     let child = CHILD.load(Ordering::SeqCst);
     // A terminal's signal has reached the job itself.

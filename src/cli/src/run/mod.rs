@@ -1,5 +1,5 @@
 //! `weir run`: starts a job under the library. Everything it does to the job is in its environment, so that
-//! `--print-env` can say the same for a shell, a container or a cluster.
+//! `--print-env` can print the same for a shell, a container or a cluster.
 
 mod child;
 mod environment;
@@ -19,6 +19,7 @@ use weir_forensics::{Fate, Run, runs};
 use weir_ledger::{LedgerDir, control};
 use weir_settings::Reading;
 use weir_settings::size::parse_size;
+use weir_settings::tensorflow::TfAllocator;
 
 /// What `weir run` itself ends with when it cannot start the job, as env(1) does.
 pub(crate) const OWN_FAILURE: u8 = 125;
@@ -74,6 +75,9 @@ pub(crate) struct Arguments {
     /// Print nothing at the end
     #[arg(short, long)]
     quiet: bool,
+    /// Print what weir chose for the job at the end, and why: the allocator of tensors, what the pool stands on
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
     /// Print the outcome as one line of JSON on standard error; with --print-env, print the variables as JSON
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
@@ -106,8 +110,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     let limit = Limit::of(&reading);
     let group = job_group(arguments, &reading, &mut variables)?;
-    // Who has no limit and asks for nothing is not counted.
-    let counted = arguments.json || reading.settings.limits();
+    // Without a limit, --json or -v processes are not counted.
+    let counted = arguments.json || arguments.verbose || reading.settings.limits();
     let processes = counted.then(|| Processes::begin(reading.settings.dir.as_deref(), &reading.settings.runs));
     if let Some(folders) = processes.as_ref().and_then(Processes::variable) {
         variables.set("WEIR_RUN", folders);
@@ -116,10 +120,15 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let ended = child::run(command, rest, &variables);
     let records = processes.map(Processes::end).unwrap_or_default();
     if let Some((place, name)) = &group {
-        // Somebody may live in it still: what the job left running keeps its cap.
+        // Processes that the job left running keep their cap.
         control::remove_group(place, name);
     }
     let ended = ended?;
+    if arguments.verbose {
+        for line in processes::choices(&records) {
+            eprintln!("weir: {line}");
+        }
+    }
     let lost = ended.pid.and_then(|_| limit.verdict(&records));
     if arguments.json {
         let runs: Vec<_> = ended.pid.map(|pid| own_runs(&reading, pid, started)).unwrap_or_default();
@@ -134,7 +143,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
             json!({"pid": ended.pid, "code": ended.code, "runs": runs, "processes": records, "limit": limit})
         );
     } else if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
-        tell(arguments, &own_runs(&reading, pid, started));
+        print_next(arguments, &own_runs(&reading, pid, started));
     }
     match lost {
         Some(lost) if arguments.strict => Err(format!("{lost}; --strict: exit code 125")),
@@ -170,12 +179,14 @@ fn variables(arguments: &Arguments) -> Result<Variables, String> {
     if let Some(size) = &arguments.vgpu {
         match parse_size(size).map_err(|problem| format!("--vgpu {problem}"))? {
             0..0x400_0000 => return Err(format!("--vgpu {size}: less than 64 MiB; expected a size like 24GiB")),
-            0x2000_0000_0001.. => return Err(format!("--vgpu {size}: more than 32 TiB; expected a size like 24GiB")),
+            0x400_0000_0001.. => return Err(format!("--vgpu {size}: more than 4 TiB; expected a size like 24GiB")),
             _ => variables.add_virtual_gpu(size)?,
         }
     }
-    // TensorFlow's own asynchronous allocator passes every tensor on; what the user chose stays.
-    if !reading(&variables).settings.keep_tensorflow && std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
+    // TensorFlow's own asynchronous allocator passes every tensor on; what the user chose stays. Without an explicit choice
+    // the library decides in the process that loads TensorFlow, by the devices that it sees there.
+    let wanted = reading(&variables).settings.tf_allocator == TfAllocator::Pool;
+    if wanted && std::env::var_os("TF_GPU_ALLOCATOR").is_none() {
         variables.set("TF_GPU_ALLOCATOR", "cuda_malloc_async");
     }
     Ok(variables)
@@ -188,7 +199,7 @@ fn reading(variables: &Variables) -> Reading {
     Reading::of(inherited.chain(own.clone()), &[])
 }
 
-/// The same, if every value can be honoured. A variable that is not known is left to the job, which says so.
+/// The same, if every value can be honoured. A variable that is not known is left to the library, which reports it.
 fn checked(variables: &Variables) -> Result<Reading, String> {
     let reading = reading(variables);
     match reading.problems.iter().find(|problem| problem.kind.is_some()) {
@@ -229,7 +240,7 @@ fn job_group(
     Ok(Some((place, name)))
 }
 
-/// How the groups of jobs begin that were given none.
+/// The beginning of the names of groups that `weir run` makes.
 const JOB: &str = "job-";
 
 /// What the job and its children recorded.
@@ -248,10 +259,10 @@ fn own_runs(reading: &Reading, pid: u32, started: u64) -> Vec<Run> {
     if own.is_empty() { others } else { own }
 }
 
-/// One line that says what to type next.
-fn tell(arguments: &Arguments, own: &[Run]) {
+/// Prints one line with the command to type next.
+fn print_next(arguments: &Arguments, own: &[Run]) {
     let place = arguments.dir.as_ref().map(|dir| format!(" --dir {}", dir.display())).unwrap_or_default();
-    // One that failed says more than one that got over a refusal.
+    // A run that failed comes before one that went on after a refusal.
     let survived = |run: &Run| run.fate() == Fate::Alive || run.exit_status() == Some(0);
     match (own.iter().filter(|run| run.ran_out()).min_by_key(|run| survived(run)), own) {
         (Some(run), _) => {

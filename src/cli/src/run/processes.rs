@@ -1,5 +1,5 @@
-//! Which processes of a job came under weir, and with which cap: a folder that `weir run` makes, names in WEIR_RUN and
-//! takes away at the end. Each process under the library leaves a small file there when it initialises CUDA, which stays
+//! Which processes of a job ran under weir, and with which cap: a folder that `weir run` makes, names in WEIR_RUN and
+//! removes at the end. Each process under the library leaves a small file there when it initialises CUDA, which stays
 //! however the process ends.
 
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl Processes {
         Self { own: dir.and_then(make).or_else(|| make(&std::env::temp_dir())), outer: outer.to_vec() }
     }
 
-    /// What WEIR_RUN is to say.
+    /// The value of WEIR_RUN.
     pub(crate) fn variable(&self) -> Option<OsString> {
         let mut text = self.own.as_ref()?.clone().into_os_string();
         for outer in &self.outer {
@@ -50,7 +50,7 @@ impl Processes {
         Some(text)
     }
 
-    /// Reads what the processes left, the last word of each, and takes the folder away.
+    /// Reads the last record of each process, and removes the folder.
     pub(crate) fn end(self) -> Vec<Value> {
         let Some(folder) = self.own else { return Vec::new() };
         let mut found: Vec<Value> = fs::read_dir(&folder)
@@ -124,6 +124,19 @@ pub(crate) fn sweep_groups(place: &LedgerDir) {
     }
 }
 
+/// What weir chose in the processes of a job, each choice once.
+pub(crate) fn choices(records: &[Value]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for choice in records.iter().filter_map(|record| record["choices"].as_array()).flatten() {
+        let text = |key: &str| choice[key].as_str().unwrap_or_default();
+        let line = format!("{}: {}", text("subject"), text("choice"));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
 /// The limit that a job was to have.
 pub(crate) struct Limit {
     cap: Option<String>,
@@ -131,7 +144,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// What the settings ask for.
+    /// What the settings require.
     pub(crate) fn of(reading: &Reading) -> Self {
         let cap = reading.shown.iter().find(|shown| shown.variable == "WEIR_CAP").map(|shown| shown.value.clone());
         Self { cap: cap.filter(|cap| !cap.is_empty()), group: reading.settings.group.clone() }

@@ -358,7 +358,7 @@ fn cells_of(shares: &[u64; 4], width: usize) -> [usize; 4] {
         let exact = (u128::from(*share) * width as u128 / whole) as usize;
         *cell = if *share > 0 { exact.max(1) } else { 0 };
     }
-    // Rounding is settled where it shows least: at the largest.
+    // The rounding error goes to the largest part, where it shows least.
     while cells.iter().sum::<usize>() > width {
         let Some(largest) = cells.iter_mut().max() else { break };
         *largest -= 1;

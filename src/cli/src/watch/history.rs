@@ -30,7 +30,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// What the journal still tells of the last minute before `now`.
+    /// What the journal still holds of the last minute before `now`.
     pub(super) fn from_journal(reader: &Reader, now: f64, names: &mut Names) -> Result<Self, Error> {
         let mut history = Self::default();
         let mut replay = reader.replay()?;
@@ -71,7 +71,7 @@ impl History {
         while self.points.front().is_some_and(|(at, _)| *at < now - WINDOW) {
             self.points.pop_front();
         }
-        // A few are enough to say what changed over about a minute.
+        // A few are enough to compute the change over about a minute.
         if self.holders.back().is_none_or(|(at, _)| now - at > WINDOW / 12.0) {
             self.holders.push_back((now, holders.clone()));
         }

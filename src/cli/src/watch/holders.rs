@@ -1,4 +1,4 @@
-//! Who holds the memory: live allocations summed up by who asked for them.
+//! Who holds the memory: live allocations summed up by who requested them.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use weir_journal::{Attribution, Class, LiveEntry};
 
 use super::clean;
 
-/// Names that are kept; a job that makes up new ones without end is told apart no further.
+/// Names that are kept; further ones of a job that makes new names without end are summed up.
 const MOST_NAMES: usize = 20_000;
 
 /// Somebody who holds memory of a device.
@@ -103,7 +103,7 @@ fn shown(line: &Line) -> String {
 pub(super) type Key = (u8, String, String, Class);
 
 /// Bytes and blocks by device and holder. What lies inside a region of TensorFlow's own allocator is counted for who
-/// asked for it, and only the rest of the region for who asked for the region.
+/// requested it, and only the rest of the region for who requested the region.
 pub(super) fn sums<'a>(
     live: impl Iterator<Item = &'a LiveEntry> + Clone,
     reader: &Reader,
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn a_region_counts_only_what_no_tensor_of_it_has() {
-        let entry = |class, address, given| LiveEntry {
+        let entry = |class, address, bytes| LiveEntry {
             address,
-            allocated: given,
-            requested: given,
+            allocated: bytes,
+            requested: bytes,
             class,
             device: 0,
             stream: 0,

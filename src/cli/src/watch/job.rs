@@ -22,7 +22,7 @@ const MOST_HOLDERS: usize = 100;
 pub(crate) enum Life {
     /// It runs.
     Alive,
-    /// It is in another pid namespace: cannot be told.
+    /// Unknown: the process is in another pid namespace.
     Unknown,
     /// It exited in order.
     Ended,
@@ -56,7 +56,7 @@ pub(crate) struct Gpu {
     pub(crate) total: u64,
     /// The cap in force.
     pub(crate) cap: Option<u64>,
-    /// Bytes that the job holds: what it asked for and has not given back.
+    /// Bytes that the job holds: requested and not freed.
     pub(crate) live: u64,
     /// Allocations of the job.
     pub(crate) blocks: u64,
@@ -125,7 +125,7 @@ pub(super) struct Watched {
     reader: Reader,
     names: Names,
     history: History,
-    /// What the tables said when the journal had so many events.
+    /// The tables when the journal had so many events.
     read_at: Option<u64>,
     sums: HashMap<Key, (u64, u64)>,
     last_oom: (u64, Option<Oom>),
@@ -260,14 +260,14 @@ impl Watched {
             return Ok(());
         }
         let latest = self.reader.oom_dumps()?.pop();
-        let told = latest.and_then(|dump| serde_json::from_str::<serde_json::Value>(&dump.json).ok());
+        let dump_json = latest.and_then(|dump| serde_json::from_str::<serde_json::Value>(&dump.json).ok());
         self.last_oom = (
             dumps,
-            told.map(|told| {
-                let text = |name: &str| clean(told[name].as_str().unwrap_or_default());
+            dump_json.map(|dump_json| {
+                let text = |name: &str| clean(dump_json[name].as_str().unwrap_or_default());
                 Oom {
-                    at: told["realtime_ns"].as_u64().unwrap_or(0) as f64 / 1e9,
-                    requested: told["requested"].as_u64().unwrap_or(0),
+                    at: dump_json["realtime_ns"].as_u64().unwrap_or(0) as f64 / 1e9,
+                    requested: dump_json["requested"].as_u64().unwrap_or(0),
                     cause: text("cause"),
                     by: format!("{} {}", names::base_name(&text("python")), text("op")).trim().to_owned(),
                 }

@@ -1,4 +1,4 @@
-//! What the jobs under weir hold right now, for `weir top` and `weir metrics`: journals tell who holds what, ledgers tell
+//! What the jobs under weir hold right now, for `weir top` and `weir metrics`: journals have who holds what, ledgers have
 //! what is charged and capped. Only reads; a job does not notice that it is watched.
 
 mod history;
@@ -21,7 +21,7 @@ pub(crate) use job::{Gpu, Job, Life};
 /// Journals looked at in one folder; the newest ones count.
 const MOST_JOURNALS: usize = 512;
 
-/// What a ledger says of one process on one device.
+/// What a ledger records of one process on one device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Charge {
     /// Bytes charged to the process.
@@ -55,7 +55,7 @@ pub(crate) struct Watch {
     dir: PathBuf,
     place: LedgerDir,
     known: HashMap<PathBuf, job::Watched>,
-    /// Files that cannot be read, with the reason, so that each is told once.
+    /// Files that cannot be read, with the reason, so that each is reported once.
     unreadable: Vec<String>,
 }
 
