@@ -1,6 +1,7 @@
-"""Who asked for memory in stock TensorFlow: operations and Python lines in the journal; every allocator under a cap; wrong guesses."""
+"""Who requested memory in stock TensorFlow: operations and Python lines in the journal; every allocator under a cap; wrong guesses."""
 import collections
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -83,7 +84,7 @@ def test_what_libraries_take_is_apart(resnet):
     assert 8 * MIB in library and max(library) == 8 * MIB and sum(library) < 64 * MIB, sorted(library)[-9:]
 
 
-def test_an_eager_tensor_has_the_line_that_asked(resnet):
+def test_an_eager_tensor_has_the_line_that_requested_it(resnet):
     last = [event for event in resnet.taken if event["requested"] == 123 * 457 * 4]
     assert last and all(any(line.startswith(at("kept = ")) for line in event["python"]) for event in last), last
 
@@ -99,6 +100,56 @@ def test_a_node_of_a_graph_has_the_line_that_made_it(resnet, operation, code):
 def test_shapes_and_types_are_recorded(resnet):
     shaped = [event for event in resnet.taken if event["shape"] and re.search(r"(^|Call/)block(_\d+)?/MatMul$", event["op"])]
     assert shaped and all(event["shape"] == "[32,96]" and event["dtype"] == 1 for event in shaped), shaped
+
+
+@pytest.fixture(scope="module", params=cases(*((release,) for release in RELEASES), brief=[()], packed=True))
+def copies(request, tmp_path_factory):
+    """Constants, copies and what TensorFlow's own threads allocate for a call from Python."""
+    _, events = job(tmp_path_factory.mktemp("weir"), request.param[0], "copies.py")
+    source = (JOBS / "copies.py").read_text().splitlines()
+    lines = {line.split("  # ")[1]: f"{JOBS / 'copies.py'}:{number} in " for number, line in enumerate(source, 1) if "  # " in line}
+    return SimpleNamespace(lines=lines, taken=blocks(events))
+
+
+def from_line(copies, what, events):
+    """Whether there are events, all from the line of that name."""
+    return events and all(any(line.startswith(copies.lines[what]) for line in event["python"]) for event in events)
+
+
+CONSTANTS = [("float64", 2, "[301,203]", 8), ("int64", 9, "[70001]", 8), ("float16", 19, "[3,5,7,911]", 2)]
+
+
+@pytest.mark.parametrize("what, dtype, shape, width", CONSTANTS, ids=[case[0] for case in CONSTANTS])
+def test_a_constant_has_its_type_and_shape(copies, what, dtype, shape, width):
+    size = width * math.prod(json.loads(shape))
+    found = [event for event in copies.taken if event["op"] == "_EagerConst" and event["requested"] == size]
+    assert from_line(copies, what, found), found
+    assert {(event["dtype"], event["shape"]) for event in found} == {(dtype, shape)}
+
+
+def test_an_input_that_is_copied_for_an_eager_operation_has_its_type_and_shape(copies):
+    found = [event for event in copies.taken if event["op"] == "Square" and event["region"] == "dynamic"]
+    assert from_line(copies, "moved", found) and {(event["dtype"], event["shape"]) for event in found} == {(1, "[513,701]")}, found
+
+
+def test_a_copy_between_devices_has_name_and_line_of_what_is_copied(copies):
+    assert not any(event["op"] == "SameWorkerRecvDone" for event in copies.taken)
+    for what, op, shape in (("sent", "random_uniform/RandomUniform", "[613,499]"), ("batch", "IteratorGetNext", "[16,1117]")):
+        found = [event for event in copies.taken if event["op"] == op and event["region"] == "copy"]
+        assert from_line(copies, what, found) and {event["shape"] for event in found} == {shape}, found
+
+
+def test_a_recurrent_network_has_the_line_that_calls_it(copies):
+    """Its kernel runs on a thread of TensorFlow's own, also where the call is eager."""
+    found = [event for event in copies.taken if re.fullmatch(r"CudnnRNN(V3)?", event["op"])]
+    lines = {what: [event for event in found if from_line(copies, what, [event])] for what in ("recurrent", "forward", "layer")}
+    assert lines["recurrent"] and lines["forward"] and sum(map(len, lines.values())) == len(found), found
+    assert from_line(copies, "backward", [event for event in copies.taken if re.fullmatch(r"CudnnRNNBackprop(V3)?", event["op"])])
+
+
+def test_the_gradient_of_a_recurrent_network_has_the_line_of_its_layer(copies):
+    found = [event for event in copies.taken if re.search(r"gradient.*/CudnnRNNBackprop(V3)?$", event["op"])]
+    assert from_line(copies, "layer", found), found
 
 
 @pytest.mark.parametrize("release", cases(*((release,) for release in RELEASES)))
@@ -201,5 +252,5 @@ def test_a_cap_that_next_to_nothing_fits_into_ends_in_a_refusal(weir_dir, releas
         assert said["refused"] > 0 and said["most"] <= cap, said
         assert any(event["kind"] == "oom" for event in events)
     else:
-        # Below its own reserve TensorFlow's allocator gives up before it asks.
+        # Below its own reserve TensorFlow's allocator gives up before it calls the driver.
         assert "allocat" in done.stderr

@@ -132,7 +132,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("nothing: host memory", &["cuMemAllocHost", "cuMemAllocHost_v2", "cuMemHostAlloc"]),
     ("nothing: address space", &["cuMemAddressReserve"]),
     (
-        "nothing: tells of what exists",
+        "nothing: reports what exists",
         &[
             "cuArrayGetPlane",
             "cuMipmappedArrayGetLevel",

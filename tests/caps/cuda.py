@@ -97,9 +97,9 @@ def attempt(size):
 def status():
     """What weir says of itself; None without weir."""
     try:
-        tell = c.CDLL(None).weir_status
+        status_function = c.CDLL(None).weir_status
     except AttributeError:
         return None
     buffer = c.create_string_buffer(1 << 20)
-    tell(buffer, len(buffer))
+    status_function(buffer, len(buffer))
     return json.loads(buffer.value)

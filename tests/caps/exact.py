@@ -391,7 +391,7 @@ def code_beside_frees(cap):
 
 
 def handed_on(cap):
-    """Contexts end with their blocks while other threads get the same addresses; tells the journal and what is live at last."""
+    """Contexts end with their blocks while other threads get the same addresses; returns the journal and what is live at last."""
     ctx = begin(cap)
     over, problems, held = threading.Event(), [], []
 
@@ -429,10 +429,10 @@ def freed_in_another_context(cap):
         held = take(CAP // 4)
         assert attempt(CAP)[1] == OOM, "the cap is not there"
         call("cuMemFree_v2", U64(held))
-        queue, asked = stream(), U64()
-        call("cuMemAllocAsync", c.byref(asked), SIZE(CAP * 3 // 4), queue)
+        queue, address = stream(), U64()
+        call("cuMemAllocAsync", c.byref(address), SIZE(CAP * 3 // 4), queue)
         look()
-        call("cuMemFreeAsync", asked, queue)
+        call("cuMemFreeAsync", address, queue)
         call("cuCtxDestroy_v2", other)
 
 
@@ -513,7 +513,7 @@ def small_arrays(cap):
 
 
 def tiny_at_the_cap(cap):
-    """Tiny requests share portions until these are full; asking whether they do takes nothing above the cap."""
+    """Tiny requests share chunks until these are full; a query whether they do takes nothing above the cap."""
     begin(cap)
     ctx = P()
     call("cuCtxGetCurrent", c.byref(ctx))

@@ -161,9 +161,9 @@ pub(crate) fn storm(suite: &mut Suite) {
             }
             drop(members);
             watcher.signal(libc::SIGTERM);
-            let told = watcher.finish();
-            let number = |name: &str| told.json()[name].as_u64().expect("a number");
-            assert!(number("above") == 0 && number("most") > STORM_CAP / 2, "never above the cap\n{told}");
+            let reported = watcher.finish();
+            let number = |name: &str| reported.json()[name].as_u64().expect("a number");
+            assert!(number("above") == 0 && number("most") > STORM_CAP / 2, "never above the cap\n{reported}");
             let done = shared(place.arrange(Job::new(program()))).set(&group).words("all").run();
             let all = done.out.trim().parse::<u64>();
             assert!(

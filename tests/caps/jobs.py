@@ -24,7 +24,7 @@ class MemoryV2(c.Structure):
 
 
 def nvml(index=0):
-    """Total and free as NVML tells them, by both versions of its query."""
+    """Total and free as NVML reports them, by both versions of its query."""
     n = c.CDLL("libnvidia-ml.so.1")
     assert n.nvmlInit_v2() == 0
     device = P()
@@ -51,18 +51,18 @@ def fill(size=MIB, least=0):
 
 
 def one_truth(cap, broken):
-    """Every query tells the same, at every moment, and what is told as free can be got in one piece, but for what lies
+    """Every query reports the same, at every moment, and what is reported as free can be got in one piece, but for what lies
     between live blocks of the pool (at most `broken`)."""
     cap, broken = int(cap), int(broken)
     start()
     held = []
     for step in range(6):
-        told = info()
-        assert told == nvml() and total() == told[1] == cap, (told, nvml(), total())
+        reported = info()
+        assert reported == nvml() and total() == reported[1] == cap, (reported, nvml(), total())
         pieces = broken if held else 0
-        if told[0] > ASIDE + pieces:
-            at, code = attempt(told[0] - pieces)
-            assert code == 0, f"{told[0]} told as free, refused at step {step}"
+        if reported[0] > ASIDE + pieces:
+            at, code = attempt(reported[0] - pieces)
+            assert code == 0, f"{reported[0]} reported as free, refused at step {step}"
             assert info()[0] < PAGE + pieces, info()
             assert physical() <= cap
             free(at)
@@ -82,7 +82,7 @@ def one_truth(cap, broken):
 
 
 def exact_code():
-    """A refusal is CUDA_ERROR_OUT_OF_MEMORY, whatever was asked for."""
+    """A refusal is CUDA_ERROR_OUT_OF_MEMORY, whatever was requested."""
     start()
     out, size = U64(), SIZE(1 << 40)
     stream, pool = P(), P()
@@ -170,10 +170,10 @@ def sees(ordinal, cap):
     """The device with this number in this process has this cap (0: none)."""
     call("cuInit", 0)
     cap = int(cap)
-    told = total(int(ordinal))
-    assert told == (cap or 1 << 30), (told, cap)
+    reported = total(int(ordinal))
+    assert reported == (cap or 1 << 30), (reported, cap)
     start(int(ordinal))
-    assert info()[1] == told
+    assert info()[1] == reported
     held = fill(8 * MIB) if cap else []
     assert not cap or cap // 2 < len(held) * 8 * MIB <= cap
 
@@ -250,7 +250,7 @@ def tiny():
 
 
 def warn(cap):
-    """The mark is told once, and again only after the use has fallen well below it."""
+    """The mark is reported once, and again only after the use has fallen well below it."""
     cap = int(cap)
     start()
     for _ in range(2):
@@ -310,7 +310,7 @@ def turns(cap, rounds="200", threads="4", how="free"):
                     free(at)
                 else:
                     call("cuMemFreeAsync", U64(at), work)
-        except BaseException as problem:  # told by the main thread
+        except BaseException as problem:  # reported by the main thread
             problems.append(problem)
 
     all_ = [threading.Thread(target=run) for _ in range(threads)]

@@ -44,11 +44,19 @@ pub(crate) fn programs(suite: &mut Suite) {
             let wanted = operations() * share / 100;
             let words = format!("programs --cap {} --operations {wanted} --seed {}", mib * MIB, 100 + at);
             let environment = format!("WEIR_CAP={} WEIR_POOL={pool} WEIR_ON_CAP={on_cap}", mib * MIB);
-            let (told, done) = run(&Place::new(), &words, &[], &environment);
-            let number = |name: &str| told[name].as_u64().expect("a number");
+            let (reported, done) = run(&Place::new(), &words, &[], &environment);
+            let number = |name: &str| reported[name].as_u64().expect("a number");
             // A program that is never refused shows nothing.
             let enough = number("done") >= wanted && number("refused") > number("done") / 500;
             assert!(number("found") == 0 && enough, "{done}");
+        });
+    }
+    for pool in ["on", "off", "novmm"] {
+        suite.add(format!("random programs: no lock is held at a driver call, WEIR_POOL={pool}"), move || {
+            let words = format!("programs --cap {CAP} --operations {} --seed 40", operations() / 200);
+            let checks = format!("LD_PRELOAD={} WEIR_JOURNAL=on", stage().weir_with_faults().display());
+            let (reported, done) = run(&Place::new(), &words, &[], &format!("WEIR_POOL={pool} {checks}"));
+            assert!(reported["found"] == 0 && reported["done"].as_u64() > Some(0), "{done}");
         });
     }
     // Without weir the same programs are answered as the driver's documentation says, on a device of the cap's size.
@@ -56,14 +64,14 @@ pub(crate) fn programs(suite: &mut Suite) {
         let words = format!("programs --cap {CAP} --operations {} --seed 7", operations() / 50);
         let ignored = ["refused", "refused at rest", "refused at the end", "left", "query"];
         let environment = format!("WEIR_CAP= LD_PRELOAD= VGPU_MEM={CAP}");
-        let (told, done) = run(&Place::new(), &words, &ignored, &environment);
-        assert!(told["found"] == 0 && told["done"].as_u64() > Some(0), "{done}");
+        let (reported, done) = run(&Place::new(), &words, &ignored, &environment);
+        assert!(reported["found"] == 0 && reported["done"].as_u64() > Some(0), "{done}");
     });
     suite.add("random programs: one page above the cap is seen", || {
         let words = format!("programs --cap {} --operations 20000 --without get-info", CAP - PAGE);
-        let (told, done) =
+        let (reported, done) =
             run(&Place::new(), &words, &["refused", "refused at rest", "refused at the end", "left"], "");
-        assert!(told["found"] == 1 && done.says("above: "), "{done}");
+        assert!(reported["found"] == 1 && done.says("above: "), "{done}");
     });
     storms(suite);
 }
@@ -83,12 +91,12 @@ fn storms(suite: &mut Suite) {
                     shared.display()
                 );
                 let words = format!("storm --cap {CAP} --kills {kills} --seed {}", at + 1);
-                let (told, done) = run(&place, &words, &[], &environment);
-                let number = |name: &str| told[name].as_u64().expect("a number");
-                assert!(number("above") == 0 && told["wrong"] == "", "never above the cap\n{done}");
+                let (reported, done) = run(&place, &words, &[], &environment);
+                let number = |name: &str| reported[name].as_u64().expect("a number");
+                assert!(number("above") == 0 && reported["wrong"] == "", "never above the cap\n{done}");
                 assert!(number("most") > CAP / 2 && number("stops") > 0, "{done}");
                 assert!(
-                    number("whole") >= CAP - 2 * PAGE && told["again"] == told["whole"],
+                    number("whole") >= CAP - 2 * PAGE && reported["again"] == reported["whole"],
                     "the whole cap at the end\n{done}"
                 );
             },

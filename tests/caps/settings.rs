@@ -35,7 +35,7 @@ const BAD_OTHERS: [(&[u8], &[u8], &str); 18] = [
     (b"WEIR_STRICT", b"maybe", "expected 0 or 1"),
     (b"WEIR_WARN", b"101%", "more than 100%"),
     (b"WEIR_POOL", b"nostea", "unknown switch \"nostea\""),
-    (b"WEIR_TF_ALLOCATOR", b"bfc", "expected pool or keep"),
+    (b"WEIR_TF_ALLOCATOR", b"bfc", "expected auto, pool or keep"),
     (b"WEIR_JOURNAL", b"yes", "expected on or off"),
     (b"WEIR_DIR", b"here", "absolute path"),
     (b"WEIR_RING", b"100k", "K or M"),
@@ -70,8 +70,8 @@ const ALL: Taken = Taken { most: WHOLE, least: WHOLE - 16 * MIB };
 
 /// Looks at what a job took by the virtual GPU's own count, and at standard error: one line of weir's, or none.
 fn witness(done: &Done, taken: Taken, line: Option<&str>) -> Value {
-    let told = done.json();
-    let physical = told["physical"].as_u64().expect("physical");
+    let reported = done.json();
+    let physical = reported["physical"].as_u64().expect("physical");
     // A summary of what ran out may follow: it is no word about a setting.
     let lines: Vec<&str> = done.err.split("weir: GPU OUT OF MEMORY").next().unwrap_or_default().lines().collect();
     let said = match (line, lines.as_slice()) {
@@ -84,7 +84,7 @@ fn witness(done: &Done, taken: Taken, line: Option<&str>) -> Value {
         "{taken_}\n{done}",
         taken_ = line.unwrap_or("no line")
     );
-    told
+    reported
 }
 
 fn case(suite: &mut Suite, title: String, taken: Taken, line: Option<&'static str>, words: &str, environment: String) {
@@ -100,8 +100,8 @@ pub(crate) fn settings(suite: &mut Suite) {
         let shown = format!("{name}={}", value.escape_ascii());
         suite.add(format!("settings: {shown}: cuInit fails with one line, nothing is taken"), move || {
             let job = Place::new().job("limits.py takes_all", "").env(name, OsStr::from_bytes(value));
-            let told = witness(&job.run(), NOTHING, Some(why));
-            assert_eq!(told["cuInit"], 1, "cuInit answers CUDA_ERROR_INVALID_VALUE");
+            let reported = witness(&job.run(), NOTHING, Some(why));
+            assert_eq!(reported["cuInit"], 1, "cuInit answers CUDA_ERROR_INVALID_VALUE");
         });
         let rest = if name == "WEIR_CAP" { ALL } else { THE_CAP };
         suite.add(format!("settings: {shown}, WEIR_STRICT=0: without this limit alone, and said so"), move || {
@@ -202,10 +202,10 @@ pub(crate) fn unkept(suite: &mut Suite) {
     });
     const MANY: &str = "VGPU_DEVICES=17 VGPU_MEM=64MiB WEIR_CAP=32MiB";
     suite.add("unkept: a device too many for the ledger: its memory is refused, the others have theirs", || {
-        let told = witness(&Place::new().job("limits.py crowded", MANY).run(), NOTHING, Some("is refused"));
+        let reported = witness(&Place::new().job("limits.py crowded", MANY).run(), NOTHING, Some("is refused"));
         let mut codes = vec![json!(0); 16];
         codes.push(json!(2));
-        assert_eq!(told["codes"], Value::Array(codes));
+        assert_eq!(reported["codes"], Value::Array(codes));
     });
     let title = "unkept: a device too many for the ledger, WEIR_STRICT=0: one line, and it has no cap";
     let taken = Taken { most: 64 * MIB, least: 8 * MIB };

@@ -57,7 +57,7 @@ def spilled():
 
 
 def beyond(kernels, stream, cap, more):
-    """Takes the cap and `more` beyond it, each block filled with its number; tells which blocks are on the host."""
+    """Takes the cap and `more` beyond it, each block filled with its number; returns which blocks are on the host."""
     assert spilled() == 0
     blocks, far, full = [], [], 0
     while len(far) * BLOCK < more:
@@ -74,7 +74,7 @@ def beyond(kernels, stream, cap, more):
     return blocks, far
 
 
-def settle(kernels, stream, blocks):
+def finish(kernels, stream, blocks):
     for at, number in blocks:
         kernels.check(stream, at, BLOCK, number)
     call("cuStreamSynchronize", stream)
@@ -82,7 +82,7 @@ def settle(kernels, stream, blocks):
 
 
 def limited(cap, limit):
-    """What does not fit is served from the host, up to the limit and not a handle more; then it is refused."""
+    """What does not fit is allocated on the host, up to the limit and not a handle more; then it is refused."""
     cap, limit = int(cap), int(limit)
     start()
     held, code = [], 0
@@ -94,8 +94,8 @@ def limited(cap, limit):
     held.pop()
     assert spilled() > limit - BLOCK, (spilled(), limit)
     assert len(held) * BLOCK > cap + limit - 2 * BLOCK - 8 * PAGE, len(held)
-    told = info()
-    assert told == (told[0], cap) and told[0] < BLOCK + PAGE, f"the cap's truth: {told}"
+    reported = info()
+    assert reported == (reported[0], cap) and reported[0] < BLOCK + PAGE, f"the cap's truth: {reported}"
     # What is freed is used again, and nothing new is taken for it.
     call("cuCtxSynchronize")
     before = spilled()
@@ -114,7 +114,7 @@ def comes_back(cap, how="context", seeds="1"):
     wait = {"context": lambda: call("cuCtxSynchronize"), "stream": lambda: call("cuStreamSynchronize", work)}[how]
     for _ in range(int(seeds)):
         blocks, far = beyond(kernels, work, cap, 5 * BLOCK)
-        settle(kernels, work, blocks)
+        finish(kernels, work, blocks)
         assert spilled() > (len(far) - 1) * BLOCK, "there was no room, and yet something came back"
         near = [block for block in blocks if block not in far]
         for at, _number in near[:6]:
@@ -132,7 +132,7 @@ def comes_back(cap, how="context", seeds="1"):
                 break
         live = status()["caps"]["devices"][0]["uses"]
         assert live["spilled"] == 0, f"still on the host: {live}"
-        settle(kernels, work, far + near)
+        finish(kernels, work, far + near)
         for at, _number in far + near:
             free(at)
         wait()
@@ -149,7 +149,7 @@ def busy(cap):
     own, prop = U64(), AllocationProp(type=1, location=Location(1, 0))
     call("cuMemCreate", c.byref(own), SIZE(3 * BLOCK), c.byref(prop), U64(0))
     blocks, far = beyond(kernels, work, cap, 3 * BLOCK)
-    settle(kernels, work, blocks)
+    finish(kernels, work, blocks)
     before = spilled()
     # Far longer than the calls that are made meanwhile.
     kernels.spin(other, 3000)
@@ -165,29 +165,29 @@ def busy(cap):
     for _ in range(40):
         call("cuCtxSynchronize")
     assert spilled() < before, "nothing came back"
-    settle(kernels, work, far)
+    finish(kernels, work, far)
 
 
 def attributes(cap):
-    """A spilled block is told of as the device memory that it stands for."""
+    """A spilled block is reported as the device memory that it stands for."""
     start()
     kernels, work = Kernels(), stream()
     blocks, far = beyond(kernels, work, int(cap), 2 * BLOCK)
     at = far[0][0]
 
-    def ask(attribute, kind, where=at):
+    def query(attribute, kind, where=at):
         value = kind()
         return value.value if D.cuPointerGetAttribute(c.byref(value), attribute, U64(where)) == 0 else None
 
     inside = at + 12345
     for where in (blocks[0][0], inside):
-        assert ask(2, UINT, where) == 2, "memory type"
-        assert ask(9, INT, where) == 0, "device"
-        assert ask(8, UINT, where) in (0, None), "managed"
-        assert ask(4, U64, where) is None, "host pointer"
-        assert ask(3, U64, where) == where, "device pointer"
-    assert ask(11, U64, inside) == at and ask(12, SIZE, inside) == BLOCK, "range"
-    assert ask(7, U64) != ask(7, U64, far[1][0]), "buffer ids"
+        assert query(2, UINT, where) == 2, "memory type"
+        assert query(9, INT, where) == 0, "device"
+        assert query(8, UINT, where) in (0, None), "managed"
+        assert query(4, U64, where) is None, "host pointer"
+        assert query(3, U64, where) == where, "device pointer"
+    assert query(11, U64, inside) == at and query(12, SIZE, inside) == BLOCK, "range"
+    assert query(7, U64) != query(7, U64, far[1][0]), "buffer ids"
     wanted = (INT * 3)(2, 9, 4)
     kind, device, host = UINT(), INT(), U64(1)
     places = (P * 3)(*(c.cast(c.pointer(v), P) for v in (kind, device, host)))
@@ -209,7 +209,7 @@ def exported(cap):
     start()
     kernels, work = Kernels(), stream()
     blocks, far = beyond(kernels, work, cap, 3 * BLOCK)
-    settle(kernels, work, blocks)
+    finish(kernels, work, blocks)
     handle = (c.c_ubyte * 64)()
     call("cuIpcGetMemHandle", handle, U64(far[0][0]))
     for at, _number in [block for block in blocks if block not in far]:
@@ -218,11 +218,11 @@ def exported(cap):
         call("cuCtxSynchronize")
     # A part of it may have come before it was exported.
     assert 0 < spilled() <= BLOCK, f"{spilled()} on the host: the exported block, and nothing else, was to stay"
-    settle(kernels, work, far)
+    finish(kernels, work, far)
     free(far[0][0])
     for _ in range(3):
         call("cuCtxSynchronize")
-    settle(kernels, work, far[1:])
+    finish(kernels, work, far[1:])
 
 
 def ordered(cap):
@@ -246,7 +246,7 @@ def ordered(cap):
         assert used.value >= len(held) * BLOCK, (used.value, len(held) * BLOCK)
         call("cuPointerGetAttribute", c.byref(mine), 17, U64(held[-1]))
         assert mine.value == pool.value, "the mempool of a spilled block"
-        # Freed and taken again in the same order, before the work has run: served without a new handle.
+        # Freed and taken again in the same order, before the work has run: reused without a new handle.
         before = spilled()
         for number, at in enumerate(held, 1):
             kernels.check(work, at, BLOCK, number)
@@ -266,7 +266,7 @@ def ordered(cap):
         call("cuMemPoolGetAttribute", pool, 7, c.byref(used))
         assert used.value == 0, used.value
         held.clear()
-        # Nobody uses it any more; what is asked for next comes from the device again.
+        # Nobody uses it any more; what is requested next comes from the device again.
         call("cuCtxSynchronize")
         at = U64()
         call("cuMemAllocFromPoolAsync", c.byref(at), SIZE(BLOCK), pool, work)
@@ -274,7 +274,7 @@ def ordered(cap):
 
 
 def larger(cap):
-    """A request larger than the cap is served whole from the host; so are pitched ones and odd sizes."""
+    """A request larger than the cap is allocated whole on the host; so are pitched ones and odd sizes."""
     cap = int(cap)
     start()
     kernels, work = Kernels(), stream()
@@ -299,7 +299,7 @@ def context_ends(cap):
         ctx = start(primary=False)
         kernels, work = Kernels(), stream()
         blocks, far = beyond(kernels, work, cap, 4 * BLOCK)
-        settle(kernels, work, blocks)
+        finish(kernels, work, blocks)
         call("cuCtxDestroy_v2", ctx)
         assert spilled() == 0 and physical() <= cap, (spilled(), physical())
 
@@ -318,7 +318,7 @@ def forks(cap):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert spilled() == before
-    settle(kernels, work, blocks)
+    finish(kernels, work, blocks)
 
 
 def faults(cap, rounds="3"):
@@ -335,13 +335,13 @@ def faults(cap, rounds="3"):
                 kernels.fill(work, at, BLOCK, number + 1)
                 held.append((at, number + 1))
             assert physical() <= cap, (physical(), cap)
-        settle(kernels, work, held)
+        finish(kernels, work, held)
         for at, _number in held[:5]:
             free(at)
         held = held[5:]
         for _ in range(4):
             call("cuCtxSynchronize")
-            settle(kernels, work, held)
+            finish(kernels, work, held)
         for at, _number in held:
             free(at)
         call("cuCtxSynchronize")
@@ -379,7 +379,7 @@ def threads(cap, rounds="40"):
             call("cuStreamSynchronize", work)
             for at, _number in held:
                 free(at)
-        except BaseException as problem:  # told by the main thread
+        except BaseException as problem:  # reported by the main thread
             problems.append(problem)
 
     all_ = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
@@ -417,7 +417,7 @@ def churn(live, operations="8000", seed="1"):
         if operation % 8 == 7:
             call("cuStreamSynchronize", work)
             waits += 1
-    settle(kernels, work, [])
+    finish(kernels, work, [])
     print(json.dumps({"requested": requested, "refused": refused, "waits": waits, "on_host": spilled()}))
 
 

@@ -33,7 +33,7 @@ pub(crate) fn spill(suite: &mut Suite) {
     case("comes back by small handles", "comes_back context 2", format!("{small} WEIR_POOL=handle=2MiB"));
     for (title, name) in [
         ("nothing moves under queued work, nobody waits for it", "busy"),
-        ("told of as device memory", "attributes"),
+        ("reported as device memory", "attributes"),
         ("what is exported stays", "exported"),
         ("stream-ordered memory and its mempool", "ordered"),
         ("a request larger than the cap", "larger"),
@@ -67,7 +67,7 @@ pub(crate) fn spill(suite: &mut Suite) {
     faults(suite);
 }
 
-/// What spilling asks of the driver is bounded by what the job asks for, also where it needs a little or much more than
+/// What spilling calls of the driver is bounded by what the job requests, also where it needs a little or much more than
 /// its cap.
 fn counts(suite: &mut Suite) {
     for live in [300, 480, 700] {
@@ -80,8 +80,8 @@ fn counts(suite: &mut Suite) {
                 let job =
                     place.job(format!("spill.py churn {} 2000", live * MIB), environment).env("VGPU_TRACE", &trace);
                 let done = job.run().well();
-                let told = done.json();
-                let number = |name: &str| told[name].as_u64().expect("a number");
+                let reported = done.json();
+                let number = |name: &str| reported[name].as_u64().expect("a number");
                 let (copied, stops) = calls(&trace);
                 assert!(
                     copied <= number("requested") / 16,
@@ -97,7 +97,7 @@ fn counts(suite: &mut Suite) {
     }
 }
 
-/// Bytes copied between device addresses and waits for a whole context, neither of which `churn` asks for itself, by
+/// Bytes copied between device addresses and waits for a whole context, neither of which `churn` requests itself, by
 /// the virtual GPU's log of calls.
 fn calls(trace: &Path) -> (u64, u64) {
     let (mut copied, mut stops) = (0, 0);

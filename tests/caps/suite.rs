@@ -78,6 +78,7 @@ fn main() -> ExitCode {
     devices(&mut suite);
     manners(&mut suite);
     exact(&mut suite);
+    locks(&mut suite);
     settings::settings(&mut suite);
     settings::unkept(&mut suite);
     groups::waits(&mut suite);
@@ -120,18 +121,18 @@ fn entry_points(suite: &mut Suite) {
                     let made = if name.contains("FromPool") && sizes == "odd" { "made" } else { "" };
                     let words = format!("entry_points.py {name} {cap} {sizes} {made}");
                     let done = Place::new().job(words, format!("WEIR_CAP={cap} WEIR_POOL={mode}")).run().quiet();
-                    let told = done.json();
-                    let number = |name: &str| told[name].as_u64().unwrap_or(u64::MAX);
-                    let uses = told["uses"].as_object().expect("uses");
+                    let reported = done.json();
+                    let number = |name: &str| reported[name].as_u64().unwrap_or(u64::MAX);
+                    let uses = reported["uses"].as_object().expect("uses");
                     let rest = uses.iter().filter(|(k, _)| !["pool", "device"].contains(&k.as_str()));
                     let left: u64 = rest.map(|(_, bytes)| bytes.as_u64().expect("bytes")).sum();
                     // The driver's own mempools grow by 32 MiB at a time: their last step may not fit.
-                    let steps = if told["uses"]["device"].as_u64() == Some(0) { 10 } else { 34 };
-                    let best = told["best"].as_array().expect("best").iter().filter_map(serde_json::Value::as_u64);
+                    let steps = if reported["uses"]["device"].as_u64() == Some(0) { 10 } else { 34 };
+                    let best = reported["best"].as_array().expect("best").iter().filter_map(serde_json::Value::as_u64);
                     assert!(number("peak") <= cap && number("code") == 2, "{done}");
                     assert!(best.min().is_some_and(|least| least >= cap - steps * MIB), "{done}");
                     assert!(
-                        left == 0 && number("pending") == 0 && told["free"].as_u64() >= Some(cap - 2 * PAGE),
+                        left == 0 && number("pending") == 0 && reported["free"].as_u64() >= Some(cap - 2 * PAGE),
                         "{done}"
                     );
                 });
@@ -278,11 +279,50 @@ fn exact(suite: &mut Suite) {
     suite.add("exact: addresses of ended contexts are handed on", || {
         let place = Place::new();
         let done = place.job(format!("exact.py handed_on {CAP}"), "WEIR_POOL=off WEIR_RING=1M").run().well();
-        let told = done.json();
-        let report = place.weir("report --json").arg(told["file"].as_str().expect("a journal")).run();
+        let reported = done.json();
+        let report = place.weir("report --json --at end").arg(reported["file"].as_str().expect("a journal")).run();
         let parts = &report.json()["driver"]["parts"];
         let live = parts.as_array().into_iter().flatten().find(|part| part[0] == "live");
-        assert!(live.is_some_and(|part| part[1] == told["live"]), "the journal says {live:?}\n{done}");
+        assert!(live.is_some_and(|part| part[1] == reported["live"]), "the journal says {live:?}\n{done}");
+    });
+}
+
+/// No lock is held at a driver call: such a call may wait for the device, and nobody else stands then.
+fn locks(suite: &mut Suite) {
+    for (name, waits) in [
+        ("handles", "cuMemRelease=work,cuMemUnmap=work"),
+        ("mempools", "cuMemPoolTrimTo=work"),
+        ("destroyed", "cuMemPoolDestroy=work"),
+        ("arrays", "cuArrayDestroy=work"),
+    ] {
+        let title = format!("locks: requests go on while a call waits for the device: {name}");
+        holds(suite, title, format!("beside.py {name}"), format!("WEIR_POOL=off WEIR_CAP=512MiB VGPU_COST={waits}"));
+    }
+    // The build that checks ends a job that has a lock in hand at a driver call.
+    for (words, mode) in [
+        ("threads_of_handles", "on"),
+        ("small_arrays", "on"),
+        ("small_arrays", "off"),
+        ("queued_graphs", "off"),
+        ("destroyed_mempools 1", "off"),
+        ("code_of_contexts", "off"),
+        ("code_beside_frees", "off"),
+        ("primary_ends", "off"),
+        ("freed_in_order", "novmm"),
+    ] {
+        suite.add(format!("locks: none is held at a driver call: {words}, WEIR_POOL={mode}"), move || {
+            let (name, rest) = words.split_once(' ').unwrap_or((words, ""));
+            let place = Place::new();
+            let job =
+                place.job(format!("exact.py {name} {CAP} {rest}"), format!("WEIR_POOL={mode} VGPU_BACKING=memory"));
+            let _ = job.under(stage().weir_with_faults()).run().quiet();
+        });
+    }
+    suite.add("locks: WEIR_FAULT=call is noticed", || {
+        let place = Place::new();
+        let job = place.job(format!("exact.py threads_of_handles {CAP}"), "WEIR_FAULT=call");
+        let done = job.under(stage().weir_with_faults()).run();
+        assert!(done.code != 0 && done.says("holds a lock calls") && done.says("holding Handles"), "{done}");
     });
 }
 

@@ -79,7 +79,7 @@ def check_rectangles_are_copied():
     assert (rows == data.reshape(20, 100)).all()
 
 
-def check_out_of_memory_is_told():
+def check_out_of_memory_is_reported():
     context()
     total = ok(cu.cuMemGetInfo())[1]
     refused(cu.cuMemAlloc(total + MIB), OOM)

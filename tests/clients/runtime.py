@@ -1,4 +1,4 @@
-"""NVIDIA's own runtime library asks the driver for things that no public document describes. The virtual GPU
+"""NVIDIA's own runtime library queries the driver for things that no public document describes. The virtual GPU
 does not have them: the library must be refused cleanly, and no process may crash."""
 import ctypes
 import glob
@@ -10,7 +10,7 @@ HOME = pathlib.Path(list(nvidia.__path__)[0])
 
 
 def refusal(name):
-    """Loads one runtime library, asks it for devices and memory, and gives the codes."""
+    """Loads one runtime library, requests devices and memory from it, and returns the codes."""
     (path,) = glob.glob(str(HOME / "**" / name), recursive=True)
     runtime = ctypes.CDLL(path)
     runtime.cudaGetErrorString.restype = ctypes.c_char_p

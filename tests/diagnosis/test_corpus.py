@@ -1,40 +1,74 @@
 """Programs that run out of memory, with the truth beside them, against what `weir report` says of them.
 
-README.md describes the first lines of a program. Each program runs once on the device on which it fails. Its report must have the
-cause, the line and the roles; then what the report advises first is done, and the program must end well. A table with totals is
+README.md describes the first lines of a program. Each program runs once a mode on the device on which it fails. Its report must have
+the cause, the line and the roles; then what the report advises first is done, and the program must end well. A table with totals is
 printed at the end and written to target/diagnosis.tsv.
 """
 import collections
 import functools
 import json
+import pathlib
 import re
 import shutil
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
-from conftest import MIB, ROOT, WEIR, environment, run, tensorflow, tensorflow_marks, weir
+from conftest import MIB, ROOT, TENSORFLOW_RELEASES, WEIR, environment, run, tensorflow, tensorflow_marks, weir
 
-CORPUS = sorted((ROOT / "tests/diagnosis/corpus").glob("*.py"))
 TABLE = ROOT / "target/diagnosis.tsv"
+OLDER = ("2.17.1", "3.10")
 # In a default run: one for each of the most frequent causes. What the report says beside the cause is in the long part only.
 BRIEF = ("predictions_collected", "dataset_as_constant", "images_not_resized")
 # The truth's words, and the report's.
 CAUSES = {"device full": "device_full", "one request too large": "request_too_large", "growth": "growth", "own limit": "tensorflow_limit"}
 ROLES = {"optimizer state": "optimizer", "input": "inputs", "models": "parameters"}
-# Kinds of remedies that change a program, and the kinds of cures that do what they say.
-CHANGES = {"stop_growth": ("reference", "host"), "smaller_batch": ("batch",), "data_on_host": ("host",), "in_parts": ("batch", "outputs"),
-           "float32": ("float32",), "mixed_precision": ("mixed_precision",)}
+SUMS = ("parameters", "optimizer state", "gradients", "activations", "input")
+# Kinds of remedies that change a program, and the kinds of cures that do what they say. Any other kind: the cure of the same name.
+CHANGES = {"stop_growth": ("reference", "host", "bound", "reuse", "retrace"), "smaller_batch": ("batch",), "data_on_host": ("host",),
+           "in_parts": ("batch", "outputs"), "eval_batch": ("eval_batch", "batch"), "outlier": ("outlier", "length"),
+           "free_models": ("free_models", "reference", "reuse"), "smaller_layer": ("layer", "width", "bottleneck"),
+           "smaller_model": ("width", "bottleneck", "members", "layer")}
 # Kinds that advise a size, which must be enough unless it is called a lower bound.
 SIZES = ("device", "cap", "memory_limit")
 
 
-def truth(path):
-    """The first lines of a program, its cures and its culprit."""
-    text = path.read_text()
-    facts = dict(re.findall(r"^# (gpu|enough|env|devices|cause|also|full of|parameters|dtype|says): (.*)$", text, re.MULTILINE))
+class Case(NamedTuple):
+    """A program and the mode in which it runs: weir's pool, TensorFlow's own allocator (keep), or an older TensorFlow."""
+    path: pathlib.Path
+    mode: str = "pool"
+
+    def __str__(self):
+        return self.path.stem if self.mode == "pool" else f"{self.path.stem}-{self.mode}"
+
+    @property
+    def release(self):
+        return OLDER if self.mode == "older" else TENSORFLOW_RELEASES[0]
+
+
+@functools.cache
+def truth(case):
+    """The first lines of a program, with those of the mode; its cures and the lines to blame."""
+    text = case.path.read_text()
+    lines = dict(re.findall(r"^# ([a-z ]+): (.*)$", text.partition("\nimport ")[0], re.MULTILINE))
+    facts = {name: fact for name, fact in lines.items() if not name.startswith("cure ")}
+    facts |= {name.removeprefix(f"{case.mode} "): fact for name, fact in facts.items() if name.startswith(f"{case.mode} ")}
+    if case.mode == "keep":
+        facts["env"] = f"{facts.get('env', '')} WEIR_TF_ALLOCATOR=keep"
     cures = [(kind, *change.split(" => ")) for kind, change in re.findall(r"^# cure (\w+): (.*)$", text, re.MULTILINE)]
-    culprit = next(number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# <- culprit"))
-    return SimpleNamespace(facts=facts, cures=cures, line=f"{path.name}:{culprit}", text=text)
+    culprits = [f"{case.path.name}:{number}" for number, line in enumerate(text.splitlines(), 1) if line.endswith("# <- culprit")]
+    return SimpleNamespace(facts=facts, cures=cures, culprits=culprits, text=text, causes=[CAUSES[cause] for cause in facts["cause"].split(" or ")])
+
+
+def corpus():
+    for path in sorted((ROOT / "tests/diagnosis/corpus").glob("*.py")):
+        yield Case(path)
+        facts = truth(Case(path)).facts
+        yield from [Case(path, "keep")] * ("keep gpu" in facts)
+        yield from [Case(path, "older")] * ("older" in facts)
+
+
+CORPUS = list(corpus())
 
 
 def changed(text, old, new):
@@ -44,20 +78,27 @@ def changed(text, old, new):
     return head + mark + body.replace(old, new)
 
 
-def played(folder, name, text, gpu, facts, variables=""):
-    """A program under weir on a virtual GPU: whether it ended well, and its report. Journals are large; none is left."""
-    python, _ = tensorflow()
+@functools.cache
+def played(folder, case, text=None, gpu=None, variables="", rerun=False):
+    """A program under weir on a virtual GPU: whether it ended well, its report, and the report of its rerun where that is wanted.
+    Journals are large; none is left."""
+    facts = truth(case).facts
+    python, _ = tensorflow(case.release)
     journals = folder / "weir"
     journals.mkdir(mode=0o700)
-    program = folder / name
-    program.write_text(text)
+    program = folder / case.path.name
+    program.write_text(text or truth(case).text)
     given = dict(item.split("=", 1) for item in f"{facts.get('env', '')} {variables}".split())
     env = environment(**{"VGPU_DEVICES": facts.get("devices", 1), **given, "WEIR_DIR": journals, "VGPU_STRICT": "on", "TF_CPP_MIN_LOG_LEVEL": "3"})
-    done = run(WEIR, "run", "--vgpu", gpu, "--", python, program, env=env, code=None, timeout=900)
+    done = run(WEIR, "run", "--vgpu", gpu or facts["gpu"], "--", python, program, env=env, code=None, timeout=900)
     largest = max(journals.glob("*.weir"), key=lambda journal: journal.stat().st_size)
-    report = json.loads(weir("report", "--json", largest, env=environment(WEIR_DIR=journals), code=None, timeout=300, quiet=True).stdout)
+
+    def report(*flags):
+        return json.loads(weir("report", "--json", *flags, largest, env=environment(WEIR_DIR=journals), code=None, timeout=900, quiet=True).stdout)
+
+    reports = SimpleNamespace(well=done.returncode == 0, report=report(), rerun=report("--rerun") if rerun else None)
     shutil.rmtree(journals)
-    return SimpleNamespace(well=done.returncode == 0, report=report)
+    return reports
 
 
 def divided(old, parts):
@@ -81,14 +122,15 @@ def applied(wants, remedy):
         case "memory_limit":
             limit = f"tf.config.LogicalDeviceConfiguration(memory_limit={value})"
             setting = f"tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], [{limit}])"
-            return text.replace("import tensorflow as tf\n", f"import tensorflow as tf; {setting}\n", 1), gpu, ""
-        case "stop_growth" if wants.line not in value:
+            return text.replace("\nimport ", f"\nimport tensorflow as tf; {setting}\nimport ", 1), gpu, ""
+        case "stop_growth" if not any(line in value for line in wants.culprits):
             return None
     for wanted in CHANGES.get(kind, (kind,)):
         for cure, old, new in wants.cures:
             if cure == wanted:
                 # A number of parts is advised: these, and not what the truth knows to suffice.
-                return changed(text, old, divided(old, value) if isinstance(value, int) else new), gpu, ""
+                counts = isinstance(value, int) and re.search(r"\d$", old)
+                return changed(text, old, divided(old, value) if counts else new), gpu, ""
     return None
 
 
@@ -96,38 +138,38 @@ def spelled(remedy):
     return f"{remedy['kind']} {remedy.get('value', '')}".strip()
 
 
-def cases(paths=CORPUS, brief=BRIEF):
-    return [pytest.param(path, id=path.stem, marks=tensorflow_marks(long=path.stem not in brief)) for path in paths]
+def cases(chosen=CORPUS, brief=BRIEF):
+    return [pytest.param(case, id=str(case), marks=tensorflow_marks(case.release, long=str(case) not in brief)) for case in chosen]
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    """Runs a program on the device on which it fails; once, whatever asks for it."""
+def job(request, tmp_path_factory):
+    """Runs a program on the device on which it fails; once, whatever needs it. Run again by the report only where a test of that
+    is selected."""
+    reruns = {item.callspec.params["case"] for item in request.session.items if item.originalname == "test_rerun"}
+
     @functools.cache
-    def of(path):
-        wants = truth(path)
-        done = played(tmp_path_factory.mktemp("job"), path.name, wants.text, wants.facts["gpu"], wants.facts)
-        return SimpleNamespace(failed=not done.well, report=done.report, wants=wants)
+    def of(case):
+        return played(tmp_path_factory.mktemp("job"), case, rerun=case in reruns)
     return of
 
 
 @pytest.fixture(scope="module")
-def cured(job, tmp_path_factory):
-    """Whether the program ends well with the remedy of that number; None if there is no such remedy."""
-    @functools.cache
-    def of(path, number):
-        wants, remedies = job(path).wants, job(path).report["remedies"]
-        if number >= len(remedies):
-            return None
-        change = applied(wants, remedies[number])
+def cured(tmp_path_factory):
+    """Whether the program ends well with a remedy; two reports that advise the same share a run."""
+    endings = {}
+
+    def of(case, remedy):
+        change = applied(truth(case), remedy)
         if change is None:
             return False
-        text, gpu, variables = change
-        return played(tmp_path_factory.mktemp("cured"), path.name, text, gpu, wants.facts, variables).well
+        if (case, change) not in endings:
+            endings[case, change] = played(tmp_path_factory.mktemp("cured"), case, *change).well
+        return endings[case, change]
     return of
 
 
-COLUMNS = ("cause", "line", "roles", "also", "first remedy", "any remedy", "sizes")
+COLUMNS = ("cause", "line", "roles", "also", "first remedy", "any remedy", "sizes", "after rerun")
 
 
 @pytest.fixture(scope="module")
@@ -139,108 +181,123 @@ def table(request):
     for name, row in sorted(rows.items()):
         verdicts = ["-" if column not in row else "yes" if row[column][0] else "NO" for column in COLUMNS]
         lines.append([name, *verdicts, "; ".join(f"{column}: {said}" for column, (right, said) in row.items() if not right)])
-    totals = [[row[column][0] for row in rows.values() if column in row] for column in COLUMNS]
-    lines.append(["total", *(f"{sum(right)} of {len(right)}" for right in totals), ""])
+    for mode in ("pool", "keep", "older"):
+        chosen = [row for name, row in rows.items() if mode == (name.rpartition("-")[2] if "-" in name else "pool")]
+        totals = [[row[column][0] for row in chosen if column in row] for column in COLUMNS]
+        if chosen:
+            lines.append([f"total, {mode}", *(f"{sum(right)} of {len(right)}" if right else "-" for right in totals), ""])
     for kind, seen in sorted(kinds.items()):
-        lines.append([f"by kind: {kind}", *[""] * COLUMNS.index("first remedy"), f"{sum(seen.values())} of {len(seen)}", "", "", ""])
+        lines.append([f"by kind: {kind}", *[""] * COLUMNS.index("first remedy"), f"{sum(seen.values())} of {len(seen)}", *[""] * 4])
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text("".join("\t".join(line) + "\n" for line in lines))
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print()
         for name, *verdicts, wrong in lines:
-            print(f"{name:32}" + "".join(f"{verdict:>14}" for verdict in verdicts) + f"  {wrong[:160]}")
+            print(f"{name:36}" + "".join(f"{verdict:>14}" for verdict in verdicts) + f"  {wrong[:160]}")
 
 
 @pytest.fixture
 def check(table):
     """Notes whether the report was right, then asserts it."""
-    def of(path, column, right, said):
-        table.rows[path.stem][column] = (bool(right), str(said).replace("\t", " ").replace("\n", " "))
+    def of(case, column, right, said):
+        table.rows[str(case)][column] = (bool(right), str(said).replace("\t", " ").replace("\n", " "))
         assert right, said
     return of
 
 
-@pytest.mark.parametrize("path", cases())
-def test_cause(job, check, path):
-    it = job(path)
-    assert it.failed, f"does not fail on {it.wants.facts['gpu']}"
-    causes = [finding["cause"] for finding in it.report["findings"]]
-    check(path, "cause", causes[:1] == [CAUSES[it.wants.facts["cause"]]], f"{causes} instead of {it.wants.facts['cause']}")
+@pytest.mark.parametrize("case", cases())
+def test_cause(job, check, case):
+    assert not job(case).well, f"does not fail on {truth(case).facts['gpu']}"
+    causes = [finding["cause"] for finding in job(case).report["findings"]]
+    check(case, "cause", causes and causes[0] in truth(case).causes, f"{causes} instead of {truth(case).facts['cause']}")
 
 
-@pytest.mark.parametrize("path", cases())
-def test_line(job, check, path):
-    """The line to blame is among those that requested, hold or grow."""
-    report, line = job(path).report, job(path).wants.line
-    named = [(report["request"] or {}).get("python") or "", *(holder["python"] for holder in report["holders"]), json.dumps(report["growth"])]
-    check(path, "line", any(re.search(re.escape(line) + r"\b", name) for name in named), f"no {line} in {named[:4]}")
+@pytest.mark.parametrize("case", cases())
+def test_line(job, check, case):
+    """A line to blame is among those that requested, hold or grow; so is the layer where the program calls Keras' fit alone."""
+    report, wants = job(case).report, truth(case)
+    request = report["request"] or {}
+    named = [request.get("python") or "", *(holder["python"] for holder in report["holders"]), json.dumps(report["growth"])]
+    right = any(re.search(re.escape(line) + r"\b", name) for line in wants.culprits for name in named)
+    operations = [request.get("op") or "", *(holder["op"] for holder in report["holders"][:3])]
+    right = right and any(wants.facts.get("layer", "") in operation for operation in operations)
+    check(case, "line", right, f"no {wants.culprits} {wants.facts.get('layer', '')} in {named[:4]} {operations}")
 
 
-def has_roles(path):
+def has_roles(case):
     """One request that is too large is refused before its role is live."""
-    facts = truth(path).facts
-    return "parameters" in facts or ("full of" in facts and facts["cause"] != "one request too large")
+    facts = truth(case).facts
+    return any(name in facts for name in SUMS) or ("full of" in facts and facts["cause"] != "one request too large")
 
 
-@pytest.mark.parametrize("path", cases(filter(has_roles, CORPUS)))
-def test_roles(job, check, path):
-    """The largest role is the true one, and the parameters are those of the model."""
-    facts = job(path).wants.facts
-    shares = {share["role"]: share["bytes"] for share in job(path).report["roles"]}
-    said = {role: f"{size / MIB:.1f} MiB" for role, size in shares.items()}
-    right = True
-    if full := facts.get("full of"):
-        right = bool(shares) and max(shares, key=shares.get) == ROLES.get(full, full)
-    if "parameters" in facts:
-        parameters = float(facts["parameters"].removesuffix("MiB")) * MIB
-        right = right and abs(shares.get("parameters", 0) - parameters) <= 0.05 * parameters
-    check(path, "roles", right, f"{said}, full of {full}, parameters {facts.get('parameters')}")
+@pytest.mark.parametrize("case", cases(filter(has_roles, CORPUS)))
+def test_roles(job, check, case):
+    """The largest role is the true one, and the sums are those of the model, within 5 %."""
+    facts = truth(case).facts
+    shares = {share["role"]: share["bytes"] for share in job(case).report["roles"]}
+    wrong = []
+    if (full := facts.get("full of")) and max(shares, key=shares.get, default="") != ROLES.get(full, full):
+        wrong.append(f"full of {full}")
+    for name in SUMS:
+        if name in facts:
+            size = float(facts[name].removesuffix("MiB")) * MIB
+            if abs(shares.get(ROLES.get(name, name), 0) - size) > 0.05 * size:
+                wrong.append(f"{name} {facts[name]}")
+    said = ", ".join(f"{role} {size / MIB:.1f}MiB" for role, size in shares.items())
+    check(case, "roles", not wrong, f"{said} instead of {', '.join(wrong)}")
 
 
-@pytest.mark.parametrize("path", cases([path for path in CORPUS if {"also", "dtype", "says"} & truth(path).facts.keys()], brief=()))
-def test_also(job, check, path):
+@pytest.mark.parametrize("case", cases([case for case in CORPUS if {"also", "dtype", "says"} & truth(case).facts.keys()], brief=()))
+def test_also(job, check, case):
     """A second cause, the type that makes it large, the words that explain it."""
-    facts, report = job(path).wants.facts, job(path).report
+    facts, report = truth(case).facts, job(case).report
     words = " ".join([*(f"{finding['rule']} {finding['evidence']}" for finding in report["findings"]),
                       *(remedy["text"] for remedy in report["remedies"])])
     wrong = [f"no {facts[name]}" for name in ("dtype", "says") if name in facts and facts[name] not in words]
     if "also" in facts and CAUSES[facts["also"]] not in [finding["cause"] for finding in report["findings"]]:
         wrong.append(f"not also {facts['also']}")
-    check(path, "also", not wrong, ", ".join(wrong))
+    check(case, "also", not wrong, ", ".join(wrong))
 
 
-@pytest.mark.parametrize("path", cases())
-def test_remedies(job, cured, check, table, path):
+@pytest.mark.parametrize("case", cases())
+def test_remedies(job, cured, check, table, case):
     """The program ends well once it does what is advised first, and on every size that is said to be enough. Where the first remedy
     fails, the next ones are tried for the table."""
-    remedies, kinds = job(path).report["remedies"], [kind for kind, *_ in job(path).wants.cures]
-    claims = [number for number, remedy in enumerate(remedies) if remedy["kind"] in SIZES and remedy["check"] != "estimated"]
+    remedies, kinds = job(case).report["remedies"], [kind for kind, *_ in truth(case).cures]
+    claims = [remedy for remedy in remedies if remedy["kind"] in SIZES and remedy["check"] != "estimated"]
     cures = False
     for number, remedy in enumerate(remedies):
-        if not cures or number in claims:
-            helps = table.kinds[remedy["kind"]][path.stem, number] = cured(path, number)
+        if not cures or remedy in claims:
+            helps = table.kinds[remedy["kind"]][case, number] = cured(case, remedy)
             cures = cures or helps
-    row = table.rows[path.stem]
+    row = table.rows[str(case)]
     row["any remedy"] = (cures, [spelled(remedy) for remedy in remedies])
     if claims:
-        row["sizes"] = (all(cured(path, number) for number in claims), [spelled(remedies[number]) for number in claims])
-    check(path, "first remedy", cured(path, 0), f"{spelled(remedies[0]) if remedies else 'none'}, cures are {kinds}")
+        row["sizes"] = (all(cured(case, remedy) for remedy in claims), [spelled(remedy) for remedy in claims])
+    check(case, "first remedy", remedies and cured(case, remedies[0]), f"{spelled(remedies[0]) if remedies else 'none'}, cures are {kinds}")
     assert row.get("sizes", (True,))[0], f"not enough: {row['sizes'][1]}"
 
 
+@pytest.mark.parametrize("case", cases([case for case in CORPUS if case.mode == "pool"], brief=()))
+def test_rerun(job, cured, check, case):
+    """As the first remedy, of the report after the job was run again with enough room."""
+    report = job(case).rerun
+    remedies = report["remedies"]
+    check(case, "after rerun", remedies and cured(case, remedies[0]), spelled(remedies[0]) if remedies else "none")
+
+
 def endings():
-    """The device that is enough, and each cure on the one that is not."""
-    for path in CORPUS:
-        wants = truth(path)
-        if "enough" in wants.facts:
-            yield pytest.param(path, None, id=f"{path.stem}-enough", marks=tensorflow_marks())
-        for cure in wants.cures:
-            yield pytest.param(path, cure, id=f"{path.stem}-{cure[0]}", marks=tensorflow_marks())
+    """The device that is enough, and each cure on the one that is not. In another mode than the pool's, the first cure."""
+    for case in CORPUS:
+        wants = truth(case)
+        if "enough" in wants.facts and case.mode == "pool":
+            yield pytest.param(case, None, id=f"{case}-enough", marks=tensorflow_marks())
+        for cure in wants.cures if case.mode == "pool" else wants.cures[:1]:
+            yield pytest.param(case, cure, id=f"{case}-{cure[0]}", marks=tensorflow_marks(case.release))
 
 
-@pytest.mark.parametrize("path, cure", list(endings()))
-def test_the_truth_holds(path, cure, tmp_path):
-    wants = truth(path)
-    gpu = wants.facts["gpu"] if cure else wants.facts["enough"]
+@pytest.mark.parametrize("case, cure", list(endings()))
+def test_the_truth_holds(case, cure, tmp_path):
+    wants = truth(case)
     text = changed(wants.text, *cure[1:]) if cure else wants.text
-    assert played(tmp_path, path.name, text, gpu, wants.facts).well
+    assert played(tmp_path, case, text, wants.facts["gpu"] if cure else wants.facts["enough"]).well

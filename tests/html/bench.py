@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from stage import Case, Stage, settle
+from stage import Case, Stage, wait_painted
 
 DRIVE = """async (steps) => {
   const page = window.weir, last = page.journal.count, gaps = [], script = [];
@@ -48,7 +48,7 @@ def main():
         for what, act in ACTS.items():
             say(what=what, **page.evaluate(DRIVE.replace("ACT", act), 120))
             page.evaluate("() => weir.show(...weir.full)")
-            settle(page)
+            wait_painted(page)
         regroup = page.evaluate("""async () => { const times = []; for (const grouping of ['op', 'line', 'op']) {
           const begun = performance.now(); document.querySelector(`#grouping [data-value=${grouping}]`).click(); times.push(performance.now() - begun); }
           return Math.round(Math.max(...times)); }""")

@@ -88,7 +88,7 @@ class Stage:
         page.on("console", lambda said: page.troubles.append(said.text) if said.type in ("error", "warning") else None)
         page.goto(case.page.as_uri())
         page.wait_for_selector("html[data-ready]")
-        settle(page)
+        wait_painted(page)
         return page
 
     def close(self):
@@ -96,15 +96,15 @@ class Stage:
         self.playwright.stop()
 
 
-def settle(page):
-    """Waits until what was asked for is painted."""
+def wait_painted(page):
+    """Waits until the page is painted."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def press(page, key, times=1):
     for _ in range(times):
         page.keyboard.press(key)
-    settle(page)
+    wait_painted(page)
 
 
 def size(text):

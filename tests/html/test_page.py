@@ -1,7 +1,7 @@
 """The page of `weir report --html` in Debian's Chromium, driven by Playwright: its numbers against the journal, click, brush,
 scrubbing, search, themes."""
 import pytest
-from stage import WORK, Stage, count, event_of, live_of, press, same_size, settle, size
+from stage import WORK, Stage, count, event_of, live_of, press, same_size, wait_painted, size
 
 HOSTILE = "</script><script>window.broken=1</script>"
 
@@ -27,7 +27,7 @@ def test_no_request_leaves_the_page_and_nothing_goes_wrong(stage):
     for key in ["p", "o", "+", "+", "0"]:
         press(page, key)
     page.click("#axis button >> nth=1")
-    settle(page)
+    wait_painted(page)
     others = [url for url in page.requests if url != case.page.as_uri() and not url.startswith(("data:", "blob:"))]
     assert others == [], others
     assert page.troubles == [], page.troubles
@@ -54,7 +54,7 @@ def test_every_moment_is_that_of_the_journal(stage, case):
     shown = []
     for part in [0.001, 0.13, 0.37, 0.5, 0.81, 0.97, 1]:
         page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", int(last * part))
-        settle(page)
+        wait_painted(page)
         note = page.inner_text("#address-note")
         shown.append((event_of(page), live_of(page), count(note.split(" live")[0])))
     truth = case.truth(*[seq for seq, _, _ in shown])
@@ -68,7 +68,7 @@ def test_the_peak_is_found_by_its_button_and_its_key(stage, case):
     case = getattr(stage, case)()
     page, truth = stage.open(case), case.truth()
     page.click("#to-peak")
-    settle(page)
+    wait_painted(page)
     assert event_of(page) == truth["peak_seq"]
     press(page, "ArrowLeft", 7)
     assert event_of(page) != truth["peak_seq"]
@@ -76,7 +76,7 @@ def test_the_peak_is_found_by_its_button_and_its_key(stage, case):
     assert event_of(page) == truth["peak_seq"]
 
 
-def test_out_of_memory_is_told_first_and_marked(stage):
+def test_out_of_memory_is_shown_first_and_marked(stage):
     case = stage.training()
     page, truth = stage.open(case), case.truth()
     assert "out of memory" in page.inner_text("#verdict").lower()
@@ -85,7 +85,7 @@ def test_out_of_memory_is_told_first_and_marked(stage):
     assert event_of(page) == truth["ooms"][0]
     press(page, "p")
     page.click("#to-oom")
-    settle(page)
+    wait_painted(page)
     assert event_of(page) == truth["ooms"][0] and "OUT OF MEMORY" in page.inner_text("#moment")
     red = page.evaluate("""() => {
       const c = document.getElementById('timeline'), d = c.getContext('2d').getImageData(0, 0, c.width, 20).data;
@@ -100,14 +100,14 @@ def test_out_of_memory_is_told_first_and_marked(stage):
 def test_the_page_opens_where_it_was_asked_to(stage):
     case = stage.case("fails", "fails")
     first, second, third = ((seq, f"{50 + place}.00 GiB") for place, seq in enumerate(case.truth()["ooms"]))
-    for options, (event, asked), device in [((), third, "40.00 GiB"), (("oom=1",), first, "40.00 GiB"), (("device=1",), second, "24.00 GiB"),
+    for options, (event, requested), device in [((), third, "40.00 GiB"), (("oom=1",), first, "40.00 GiB"), (("device=1",), second, "24.00 GiB"),
                                             (("oom=2", "rows=3"), second, "24.00 GiB")]:
         case.write(*options)
         page = stage.open(case)
         assert event_of(page) == event and page.inner_text("#tile-total b") == device, options
-        assert asked in page.inner_text("#verdict") and asked in page.inner_text("#moment"), options
+        assert requested in page.inner_text("#verdict") and requested in page.inner_text("#moment"), options
         page.click("#grouping [data-value=line]")
-        settle(page)
+        wait_painted(page)
         assert page.locator("#table tbody tr").count() == (3 if "rows=3" in options else 9 + (device == "40.00 GiB")), options
 
 
@@ -134,7 +134,7 @@ def test_a_click_on_the_chart_stops_there(stage):
     seen = []
     for part in [0.2, 0.5, 0.8]:
         page.mouse.click(box["x"] + box["width"] * part, box["y"] + 150)
-        settle(page)
+        wait_painted(page)
         seen.append(event_of(page))
     assert seen == sorted(seen) and seen[2] - seen[0] > 20000, seen
 
@@ -158,13 +158,13 @@ def test_a_drag_zooms_in_and_a_double_click_shows_all(stage):
     page.mouse.move(box["x"] + 500, box["y"] + 110, steps=4)
     page.mouse.move(box["x"] + 600, box["y"] + 120, steps=4)
     page.mouse.up()
-    settle(page)
+    wait_painted(page)
     a, b = window_of(page)
     assert close(b - a, 200 / (box["width"] - 78)), f"the window is {b - a:.3f} of the run"
     page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
     page.keyboard.up("Control")
-    settle(page)
+    wait_painted(page)
     c, d = window_of(page)
     assert a <= c and d <= b and d - c < (b - a) * 0.7
     # Shift+drag moves without changing the width.
@@ -174,11 +174,11 @@ def test_a_drag_zooms_in_and_a_double_click_shows_all(stage):
     page.mouse.move(box["x"] + 500, box["y"] + 100, steps=4)
     page.mouse.up()
     page.keyboard.up("Shift")
-    settle(page)
+    wait_painted(page)
     e, f = window_of(page)
     assert e > c and close(f - e, d - c)
     page.mouse.dblclick(box["x"] + 500, box["y"] + 100)
-    settle(page)
+    wait_painted(page)
     assert window_of(page) == whole
 
 
@@ -193,7 +193,7 @@ def test_the_overview_brushes_and_its_handles_move(stage):
         page.mouse.down()
         page.mouse.move(box["x"] + to, y, steps=6)
         page.mouse.up()
-        settle(page)
+        wait_painted(page)
         return window_of(page)
 
     a, b = drag(300, 500)
@@ -211,7 +211,7 @@ def test_what_is_painted_is_as_high_as_what_is_live(stage):
     page = stage.open(case)
     page.click("#axis button >> nth=1")
     page.mouse.move(5, 5)
-    settle(page)
+    wait_painted(page)
     # The coloured pixels of a column, as a share of the plot, against the sums at its highest moment.
     columns = page.evaluate("""() => {
       const c = document.getElementById('timeline'), p = c.getContext('2d'), back = getComputedStyle(document.documentElement).getPropertyValue('--card');
@@ -240,7 +240,7 @@ def test_search_finds_rows_and_their_sums(stage):
     page.focus("#scrubber")
     press(page, "End")
     page.fill("#search", "layer2/")
-    settle(page)
+    wait_painted(page)
     rows = page.locator("#table tbody tr")
     names = [rows.nth(n).locator("td").nth(0).inner_text() for n in range(rows.count())]
     wanted = {name: sums for name, sums in truth["ops"].items() if "layer2/" in name}
@@ -251,17 +251,17 @@ def test_search_finds_rows_and_their_sums(stage):
         same_size(cells[0], bytes, name)
         assert count(cells[1]) == blocks, name
     page.fill("#search", "MATMUL layer2/")
-    settle(page)
+    wait_painted(page)
     assert rows.count() == 1, "every word must be found, in any case"
     page.fill("#search", "no such thing")
-    settle(page)
+    wait_painted(page)
     assert rows.count() == 0 and page.inner_text("#table-note").startswith("0 of")
 
 
 def test_the_table_sorts_by_every_column(stage):
     page = stage.open(stage.storm())
     page.click("#grouping button[data-value=op]")
-    settle(page)
+    wait_painted(page)
 
     def column(n):
         rows = page.locator("#table tbody tr")
@@ -269,11 +269,11 @@ def test_the_table_sorts_by_every_column(stage):
 
     for name, n, value in [("blocks", 3, count), ("peak", 4, lambda text: size(text)[0]), ("turnover", 7, lambda text: size(text)[0])]:
         page.click(f"#table th[data-column={name}] button")
-        settle(page)
+        wait_painted(page)
         seen = [value(text) for text in column(n)]
         assert seen == sorted(seen, reverse=True) and seen[0] > seen[-1], f"{name}: {seen}"
         page.click(f"#table th[data-column={name}] button")
-        settle(page)
+        wait_painted(page)
         seen = [value(text) for text in column(n)]
         assert seen == sorted(seen), f"{name} the other way: {seen}"
         assert page.get_attribute(f"#table th[data-column={name}]", "aria-sort") == "ascending"
@@ -286,7 +286,7 @@ def test_rows_add_up_to_what_is_live(stage):
     press(page, "End")
     for grouping in ["op", "line", "class"]:
         page.click(f"#grouping button[data-value={grouping}]")
-        settle(page)
+        wait_painted(page)
         same_size(page.inner_text("#table-note").split(" · ")[1].replace(" at the cursor", ""), truth["end"], grouping)
 
 
@@ -296,11 +296,11 @@ def test_a_group_that_is_chosen_stands_out(stage):
       let strong = 0; for (let i = 0; i < d.length; i += 4) if (Math.max(d[i], d[i+1], d[i+2]) - Math.min(d[i], d[i+1], d[i+2]) > 60 && d[i+3] > 200) strong++; return strong; }"""
     before = page.evaluate(ink)
     page.click("#legend li >> nth=1 >> button")
-    settle(page)
+    wait_painted(page)
     assert page.get_attribute("#legend li:nth-child(2) button", "aria-pressed") == "true"
     assert page.evaluate(ink) < before * 0.8
     page.click("#legend li >> nth=1 >> button")
-    settle(page)
+    wait_painted(page)
     assert abs(page.evaluate(ink) - before) < before * 0.02
 
 
@@ -308,15 +308,15 @@ def test_the_flame_graph_shows_the_peak_and_looks_into_a_frame(stage):
     case = stage.storm()
     page, truth = stage.open(case), case.truth()
     page.click("#flame-of button[data-value=peak]")
-    settle(page)
+    wait_painted(page)
     same_size(page.inner_text("#flame-note").split(" live")[0], truth["peak"], "flame graph of the peak")
     box = page.locator("#flame").bounding_box()
     page.mouse.click(box["x"] + 30, box["y"] + 32 * 2 + 10)
-    settle(page)
+    wait_painted(page)
     note = page.inner_text("#flame-note")
     assert "layers.py" in note and "%" in note, note
     page.mouse.click(box["x"] + 30, box["y"] + 8)
-    settle(page)
+    wait_painted(page)
     assert "live at the peak" in page.inner_text("#flame-note")
     page.focus("#flame")
     press(page, "ArrowDown", 2)
@@ -324,14 +324,73 @@ def test_the_flame_graph_shows_the_peak_and_looks_into_a_frame(stage):
     assert "storm.py" in page.inner_text("#flame-note"), page.inner_text("#flame-note")
 
 
-def test_the_address_space_tells_of_the_block_under_the_pointer(stage):
+def test_the_address_space_shows_the_block_under_the_pointer(stage):
     page = stage.open(stage.training())
     press(page, "p")
     page.hover("#address", position={"x": 20, "y": 8})
     page.wait_for_selector("#tip:not([hidden])")
-    told = page.inner_text("#tip")
-    assert "0x7f20" in told and "GiB" in told or "MiB" in told, told
+    reported = page.inner_text("#tip")
+    assert "0x7f20" in reported and "GiB" in reported or "MiB" in reported, reported
     page.wait_for_function("() => document.getElementById('address-holes').textContent.includes('gap')")
+
+
+def test_a_block_has_its_tensor_and_a_stack_without_library_frames(stage):
+    page = stage.open(stage.training())
+    press(page, "p")
+    page.hover("#address", position={"x": 20, "y": 8})
+    page.wait_for_selector("#tip:not([hidden])")
+    reported = page.inner_text("#tip")
+    assert "float32 [3,3,64,256]" in reported, reported
+    stack = page.locator("#tip .tip-stack li").all_inner_texts()
+    assert stack == ["train.py:88 in main", "… 3 frames in Python's library, tensorflow, keras", "model.py:31 in build", "… 1 frame in keras"], stack
+
+
+def test_a_page_without_a_failure_opens_at_the_peak(stage):
+    # Long enough for the wave to fall again.
+    case = stage.case("fallen", "storm", "170000")
+    assert case.truth()["end"] < 0.9 * case.truth()["peak"]
+    page = stage.open(case)
+    assert event_of(page) == case.truth()["peak_seq"]
+    same_size(live_of(page), case.truth()["peak"], "where it opens")
+    # The verdict speaks of the same moment.
+    live = page.locator(".device-key li", has_text="live in this job").locator("b").inner_text()
+    same_size(live, case.truth()["peak"], "the verdict")
+
+
+def test_commands_can_be_copied_and_selected(stage):
+    page = stage.open(stage.case("fails", "fails"), permissions=["clipboard-read", "clipboard-write"])
+    command = page.locator(".tries .command code").first
+    text = command.inner_text()
+    assert text in page.evaluate("() => JSON.parse(document.getElementById('facts').textContent).verdict.tries.map((one) => one.command)")
+    page.click(".tries .command button >> nth=0")
+    page.wait_for_function("() => document.querySelector('.tries .command button').textContent !== 'Copy'")
+    assert page.evaluate("() => navigator.clipboard.readText()") == text
+    command.click()
+    assert page.evaluate("() => getSelection().toString()") == text
+    # Without access to the clipboard the command is selected, and what the browser then allows is done.
+    page.evaluate("() => { getSelection().removeAllRanges(); Object.defineProperty(navigator, 'clipboard', { value: undefined }); }")
+    page.click(".tries .command button >> nth=0")
+    page.wait_for_function("(text) => getSelection().toString() === text", arg=text)
+
+
+@pytest.mark.parametrize("width", [1280, 700])
+def test_without_javascript_the_verdict_is_text(stage, width):
+    case = stage.training()
+    with_script = stage.open(case)
+    said = with_script.evaluate("() => JSON.parse(document.getElementById('facts').textContent).verdict")
+    plain = stage.browser.new_context(viewport={"width": width, "height": 800}, offline=True, java_script_enabled=False).new_page()
+    plain.goto(case.page.as_uri())
+    text = " ".join(plain.inner_text("body").split())
+    assert plain.inner_text("#command") == "train.py --batch 64"
+    for wanted in [said["title"], *(line for _, line in said["lines"]), *(one["text"] for one in said["tries"])]:
+        assert " ".join(wanted.split()) in text, wanted
+    assert said["cause"].lower() in text.lower() and "Who holds it" in text and "history/Identity" in text and "train.py:131" in text, text
+    for part in ["#timeline", "#table", "#device", "#theme", "#verdict", "#tiles"]:
+        assert not plain.is_visible(part), part
+    box = plain.locator(".plain").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width, box
+    plain.screenshot(path=str(WORK / f"plain-{width}.png"), full_page=True)
+    assert not with_script.is_visible(".plain")
 
 
 def test_themes_switch_and_follow_the_system(stage):
@@ -342,7 +401,7 @@ def test_themes_switch_and_follow_the_system(stage):
     assert colours[0] != colours[1], "the system's choice is followed"
     light.click("#theme button[data-value=dark]")
     dark.click("#theme button[data-value=light]")
-    settle(light)
+    wait_painted(light)
     assert (light.evaluate(back), dark.evaluate(back)) == (colours[1], colours[0])
     light.click("#theme button[data-value=auto]")
     assert light.evaluate(back) == colours[0]
@@ -354,7 +413,7 @@ def test_hostile_names_are_shown_and_do_nothing(stage):
     page = stage.open(stage.training())
     page.click("#grouping button[data-value=op]")
     page.fill("#search", "window.broken")
-    settle(page)
+    wait_painted(page)
     rows = page.locator("#table tbody tr")
     names = [rows.nth(n).locator("td").nth(0).inner_text() for n in range(rows.count())]
     assert HOSTILE in names and len(names) == 3, names
@@ -379,9 +438,19 @@ def test_a_phone_sees_everything_without_sideways_scrolling(stage):
         box = page.locator(part).bounding_box()
         assert box["width"] > 150 and box["x"] >= 0 and box["x"] + box["width"] <= 391, (part, box)
     page.tap("#timeline", position={"x": box_of(page, "#timeline")["width"] * 0.4, "y": 100})
-    settle(page)
+    wait_painted(page)
     assert "OUT OF MEMORY" not in page.inner_text("#moment")
     page.screenshot(path=str(WORK / "phone.png"), full_page=True)
+
+
+@pytest.mark.parametrize("width", [700, 1000])
+def test_a_narrow_window_needs_no_sideways_scrolling(stage, width):
+    page = stage.open(stage.training(), width=width)
+    assert "OUT OF MEMORY" in page.inner_text("#moment")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    for part in ["#command", "#moment", "#scrubber", "#verdict", "#table-note"]:
+        box = box_of(page, part)
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width, (part, box)
 
 
 def test_everything_can_be_reached_and_has_a_name(stage):
@@ -410,7 +479,7 @@ def test_the_axis_of_events_shows_the_same_window(stage):
     moments = "() => [weir.momentAt(weir.from), weir.momentAt(weir.to)]"
     a, b = page.evaluate(moments)
     page.click("#axis button[data-value=event]")
-    settle(page)
+    wait_painted(page)
     c, d = page.evaluate(moments)
     assert abs(a - c) <= 2 and abs(b - d) <= 2, (a, b, c, d)
     press(page, "0")
@@ -420,13 +489,13 @@ def test_the_axis_of_events_shows_the_same_window(stage):
 def test_devices_and_host_memory_are_kept_apart(stage):
     page = stage.open(stage.training())
     page.select_option("#device", "1")
-    settle(page)
+    wait_painted(page)
     assert page.inner_text("#tile-end b") == "512.0 MiB" and page.inner_text("#tile-total b") == "24.00 GiB"
     page.select_option("#device", "63")
-    settle(page)
+    wait_painted(page)
     assert page.inner_text("#tile-end b") == "256.0 MiB"
     page.select_option("#device", "0")
-    settle(page)
+    wait_painted(page)
     same_size(page.inner_text("#tile-end b"), stage.training().truth()["end"], "the first device")
 
 
@@ -438,7 +507,7 @@ def test_a_run_that_did_nothing_has_a_page(stage):
     assert page.troubles == [], page.troubles
 
 
-def test_roles_are_told_and_lines_explain_them(stage):
+def test_roles_are_shown_and_lines_explain_them(stage):
     page = stage.open(stage.training())
     roles = page.locator("#legend button span").all_inner_texts()
     assert {"parameters", "optimizer state", "activations", "gradients", "inputs"} <= set(roles), roles

@@ -31,7 +31,7 @@ impl Drop for Disk {
 }
 
 pub(crate) fn adversity(suite: &mut Suite) {
-    suite.add("adversity: a disk without room for a journal: the job goes on, and is told once", || {
+    suite.add("adversity: a disk without room for a journal: the job goes on, and it is reported once", || {
         let scratch = Scratch::new();
         let folder = scratch.folder("disk");
         let Some(_disk) = Disk::mount(&folder) else { return };
@@ -64,12 +64,12 @@ pub(crate) fn adversity(suite: &mut Suite) {
             assert!(!files.is_empty() && files.iter().all(|path| bits(path) == 0o600), "{files:?}");
         });
     }
-    suite.add("adversity: a directory that cannot be: the job goes on, and is told once", || {
+    suite.add("adversity: a directory that cannot be: the job goes on, and it is reported once", || {
         let scratch = Scratch::new();
         std::fs::write(scratch.at("file"), "").expect("a file");
         goes_on_and_says_it_once(job("tour", &scratch.at("file/dir"), "WEIR_CAP=256MiB"));
     });
-    suite.add("adversity: a read-only folder: the job goes on, and is told once", || {
+    suite.add("adversity: a read-only folder: the job goes on, and it is reported once", || {
         let scratch = Scratch::new();
         let folder = scratch.folder("read-only");
         let (at, jobs) = (folder.display(), stage().file("journal/jobs.py"));

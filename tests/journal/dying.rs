@@ -31,7 +31,7 @@ pub(crate) unsafe fn unmap(truth: &'static [AtomicU64]) {
 }
 
 /// Waits until the fixture has begun, kills it after so many nanoseconds if that is its death, and waits for its end.
-/// Tells what it wrote to a standard error that is piped, if it did not end in that way.
+/// Returns what it wrote to a standard error that is piped, if it did not end in that way.
 pub(crate) fn dies(mut fixture: Child, truth: &[AtomicU64], death: &str, after: u64) -> Result<(), String> {
     while truth[0].load(Ordering::SeqCst) == 0 {
         assert!(fixture.try_wait().unwrap().is_none(), "the fixture did not start");

@@ -56,7 +56,7 @@ static ODD: LazyLock<Vec<Value>> = LazyLock::new(|| mine("failures", "VGPU_FAIL=
 
 pub(crate) fn events(suite: &mut Suite) {
     let mut event = |title: &str, body: fn()| suite.add(format!("events: {title}"), body);
-    event("an allocation has time, thread, device, sizes, address, live bytes and who asked", || {
+    event("an allocation has time, thread, device, sizes, address, live bytes and the requester", || {
         let kept = of_size(&TOUR, "alloc", 777_777);
         assert_eq!(kept.len(), 1, "{kept:?}");
         let kept = kept[0];
@@ -116,6 +116,21 @@ pub(crate) fn events(suite: &mut Suite) {
     event("host memory is sampled", || {
         let samples = of(&TOUR, "host_sample");
         assert!(samples.first().is_some_and(|e| allocated(e) > MIB), "{samples:?}");
+    });
+    event("the virtual GPU's own memory is no host memory of the job", || {
+        let scratch = Scratch::new();
+        let folder = scratch.folder("touched");
+        let done = arrange(Job::python("journal/jobs.py").words("touched 2"), &folder, "VGPU_MEM=4GiB")
+            .set("VGPU_BACKING=memory");
+        let done = done.run().well();
+        let said: Vec<u64> = done.out.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let [kernel, own] = said[..] else { panic!("{}", done.out) };
+        let events = events_of(&journals(&folder)[0]);
+        let last = of(&events, "host_sample").last().map_or(0, |e| allocated(e)) / MIB;
+        assert!(
+            kernel > 2048 && last >= own && last < 512,
+            "{kernel} MiB resident, {own} the job's own, {last} recorded"
+        );
     });
     event("what went to the host, and came back", || {
         let environment = "WEIR_CAP=64MiB WEIR_ON_CAP=spill WEIR_SPILL=512MiB VGPU_BACKING=memory";

@@ -196,6 +196,18 @@ def small():
     free(alloc(5000))
 
 
+def touched(gib):
+    """Device memory of which every byte is written; and some of the host's. Prints what the kernel counts as resident."""
+    start()
+    own = bytearray(os.urandom(1 << 20) * 64)
+    for _ in range(int(gib)):
+        call("cuMemsetD8_v2", U64(alloc(1 << 30)), c.c_ubyte(1), SIZE(1 << 30))
+    call("cuCtxSynchronize")
+    # A refusal takes a sample.
+    assert attempt(1 << 40)[1] == OOM
+    print(int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // MIB, len(own) // MIB)
+
+
 def fill(file):
     """The disk fills up while memory comes and goes."""
     start()

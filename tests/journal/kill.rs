@@ -3,9 +3,9 @@
 //! mapped file in which the job writes down what it is about to do and what it holds.
 //!
 //! A call may be cut short by the death, one a thread. The journal must then have reported it as in flight, where the
-//! driver was asked; a request that the pool answers by itself is recorded in one go, or not at all.
+//! driver was called; a request that the pool answers by itself is recorded in one go, or not at all.
 //!
-//! The program starts itself as the job. The suite `journal` sets the environment. `journal-kill show FILE` tells what is in a
+//! The program starts itself as the job. The suite `journal` sets the environment. `journal-kill show FILE` shows what is in a
 //! journal as JSON, `journal-kill judge FOLDER` what is wrong with a kept run.
 #![allow(clippy::pedantic, reason = "a test: it may panic, and reads better without the ceremony")]
 
@@ -149,7 +149,7 @@ impl Worker {
 
 fn die(death: &str) {
     match death {
-        // SAFETY: a store to where nothing is mapped is what is asked for here.
+        // SAFETY: a store to where nothing is mapped is the purpose here.
         "segfault" => unsafe { null_mut::<u8>().wrapping_add(8).write_volatile(1) },
         "abort" => std::process::abort(),
         // SAFETY: the handler only calls _exit, which is allowed in a handler.
@@ -197,7 +197,7 @@ fn number(value: &serde_json::Value) -> u64 {
 /// Memory by whether it is a handle, and its address or handle.
 type Key = (bool, u64);
 
-/// What the virtual GPU says that the job holds on the device, and the sizes that each ever had. The log does not tell
+/// What the virtual GPU says that the job holds on the device, and the sizes that each ever had. The log does not show
 /// where host memory came to lie. The order of lines is not that of the calls, so allocations and frees of an address
 /// are counted, and which of its sizes was the last is for the other witness to say.
 fn witness(trace: &Path) -> HashMap<Key, Vec<u64>> {
@@ -331,7 +331,7 @@ fn judge(dir: &Path, truth: &[AtomicU64], tally: &mut Tally) -> Result<(), Strin
         }
     }
     for (_, words) in threads().filter(|(_, words)| intent_of(words).0 == ALLOC) {
-        // One that the job was not told of any more; whether the driver has more is the first witness's matter.
+        // One that the job did not see any more; whether the driver has more is the first witness's matter.
         let (id, (_, size)) = (words[0].load(SeqCst), unpack(words[3].load(SeqCst)));
         let is_it = |entry: &&LiveEntry| entry.requested == size && u64::from(entry.thread) == id;
         if let Some(list) = jobs.values_mut().find(|list| list.iter().any(is_it)) {

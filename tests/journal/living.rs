@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use weir_tests::harness::{Job, Living, PATIENCE, Scratch, Suite, eventually};
 
-/// A living job that writes events when it is told to.
+/// A living job that writes events on command.
 struct Stepwise {
     job: Living,
     path: PathBuf,

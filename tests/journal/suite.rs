@@ -129,7 +129,7 @@ fn tour(suite: &mut Suite) {
         let left = list(&journal, "live").iter().filter(|e| e["class"] == "block");
         assert_eq!(left.map(requested).collect::<Vec<_>>(), [777_777]);
     });
-    suite.add("tour: shortages of one cause are told once and counted", || {
+    suite.add("tour: failures of one cause are reported once and counted", || {
         let oom = &TOUR.journal["oom"];
         let dumps = oom["dumps"].as_u64().unwrap_or(0);
         assert!(oom["seen"].as_u64() >= Some(20) && (1..=3).contains(&dumps), "{oom}");
@@ -195,10 +195,10 @@ fn deaths(suite: &mut Suite) {
         let words = format!("--kills {} --others 12", size("KILLS", 300));
         let _ = killer(&words).env("JOURNAL_WEIR", stage().weir()).run().well();
     });
-    // Whether a kill falls between the two instants that a mark tells apart is a matter of luck: up to 1 200 tries.
+    // Whether a kill falls between the two instants that a mark distinguishes is a matter of luck: up to 1 200 tries.
     for (fault, what) in [("pending", "a request"), ("freeing", "a free")] {
         suite.add(
-            format!("deaths: without the mark on {what} before the driver is asked, wrong journals are noticed"),
+            format!("deaths: without the mark on {what} before the driver is called, wrong journals are noticed"),
             move || {
                 let job = killer("--kills 1200 --others 0 --until-wrong").set(format!("WEIR_FAULT={fault}"));
                 let done = job.env("JOURNAL_WEIR", stage().weir_with_faults()).run().code(1);

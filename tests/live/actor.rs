@@ -1,9 +1,9 @@
-//! A process that writes the journal of a job that never was: what it is told, line by line in JSON on standard input. For
+//! A process that writes the journal of a synthetic job: what it is ordered, line by line in JSON on standard input. For
 //! tests of what reads journals, where names, sizes and ends must be chosen freely.
 //!
 //! `{"do":"device","number":0,"total":N,"name":"…"}`, `{"do":"cap","number":0,"bytes":N}`,
 //! `{"do":"alloc","address":N,"bytes":N,"class":"device|block|tensor|handle","op":"…","lines":[["file","function",7]]}`,
-//! `{"do":"free","address":N,"class":"…"}`, `{"do":"oom","asked":N,…as alloc}`, `{"do":"off","reason":"…"}`,
+//! `{"do":"free","address":N,"class":"…"}`, `{"do":"oom","requested":N,…as alloc}`, `{"do":"off","reason":"…"}`,
 //! `{"do":"exit"}` (in order), `{"do":"kill"}`. Each is answered by one line.
 
 use std::io::BufRead;
@@ -81,7 +81,7 @@ fn obey(journal: &Journal, order: &Value) {
                 device,
                 class: class(order),
                 stream: STREAM_UNKNOWN,
-                requested: number(order, "asked"),
+                requested: number(order, "requested"),
                 result: 2,
                 by: attribution(journal, order),
             };

@@ -1,4 +1,4 @@
-"""A job for the tests of this folder: takes memory as it is told, by line on standard input or by its arguments.
+"""A job for the tests of this folder: allocates as it is ordered, by line on standard input or by its arguments.
 
 usage: job.py serve                  reads 'take MIB', 'drop', 'grow MIB' (so much four times a second from now on); answers each
                                      with a line

@@ -137,7 +137,7 @@ def crowd(tmp_path_factory):
     seen = SimpleNamespace()
     with served(tmp_path_factory.mktemp("crowd")) as (process, port), contextlib.ExitStack() as clients:
         come = lambda: clients.enter_context(connect(port))
-        # Half say nothing at all, half stop in the middle; all of them are there before anybody asks for the page.
+        # Half say nothing at all, half stop in the middle; all of them are there before anybody requests the page.
         for number in range(200):
             client = come()
             with contextlib.suppress(OSError):

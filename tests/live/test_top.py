@@ -221,7 +221,7 @@ def evil(tmp_path_factory):
         package = ["/x/site-packages/k.py", "call", 3]
         talk.do(do="alloc", address=1 << 40, bytes=GIB, op=name, lines=[package, [f"/home/{name}.py", name, 118]])
         talk.do(do="alloc", address=2 << 40, bytes=GIB // 2, op="StatefulPartitionedCall/conv/Conv2D", lines=[package, ["/home/u/train.py", "step", 131]])
-        talk.do(do="oom", asked=7 * GIB, op=name, lines=[["/home/u/train.py", "step", 131]])
+        talk.do(do="oom", requested=7 * GIB, op=name, lines=[["/home/u/train.py", "step", 131]])
         yield folder
 
 

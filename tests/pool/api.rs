@@ -168,7 +168,7 @@ pub fn context_on(api: &Api, device: i32) -> CUcontext {
     ctx
 }
 
-/// Asks a library that was built for tests whether its pools are consistent; any other is not asked.
+/// Calls a library that was built for tests to check that its pools are consistent; any other is not called.
 pub fn check_pools() {
     // SAFETY: looks a symbol up among all loaded objects.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"weir_pool_check".as_ptr()) };
@@ -180,7 +180,7 @@ pub fn check_pools() {
     }
 }
 
-/// Asks the same library for the bytes that an undo lost; 0 from any other.
+/// Queries the same library for the bytes that an undo lost; 0 from any other.
 pub fn lost_bytes() -> u64 {
     // SAFETY: looks a symbol up among all loaded objects.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"weir_pool_lost".as_ptr()) };

@@ -86,7 +86,7 @@ pub(crate) fn mesh(api: &'static Api) {
     }
 }
 
-/// What one stream has freed and not finished is not another's, be its size the very one that is asked for.
+/// What one stream has freed and not finished is not another's, be its size the very one that is requested.
 pub(crate) fn free_list_of_another(api: &'static Api) {
     context_on(api, 0);
     let kernels = Kernels::load(api);

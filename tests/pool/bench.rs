@@ -148,7 +148,7 @@ fn main() {
                         .collect();
                     running.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
                 });
-                // Threads that share a lock take turns: only the mean over all of them tells what a pair costs then.
+                // Threads that share a lock take turns: only the mean over all of them shows what a pair costs then.
                 let [decile, median, mean] = figures(slices.concat());
                 let kind = if ordered { "cuMemAllocAsync" } else { "cuMemAlloc" };
                 println!(

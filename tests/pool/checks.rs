@@ -120,7 +120,7 @@ fn mempools(api: &'static Api) {
         ok((api.cuMemPoolCreate)(&raw mut own, &raw const properties));
         ok((api.cuDeviceGetDefaultMemPool)(&raw mut default, 0));
     }
-    let told = |pool: CUmemoryPool, attribute| {
+    let reported = |pool: CUmemoryPool, attribute| {
         let mut value = 0u64;
         // SAFETY: these attributes are 64-bit numbers.
         ok(unsafe { (api.cuMemPoolGetAttribute)(pool, attribute, (&raw mut value).cast()) });
@@ -136,10 +136,10 @@ fn mempools(api: &'static Api) {
         ok((api.cuMemPoolSetAttribute)(own, A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, place));
         ok((api.cuMemAllocFromPoolAsync)(&raw mut ptr, 10 * MIB, own, stream));
     }
-    assert_eq!((told(own, used), told(default, used)), (10 << 20, 0), "used, of its own pool alone");
+    assert_eq!((reported(own, used), reported(default, used)), (10 << 20, 0), "used, of its own pool alone");
     let beside = alloc_async(api, MIB, stream);
     let plain = alloc(api, 5 * MIB);
-    assert_eq!((told(own, used), told(default, used)), (10 << 20, 1 << 20), "plain memory is in no pool");
+    assert_eq!((reported(own, used), reported(default, used)), (10 << 20, 1 << 20), "plain memory is in no pool");
     let mut handle = 0u64;
     // SAFETY: our own blocks; the attribute is a pointer.
     unsafe {
@@ -151,18 +151,18 @@ fn mempools(api: &'static Api) {
         ok((api.cuMemFree_v2)(plain));
         ok((api.cuStreamSynchronize)(stream));
     }
-    assert_eq!((told(own, used), told(own, high)), (0, 10 << 20));
-    assert!(told(own, reserved) >= 10 << 20, "the threshold keeps it");
-    assert_eq!(told(default, reserved), 0, "no threshold keeps nothing");
+    assert_eq!((reported(own, used), reported(own, high)), (0, 10 << 20));
+    assert!(reported(own, reserved) >= 10 << 20, "the threshold keeps it");
+    assert_eq!(reported(default, reserved), 0, "no threshold keeps nothing");
     // SAFETY: our own pool.
     unsafe {
         ok((api.cuMemPoolTrimTo)(own, 0));
-        assert_eq!(told(own, reserved), 0, "trimmed");
+        assert_eq!(reported(own, reserved), 0, "trimmed");
         // 0 is the only value that a high mark takes.
-        let (held, mut nothing) = (told(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 0u64);
+        let (held, mut nothing) = (reported(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 0u64);
         ok((api.cuMemPoolSetAttribute)(own, high, (&raw mut nothing).cast()));
-        assert_eq!(told(own, high), 0, "reset");
-        assert_eq!(told(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), held, "the other mark stays");
+        assert_eq!(reported(own, high), 0, "reset");
+        assert_eq!(reported(own, A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), held, "the other mark stays");
         assert!(held >= 10 << 20, "{held} bytes were held");
         ok((api.cuMemPoolDestroy)(own));
     }

@@ -133,7 +133,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// A size as jobs ask for them: many small ones, few large ones.
+    /// A size as jobs request them: many small ones, few large ones.
     fn size(&mut self) -> u64 {
         let shift = match self.rng.below(100) {
             0..50 => 4 + self.rng.below(8),
@@ -368,7 +368,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What the driver tells about a block must be about the block.
+    /// What the driver reports about a block must be about the block.
     fn describe(&mut self) {
         let Some(at) = self.any() else { return };
         let block = &self.blocks[at];
@@ -456,7 +456,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What the focus asks for, one time in four.
+    /// What the focus selects, one time in four.
     fn focus(&mut self) {
         let stream = self.streams[self.rng.below(self.streams.len() as u64) as usize];
         match self.focus {

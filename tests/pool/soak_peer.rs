@@ -1,4 +1,4 @@
-//! The other process of the soak: opens exported blocks and tells what it finds in them.
+//! The other process of the soak: opens exported blocks and reports what it finds in them.
 
 use crate::api::{Api, context_on, ok};
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ impl Peer {
         Self { child, to, from, opened: 0 }
     }
 
-    fn ask(&mut self, question: &str) {
+    fn request(&mut self, question: &str) {
         writeln!(self.to, "{question}").expect("the importer listens");
         let mut answer = String::new();
         self.from.read_line(&mut answer).expect("the importer answers");
@@ -46,16 +46,16 @@ impl Peer {
             let _ = write!(text, "{:02x}", byte as u8);
         }
         self.opened += 1;
-        self.ask(&format!("open {} {text}", self.opened));
+        self.request(&format!("open {} {text}", self.opened));
         self.opened
     }
 
     pub(crate) fn check(&mut self, number: usize, words: u64, pattern: u32) {
-        self.ask(&format!("check {number} {words} {pattern}"));
+        self.request(&format!("check {number} {words} {pattern}"));
     }
 
     pub(crate) fn close(&mut self, number: usize) {
-        self.ask(&format!("close {number}"));
+        self.request(&format!("close {number}"));
     }
 }
 

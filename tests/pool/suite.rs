@@ -111,10 +111,10 @@ fn properties(suite: &mut Suite) {
         property(suite, check, library, environment, check);
     }
     property(suite, "plain segments by WEIR_POOL=novmm", Plain, "WEIR_POOL=novmm", "plain-device");
-    for fault in ["inversion", "hold"] {
+    for fault in ["inversion", "hold", "call"] {
         suite.add(format!("properties: WEIR_FAULT={fault} is noticed"), move || {
             let done = job(Checked, &format!("WEIR_FAULT={fault}"), "pool-checks", "never-idle");
-            let said = done.says("lock order") || done.says("holds something");
+            let said = ["lock order", "holds something", "holds a lock calls"].iter().any(|text| done.says(text));
             assert!(done.code != 0 && said, "{done}");
         });
     }

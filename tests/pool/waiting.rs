@@ -166,7 +166,7 @@ fn hold(api: &Api) {
     ok(unsafe { (api.cuLaunchHostFunc)(stream(api), Some(until_let_go), null_mut()) });
 }
 
-/// Takes all memory, frees it, and asks for it in another shape: only a wait for the device makes that possible. Says
+/// Takes all memory, frees it, and requests it in another shape: only a wait for the device makes that possible. Says
 /// whether it was.
 fn needs_a_wait(api: &Api) -> bool {
     let room = free_bytes(api);

@@ -1,6 +1,6 @@
-// What every fixture shares: the few driver functions it calls, declared by hand, and how it tells what
-// weir saw. A fixture prints results on stdout, the same with and without the preload; what weir says
-// of itself goes to descriptor 3, which only the driver script reads.
+// What every fixture shares: the few driver functions it calls, declared by hand, and how it reports what
+// weir saw. A fixture prints results on stdout, the same with and without the preload; the status that
+// weir reports goes to descriptor 3, which only the suite reads.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

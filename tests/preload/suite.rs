@@ -1,8 +1,14 @@
-//! libweir.so in odd processes, beside other preloads, with faults inside, and against the conformance suite.
+//! libweir.so in unusual processes, beside other preloads, with faults inside, and against the conformance suite.
 //!
-//! The fixtures in C and what surrounds them are cases of `cases.py`: each is a trial, and compares all that a process
-//! shows bare and under the library. As a pass-through (`WEIR_POOL=off`) the library must change no rule's outcome,
-//! word for word.
+//! Processes run bare and under the library, and everything that is seen of them from outside is compared. As a
+//! pass-through (`WEIR_POOL=off`) the library must change no rule's outcome, word for word.
+
+mod beside;
+mod everyday;
+mod faults;
+mod fixtures;
+mod library;
+mod process;
 
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
@@ -12,7 +18,11 @@ use weir_tests::{rules, runner};
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
-    suite.python("preload/cases.py");
+    fixtures::trials(&mut suite);
+    beside::trials(&mut suite);
+    faults::trials(&mut suite);
+    everyday::trials(&mut suite);
+    library::trials(&mut suite);
     let families: BTreeSet<&str> = rules::all().iter().map(family).collect();
     for driver in ["12.8", "13.4", "11.8"] {
         for wanted in &families {

@@ -45,7 +45,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// The kernels in the context that is current, without the global of their module: the witness counts
-    /// memory that the job asked for.
+    /// memory that the job requested.
     pub(crate) fn load(handle: CUcontext, device: i32, loads: impl Fn(*mut CUmodule, *const c_void)) -> Self {
         let text = include_str!("../kernels.ptx");
         let text: String =
@@ -320,7 +320,7 @@ impl<'a> Job<'a> {
         self.must("cuEventDestroy", || cuEventDestroy_v2(event));
     }
 
-    /// The end of a thread: everything it asked for has been right.
+    /// The end of a thread: everything it requested has been right.
     pub(crate) fn end(&self) {
         self.synchronise(self.stream);
         // SAFETY: a pinned word of our own; the work on it was waited for.

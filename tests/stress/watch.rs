@@ -63,7 +63,7 @@ pub(crate) fn operations() -> u64 {
     threads().iter().map(|t| t.operations.load(Relaxed)).sum()
 }
 
-/// Ends the process without asking anybody.
+/// Ends the process at once.
 pub(crate) fn leave(status: i32) -> ! {
     let _ = std::io::stdout().flush();
     // SAFETY: ends the process.

@@ -1,4 +1,4 @@
-"""What the jobs ask of memory: TensorFlow's own count, and the virtual GPU's."""
+"""What the jobs query of memory: TensorFlow's own count, and the virtual GPU's."""
 import ctypes
 import os
 import time
@@ -22,7 +22,7 @@ def held(device=0):
     return tf.config.experimental.get_memory_info(f"GPU:{device}")["current"]
 
 
-def settled(device=0):
+def held_at_rest(device=0):
     """The same, once TensorFlow has seen the end of work that is still under way: it frees tensors then."""
     # Several looks that agree: on a busy machine one may come before anything went on.
     before, calm, deadline = None, 0, time.monotonic() + 60

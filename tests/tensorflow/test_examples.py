@@ -3,7 +3,7 @@
 What a job needs and what weir must say of it stand in its first lines: `gpu` is the device's memory, `env` the variables,
 `verdict` the cause that the report must put first, `remedy` words that one of its remedies must have, `beside` a job that
 shares the device, `cures` the job whose cure it is. A cure must end well on the same device. The line that is to blame ends
-in `# <- culprit` and must be named: among those who asked or hold, and for host memory by the verdict itself. Every remedy
+in `# <- culprit` and must be named: among those who requested or hold, and for host memory by the verdict itself. Every remedy
 must have been replayed. `whole` is a device on which the job itself ends, without a cap: what it needs there is compared
 with what its cures need, and must be more.
 """
@@ -72,7 +72,7 @@ def played(path, folder, wants):
 
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
-    """Plays an example; once, whatever asks for it."""
+    """Plays an example; once, whatever needs it."""
     return functools.cache(lambda path: played(path, tmp_path_factory.mktemp("weir"), header(path)))
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow's own allocator gives a tensor more than it asks for, then a convolution finds no workspace and fails. Prints
+"""TensorFlow's own allocator gives a tensor more than it requests, then a convolution finds no workspace and fails. Prints
 what TensorFlow itself counts."""
 import json
 import sys

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 model = tf.keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10)
-# Keras 2 lets XLA compile its optimizers unless told otherwise; memory of XLA's clusters has no operation's name.
+# Keras 2 lets XLA compile its optimizers by default; memory of XLA's clusters has no operation's name.
 keras_2 = {"jit_compile": False} if tf.__version__.startswith("2.15.") else {}
 model.compile(tf.keras.optimizers.SGD(0.1, momentum=0.9, **keras_2), "sparse_categorical_crossentropy", jit_compile=False)
 images, labels = np.zeros((8, 64, 64, 3), "float32"), np.zeros(8, "int64")

@@ -1,6 +1,6 @@
 //! One thread of a program: what it holds, and what each operation means at this moment.
 //!
-//! After every operation the virtual GPU is asked for the most that it ever gave: above the cap, nothing excuses it.
+//! After every operation the virtual GPU is queried for the most that it ever allocated: above the cap, nothing excuses it.
 
 use crate::beside::Holder;
 use crate::driver::cu::*;
@@ -382,7 +382,7 @@ impl Actor {
         }
     }
 
-    /// What is told must be true: the cap as the total, and no byte free that is known to be live.
+    /// What is reported must be true: the cap as the total, and no byte free that is known to be live.
     fn info(&mut self) -> bool {
         let (mut free, mut total, mut device) = (0, 0, 0);
         self.must("cuMemGetInfo", cuMemGetInfo_v2(&raw mut free, &raw mut total));
@@ -442,8 +442,8 @@ impl Actor {
         self.enter(0);
     }
 
-    /// Nothing is under way and at most `known` bytes are live in the whole process: what fits beside them is served.
-    pub(crate) fn served_at_rest(&self, known: u64) {
+    /// Nothing is under way and at most `known` bytes are live in the whole process: what fits beside them is allocated.
+    pub(crate) fn room_at_rest(&self, known: u64) {
         let room = self.world.cap.saturating_sub(known + RESERVE) / PAGE * PAGE;
         let refused = |name: &str, bytes: u64| {
             let (cap, taken, account) = (self.world.cap, witness::physical(), witness::account());
@@ -470,7 +470,7 @@ impl Actor {
         if self.doubted.take() {
             let current = self.current;
             self.rest();
-            self.served_at_rest(self.most());
+            self.room_at_rest(self.most());
             self.enter(current);
         }
     }
@@ -520,7 +520,7 @@ impl Actor {
     }
 }
 
-/// Takes all that can be had in handles, gives it back and tells how much it was.
+/// Takes all that can be had in handles, frees it and returns how much it was.
 pub(crate) fn capacity(cap: u64) -> u64 {
     let (mut held, mut sum, mut size) = (Vec::new(), 0, cap / PAGE * PAGE);
     let wanted = properties(false);
@@ -546,8 +546,8 @@ pub(crate) fn at_once(bytes: u64) -> bool {
     code == OK && cuMemRelease(handle) == OK
 }
 
-/// Free and total bytes, as the job is told.
-pub(crate) fn told() -> (usize, usize) {
+/// Free and total bytes, as reported to the job.
+pub(crate) fn reported() -> (usize, usize) {
     let (mut free, mut total) = (0, 0);
     assert_eq!(cuMemGetInfo_v2(&raw mut free, &raw mut total), OK);
     (free, total)

@@ -19,7 +19,7 @@ impl Actor {
         if self.holder.is_some() {
             return false;
         }
-        let (end, told) = mpsc::channel();
+        let (end, reported) = mpsc::channel();
         let (ready, begun) = mpsc::channel();
         let (primary, note) = (self.context(0).ctx as usize, self.world.note);
         let bytes = if op.other & 1 == 0 { 0 } else { op.bytes };
@@ -38,7 +38,7 @@ impl Actor {
                 must("cuMemFreeAsync", cuMemFreeAsync(ptr, stream));
             }
             ready.send(()).ok();
-            told.recv().ok();
+            reported.recv().ok();
             must("cuStreamEndCapture", cuStreamEndCapture(stream, &raw mut graph));
             must("cuGraphDestroy", cuGraphDestroy(graph));
             must("cuStreamDestroy", cuStreamDestroy_v2(stream));

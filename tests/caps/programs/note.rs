@@ -1,4 +1,4 @@
-//! What a process that runs a program tells the one that started it, in memory that both share: it is there however
+//! What a process that runs a program reports to the one that started it, in memory that both share: it is there however
 //! the process ends.
 
 use std::cell::UnsafeCell;
@@ -72,7 +72,7 @@ impl Note {
     }
 
     /// What was said.
-    pub(crate) fn told(&self) -> Option<String> {
+    pub(crate) fn reported(&self) -> Option<String> {
         let length = self.length.load(SeqCst) as usize;
         // SAFETY: whoever wrote it has ended.
         (length > 0).then(|| String::from_utf8_lossy(unsafe { &(&*self.text.get())[..length] }).into_owned())

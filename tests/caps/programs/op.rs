@@ -203,7 +203,7 @@ impl Rng {
     }
 }
 
-/// Bytes as jobs ask for them, and as a cap dislikes them.
+/// Bytes as jobs request them, and as a cap dislikes them.
 fn bytes(rng: &mut Rng, cap: u64, large: bool) -> u64 {
     const MIB: u64 = 1 << 20;
     let most = if large { cap / 3 } else { cap / 10 };

@@ -28,7 +28,7 @@ impl Peer {
         Self(here)
     }
 
-    fn ask(&mut self, command: u8, body: &[u8], fd: Option<RawFd>) -> bool {
+    fn request(&mut self, command: u8, body: &[u8], fd: Option<RawFd>) -> bool {
         send(&self.0, command, fd);
         self.0.write_all(body).expect("the second process listens");
         let mut answer = [0];
@@ -38,18 +38,18 @@ impl Peer {
 
     /// Imports and maps; whether it did.
     pub(crate) fn import(&mut self, fd: RawFd, bytes: u64) -> bool {
-        self.ask(IMPORT, &bytes.to_le_bytes(), Some(fd))
+        self.request(IMPORT, &bytes.to_le_bytes(), Some(fd))
     }
 
     /// Opens an IPC handle; whether it did.
     pub(crate) fn open(&mut self, handle: &CUipcMemHandle) -> bool {
         let bytes = handle.reserved.map(|byte| byte as u8);
-        self.ask(OPEN, &bytes, None)
+        self.request(OPEN, &bytes, None)
     }
 
     /// Gives everything back.
     pub(crate) fn drop_all(&mut self) {
-        self.ask(DROP, &[], None);
+        self.request(DROP, &[], None);
     }
 }
 

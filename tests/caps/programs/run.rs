@@ -1,6 +1,6 @@
 //! One program in a process of its own, from its first CUDA call to the proof that nothing is left.
 
-use crate::actor::{Actor, OK, World, at_once, capacity, told};
+use crate::actor::{Actor, OK, World, at_once, capacity, reported};
 use crate::driver::cu::*;
 use crate::note::Note;
 use crate::op::{Program, What};
@@ -58,7 +58,7 @@ pub(crate) fn in_process(program: &Program, terms: Terms, note: &'static Note, q
     if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
         return Ended::Well;
     }
-    Ended::Badly(note.told().unwrap_or_else(|| {
+    Ended::Badly(note.reported().unwrap_or_else(|| {
         if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM {
             format!("hang: the program did not end within {PATIENCE} s")
         } else if libc::WIFSIGNALED(status) {
@@ -95,7 +95,7 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
     let threads = usize::from(program.threads());
     let world = terms.world(note, threads == 1, false);
     // What a process can have that has done nothing yet.
-    let (whole, before) = (capacity(terms.cap), told());
+    let (whole, before) = (capacity(terms.cap), reported());
     let mut peer = peer;
     let mut only = None;
     if threads == 1 {
@@ -104,7 +104,7 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
             actor.act(at, *op);
         }
         actor.rest();
-        actor.served_at_rest(actor.most());
+        actor.room_at_rest(actor.most());
         actor.finish();
         only = Some(actor);
     } else {
@@ -126,7 +126,7 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
                     actor.segment = segment.load(SeqCst);
                     known.fetch_add(actor.most(), SeqCst);
                     if meet.wait().is_leader() {
-                        actor.served_at_rest(known.load(SeqCst));
+                        actor.room_at_rest(known.load(SeqCst));
                     }
                     meet.wait();
                     actor.finish();
@@ -146,7 +146,7 @@ fn body(program: &Program, terms: Terms, note: &'static Note) -> ! {
         actor.end_contexts();
     }
     assert_eq!(cuCtxSynchronize(), OK, "cuCtxSynchronize");
-    let (again, after) = (capacity(terms.cap), told());
+    let (again, after) = (capacity(terms.cap), reported());
     if again != whole {
         note.fail(&format!("left: {again} bytes can be had at the end, {whole} at the beginning"));
     }

@@ -50,7 +50,7 @@ fn look(note: &Note, cap: u64) {
     note.most.fetch_max(now, SeqCst);
     if now > cap {
         note.above.fetch_add(1, SeqCst);
-        if note.told().is_none() {
+        if note.reported().is_none() {
             note.say(&format!("above: {now} bytes of a cap of {cap}; a moment later {}", witness::holders()));
         }
     }
@@ -68,7 +68,7 @@ fn member(note: &'static Note, terms: Terms, seed: u64, shape: &Shape) -> u8 {
     }
 }
 
-/// Takes what it can and tells how much that was.
+/// Takes what it can and returns how much that was.
 fn all_of_it(note: &'static Note, terms: Terms) -> u64 {
     note.at[1].store(0, SeqCst);
     wait(fork(|| {
@@ -115,7 +115,7 @@ pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize, shape: &Sha
                 signal(living[at].pid, libc::SIGKILL);
                 let status = wait(living[at].pid);
                 if !libc::WIFSIGNALED(status) || libc::WTERMSIG(status) != libc::SIGKILL {
-                    wrong = note.told().unwrap_or_else(|| format!("a member ended with status {status:#x}"));
+                    wrong = note.reported().unwrap_or_else(|| format!("a member ended with status {status:#x}"));
                 }
                 living[at] = begin(&mut rng);
                 killed += 1;
@@ -134,7 +134,7 @@ pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize, shape: &Sha
         serde_json::json!({
             "kills": killed, "stops": stops, "done": note.done.load(SeqCst), "refused": note.refused.load(SeqCst),
             "looks": note.looks.load(SeqCst), "above": above, "most": note.most.load(SeqCst), "cap": cap,
-            "whole": whole, "again": again, "wrong": if wrong.is_empty() { note.told().unwrap_or_default() } else { wrong },
+            "whole": whole, "again": again, "wrong": if wrong.is_empty() { note.reported().unwrap_or_default() } else { wrong },
         })
     );
     ExitCode::from(u8::from(!good))

@@ -73,7 +73,7 @@ pub(crate) fn everybody() -> u64 {
 /// Who holds how much, and whether the kernel is tearing it down.
 pub(crate) fn holders() -> String {
     let mut list = [Process::default(); 64];
-    // SAFETY: the list has the room that is told.
+    // SAFETY: the list has the room that is passed.
     let count = unsafe { (functions().processes)(0, list.as_mut_ptr(), list.len() as c_int) };
     let words = list.iter().take(usize::try_from(count).unwrap_or(0)).map(|process| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
@@ -94,13 +94,13 @@ pub(crate) fn account() -> String {
         return String::new();
     }
     let mut text = vec![0_u8; 1 << 20];
-    // SAFETY: the function that weir documents under this name, and a place of the length that is told.
+    // SAFETY: the function that weir documents under this name, and a place of the length that is passed.
     unsafe {
-        let tell: unsafe extern "C" fn(*mut c_char, usize) -> usize = std::mem::transmute(found);
-        tell(text.as_mut_ptr().cast(), text.len());
+        let status: unsafe extern "C" fn(*mut c_char, usize) -> usize = std::mem::transmute(found);
+        status(text.as_mut_ptr().cast(), text.len());
     }
-    let told = text.split(|byte| *byte == 0).next().and_then(|text| serde_json::from_slice(text).ok());
-    told.map_or_else(String::new, |told: serde_json::Value| told["caps"]["devices"][0].to_string())
+    let reported = text.split(|byte| *byte == 0).next().and_then(|text| serde_json::from_slice(text).ok());
+    reported.map_or_else(String::new, |reported: serde_json::Value| reported["caps"]["devices"][0].to_string())
 }
 
 /// Loads the library and finds its functions: before a fork, so that no child has to.

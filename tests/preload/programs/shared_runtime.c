@@ -1,4 +1,4 @@
-// Loads NVIDIA's own runtime library, named by the first argument, and asks it for memory.
+// Loads NVIDIA's own runtime library, named by the first argument, and requests memory from it.
 #include "fixture.h"
 int main(int argc, char **argv) {
     void *runtime = dlopen(argc > 1 ? argv[1] : "", RTLD_NOW);

@@ -1,10 +1,12 @@
 // A job that has little address space left takes as many small blocks as it gets. A refusal is an answer,
 // the end of the process is none.
 //
-// usage: short_memory MIB WHEN     so much is left from WHEN on: 0 before cuInit, 1 after it, 2 with a context, 3 with a block
+// usage: short_memory MIB WHEN [MANY]   so much is left from WHEN on: 0 before cuInit, 1 after it, 2 with a context, 3 with a
+//                                       block, 4 with MANY blocks
 #include "fixture.h"
 #include <sys/resource.h>
-#define MOST 60000
+#define MORE 60000
+#define MOST (2 << 20)
 int cuMemFreeAsync(ptr_t, handle_t);
 static ptr_t blocks[MOST];
 static int moment, when;
@@ -36,8 +38,9 @@ int main(int count, char **words) {
     cuMemAlloc_v2(&first, 4096);
     now();
     {
-        int code = 0, taken = 0;
-        for (; taken < MOST; taken++) {
+        int code = 0, taken = 0, many = count > 3 ? atoi(words[3]) : 0;
+        for (; taken < many + MORE && taken < MOST; taken++) {
+            if (taken == many) now();
             size_t size = (taken % 5 + 1) << 8;
             code = taken & 1 ? cuMemAllocAsync(&blocks[taken], size, 0) : cuMemAlloc_v2(&blocks[taken], size);
             if (code) break;

@@ -27,7 +27,7 @@ ok(rt.cudaGetDevice(byref(device)))
 assert device.value == 0
 assert rt.cudaSetDevice(7) == INVALID_DEVICE
 
-# The last error is kept until it is asked for, and success does not clear it.
+# The last error is kept until it is queried, and success does not clear it.
 ok(rt.cudaDeviceSynchronize())
 assert rt.cudaPeekAtLastError() == INVALID_DEVICE
 assert rt.cudaGetLastError() == INVALID_DEVICE and rt.cudaGetLastError() == 0

@@ -20,7 +20,7 @@ if memory.ALONE:
 assert memory.calls("cuMemAllocAsync") == 0
 del a, b
 gc.collect()
-assert memory.settled() == before, (memory.held(), before)
+assert memory.held_at_rest() == before, (memory.held(), before)
 
 # What does not fit is refused by TensorFlow, and the job goes on.
 try:

@@ -10,7 +10,7 @@ weights = memory.size(model.trainable_variables)
 assert weights > 89 * memory.MiB, weights
 images, labels = np.zeros((8, 64, 64, 3), "float32"), np.zeros(8, "int64")
 model.train_on_batch(images, labels)
-after = memory.settled()
+after = memory.held_at_rest()
 # Weights and their momentum stay.
 assert after >= 2 * weights, (after, weights)
 memory.reset_peak()
@@ -18,6 +18,6 @@ for _ in range(2):
     model.train_on_batch(images, labels)
 # Two steps that kept their gradients would show as twice the weights. Small tensors may still be on their way out, and
 # TensorFlow counts chunks, which may be larger than the tensors in them.
-assert memory.settled() <= after + weights // 4, (memory.held(), after)
+assert memory.held_at_rest() <= after + weights // 4, (memory.held(), after)
 # Activations and gradients come and go.
 assert memory.peak() >= after + weights // 2, (memory.peak(), after)

@@ -7,10 +7,10 @@ import tensorflow as tf
 memory.gpus()
 with tf.device("/GPU:0"):
     tf.ones((16,)) + 1.0
-    asked, taken = memory.calls("cuMemAllocFromPoolAsync"), memory.physical()
+    before, taken = memory.calls("cuMemAllocFromPoolAsync"), memory.physical()
     kept = [tf.ones((1 << 20,)) + 1.0 for _ in range(8)]
     # An allocation for the ones and one for each sum, and no pool of TensorFlow's own behind them.
     if memory.ALONE:
-        assert memory.calls("cuMemAllocFromPoolAsync") - asked >= 8
+        assert memory.calls("cuMemAllocFromPoolAsync") - before >= 8
     assert 32 * memory.MiB <= memory.physical() - taken <= 80 * memory.MiB, memory.physical() - taken
     assert memory.physical() < 1 << 30, memory.physical()

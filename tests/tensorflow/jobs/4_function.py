@@ -20,10 +20,10 @@ def step(x):
 
 x = tf.zeros((4096, 1024))
 step(x)
-before = memory.settled()
+before = memory.held_at_rest()
 memory.reset_peak()
 for _ in range(5):
     step(x)
-assert memory.settled() == before, (memory.held(), before)
+assert memory.held_at_rest() == before, (memory.held(), before)
 # Four activations of 16 MiB are needed for the gradients.
 assert memory.peak() - before >= 4 * 16 * memory.MiB, memory.peak() - before

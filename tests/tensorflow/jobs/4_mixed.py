@@ -13,7 +13,7 @@ def peak_of(policy):
     assert all(v.dtype == "float32" for v in model.trainable_variables)
     images, labels = np.zeros((8192, 64), "float32"), np.zeros(8192, "int64")
     model.train_on_batch(images, labels)
-    before = memory.settled()
+    before = memory.held_at_rest()
     memory.reset_peak()
     model.train_on_batch(images, labels)
     return memory.peak() - before

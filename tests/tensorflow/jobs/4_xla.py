@@ -20,9 +20,9 @@ def step(x):
 
 x = tf.zeros((4096, 1024))
 step(x)
-before = memory.settled()
+before = memory.held_at_rest()
 memory.reset_peak()
 for _ in range(5):
     step(x)
-assert memory.settled() == before, (memory.held(), before)
+assert memory.held_at_rest() == before, (memory.held(), before)
 assert memory.peak() - before >= 16 * memory.MiB, memory.peak() - before

@@ -1,0 +1,92 @@
+"""Memory that no job requests: code of modules, page tables. The pool has taken what there is; calls that need some get it.
+
+usage: hidden.py cached eager|lazy    the pool holds all memory and the job none: a module is loaded and launched
+       hidden.py reserve              what a module was seen to take is left free for the next one
+       hidden.py context              a context is made
+       hidden.py tables               there is no memory to map what was created: what was freed is used again
+"""
+from machine import *
+
+
+def fill(size=16 * MIB):
+    held = []
+    while True:
+        at, code = attempt(size)
+        if code:
+            assert code == OOM, code
+            return held
+        held.append(at)
+
+
+def empty(held):
+    for at in held:
+        free(at)
+
+
+def run(kernels, size=MIB):
+    at = alloc(size)
+    kernels.fill(None, at, size, 5)
+    kernels.check(None, at, size, 5)
+    call("cuCtxSynchronize")
+    assert kernels.wrong() == 0
+    free(at)
+
+
+def begin():
+    call("cuInit", 0)
+    return context(0)
+
+
+def cached(_):
+    begin()
+    held = fill()
+    assert len(held) > 8
+    empty(held)
+    run(Kernels())
+
+
+def reserve():
+    begin()
+    empty(fill())
+    # Code comes when all memory is the pool's: it is given back, and as much is left free from now on.
+    run(Kernels())
+    held = fill()
+    assert len(held) > 4
+    # All of it is the job's now. A module more is loaded and launched all the same.
+    module, function = P(), P()
+    call("cuModuleLoadData", c.byref(module), c.c_char_p(KERNELS.read_bytes()))
+    call("cuModuleGetFunction", c.byref(function), module, b"weir_spin")
+    list_ = (P * 1)(c.cast(c.pointer(U64(1)), P))
+    call("cuLaunchKernel", function, 1, 1, 1, 64, 1, 1, 0, None, list_, None)
+    call("cuCtxSynchronize")
+
+
+def context_():
+    begin()
+    empty(fill())
+    made = P()
+    call("cuCtxCreate_v2", c.byref(made), 0, 0)
+
+
+def tables():
+    begin()
+    kernels = Kernels()
+    on = stream()
+    blocks = fill(2 * MIB)
+    for value, at in enumerate(blocks):
+        kernels.fill(on, at, 2 * MIB, value)
+    # The first are freed while work on them is queued: only the end of that work makes them free.
+    count = len(blocks) // 2
+    empty(blocks[:count])
+    # A handle more can be created, perhaps, and not be mapped.
+    at, code = attempt(2 * MIB)
+    assert code == 0, f"{code} with {count} blocks freed"
+    kernels.fill(on, at, 2 * MIB, 77)
+    kernels.check(on, at, 2 * MIB, 77)
+    for value, at in list(enumerate(blocks))[count:]:
+        kernels.check(on, at, 2 * MIB, value)
+    call("cuCtxSynchronize")
+    assert kernels.wrong() == 0
+
+
+main({**globals(), "context": context_})

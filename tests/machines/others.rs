@@ -1,0 +1,81 @@
+//! Memory that nobody requests, third parties that pin pages, and devices without access to each other.
+
+use crate::{Place, holds};
+use weir_tests::harness::{MIB, Scratch, Suite, cc};
+
+/// Memory that no job requests.
+pub(crate) fn hidden(suite: &mut Suite) {
+    let eager = "VGPU_MEM=256MiB VGPU_MODULE=12MiB CUDA_MODULE_LOADING=EAGER";
+    let lazy = "VGPU_MEM=256MiB VGPU_MODULE=12MiB CUDA_MODULE_LOADING=LAZY";
+    holds(suite, "hidden: the pools give back what is free for a module", "hidden.py cached eager", eager);
+    holds(suite, "hidden: the same where code comes with its first use", "hidden.py cached lazy", lazy);
+    holds(suite, "hidden: what modules were seen to take is left free", "hidden.py reserve", eager);
+    holds(suite, "hidden: the same where code comes with its first launch", "hidden.py reserve", lazy);
+    holds(suite, "hidden: a context is made", "hidden.py context", "VGPU_MEM=256MiB VGPU_CONTEXT=48MiB");
+    for (title, memory) in [("62 MiB", "62MiB"), ("63 MiB", "63MiB"), ("64 MiB", "64MiB"), ("65 MiB", "65MiB")] {
+        suite.add(format!("hidden: no memory for page tables, a device of {title}"), move || {
+            let environment = format!("VGPU_MEM={memory} VGPU_PAGE_TABLES=512KiB");
+            let _ = Place::new().job("hidden.py tables", &environment).run().quiet();
+        });
+    }
+}
+
+/// Devices and libraries that know memory by its pages.
+pub(crate) fn third_parties(suite: &mut Suite) {
+    holds(
+        suite,
+        "third parties: SYNC_MEMOPS where the driver refuses it",
+        "others.py sync_memops",
+        "VGPU_SYNC_MEMOPS=off",
+    );
+    holds(suite, "third parties: SYNC_MEMOPS where the driver has it", "others.py attribute", "");
+    let full = "VGPU_MEM=64MiB";
+    holds(suite, "third parties: without them memory is meshed", "others.py mesh", full);
+    for library in ["libibverbs.so.1", "libgdrapi.so.2", "libcufile.so.0"] {
+        suite.add(format!("third parties: nothing live is moved beside {library}"), move || {
+            let scratch = Scratch::new();
+            let (source, file) = (scratch.at("empty.c"), scratch.at(library));
+            std::fs::write(&source, "int nothing;").expect("a file");
+            cc(&file, ["-shared".into(), "-fPIC".into(), source.into_os_string()]);
+            let _ = Place::new().job(&format!("others.py still {}", file.display()), full).run().quiet();
+        });
+    }
+    for (how, words) in
+        [("tokens", "others.py queried tokens"), ("rdma", "others.py queried rdma"), ("list", "others.py queried list")]
+    {
+        holds(suite, &format!("third parties: what was queried stays where it is, {how}"), words, full);
+    }
+}
+
+/// Copies between devices.
+pub(crate) fn copies(suite: &mut Suite) {
+    holds(
+        suite,
+        "copies: between devices that cannot reach each other",
+        "others.py copies",
+        "VGPU_DEVICES=2 VGPU_P2P=off VGPU_COPY=executing",
+    );
+    holds(suite, "copies: between devices that could", "others.py copies", "VGPU_DEVICES=2 VGPU_COPY=executing");
+    holds(suite, "copies: where any device copies", "others.py copies", "VGPU_DEVICES=2");
+}
+
+/// A cap on a part of a GPU.
+pub(crate) fn parts(suite: &mut Suite) {
+    let mig = "VGPU_PROFILE=mig-1g.10gb VGPU_MEM=1GiB VGPU_CONTEXT=0";
+    for (title, of) in [("the part", "part"), ("the GPU that it belongs to", "gpu"), ("the GPU's index", "index")] {
+        suite.add(format!("parts: a cap by {title}"), move || {
+            let place = Place::new();
+            let names = place.job("mig.py names", mig).run().well().json();
+            let name = names[of].as_str().unwrap_or("0");
+            let environment = format!("{mig} WEIR_CAP={name}={}", 64 * MIB);
+            let _ = place.job(&format!("mig.py total {}", 64 * MIB), &environment).run().quiet();
+        });
+    }
+    for selector in ["1", "GPU-ffff", "MIG-ffff"] {
+        suite.add(format!("parts: a cap for {selector}, which is no device, is an error"), move || {
+            let environment = format!("{mig} WEIR_CAP={selector}=64MiB");
+            let done = Place::new().job("mig.py refused", &environment).run().well();
+            assert!(done.err.lines().count() == 1 && done.err.contains("WEIR_CAP="), "{done}");
+        });
+    }
+}

@@ -1,0 +1,77 @@
+"""A job whose memory comes from weir's pool, whatever the pool can stand on here: contents, the cap, what is given back.
+
+usage: pool.py serves           takes and frees blocks of several sizes, filled and checked by kernels
+       pool.py capped CAP       takes memory until it is refused, never more than the cap
+       pool.py errors           every request succeeds though the driver refuses what the pool requests
+"""
+from machine import *
+
+SIZES = [1000, 300 * 1024, 3 * MIB, 9 * MIB, 40 * MIB]  # multiples of 4: the kernels write words
+
+
+def begin():
+    call("cuInit", 0)
+    context(0)
+    return Kernels()
+
+
+def report(**more):
+    print(json.dumps({"choices": [said["choice"] for said in status()["choices"]], "physical": physical(), **more}))
+
+
+def use(kernels, rounds):
+    """Blocks with content, beside others that come and go."""
+    live = []
+    for nth in range(rounds):
+        for size in SIZES:
+            at = alloc(size)
+            kernels.fill(None, at, size, nth + 1)
+            live.append((at, size, nth + 1))
+        while len(live) > 2 * len(SIZES):
+            at, size, value = live.pop(0)
+            kernels.check(None, at, size, value)
+            call("cuCtxSynchronize")
+            free(at)
+    for at, size, value in live:
+        kernels.check(None, at, size, value)
+    call("cuCtxSynchronize")
+    for at, *_ in live:
+        free(at)
+    assert kernels.wrong() == 0
+
+
+def serves():
+    use(begin(), 6)
+    report()
+
+
+def capped(cap):
+    cap = int(cap)
+    begin()
+    for size in (3 * MIB, 300 * 1024):
+        held = []
+        while True:
+            at, code = attempt(size)
+            assert physical() <= cap, f"{physical()} bytes under a cap of {cap}"
+            if code:
+                break
+            held.append(at)
+        assert code == OOM and len(held) * size > cap // 2, (code, len(held))
+        for at in held:
+            free(at)
+        call("cuCtxSynchronize")
+    report()
+
+
+def errors():
+    kernels = begin()
+    use(kernels, 8)
+    call("cuCtxSynchronize")
+    # All that is left is the kernels' own.
+    free(kernels.errors)
+    call("cuCtxSynchronize")
+    call("cuModuleUnload", kernels.module)
+    report()
+
+
+main(globals())
