@@ -2,7 +2,7 @@
 # gpu: 512MiB
 # whole: 8GiB
 # verdict: request_too_large
-# remedy: batch / 2
+# remedy: batch / 
 import os
 
 import numpy as np
