@@ -8,6 +8,7 @@ use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
 use crate::fault::injected;
+use crate::migrate::TRIES as RESTORES;
 use crate::stats::DriverCalls;
 
 const WORDS: usize = 8;
@@ -61,10 +62,10 @@ impl Move {
         }
         match self.remap(backing, self.to_handle, calls) {
             Ok(()) => Moved::Yes,
-            // The old handle still has the bytes.
-            Err(error) => match self.remap(backing, self.from_handle, calls) {
-                Ok(()) => Moved::No,
-                Err(_) => Moved::Lost(error),
+            // The old handle still has the bytes. Without a place they are lost, so it is worth some tries.
+            Err(error) => match (0..RESTORES).find_map(|_| self.remap(backing, self.from_handle, calls).ok()) {
+                Some(()) => Moved::No,
+                None => Moved::Lost(error),
             },
         }
     }

@@ -10,7 +10,7 @@ use crate::fault::injected;
 use crate::stats::DriverCalls;
 
 /// How often a granule's old memory is put back where the new one could not be put.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
 
 /// A granule whose memory may be exchanged.
 pub(crate) struct Exchange {
