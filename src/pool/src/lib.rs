@@ -42,6 +42,7 @@ mod order;
 mod plan;
 mod pool;
 pub mod ranks;
+mod replace;
 mod search;
 pub mod shared;
 pub mod sim;

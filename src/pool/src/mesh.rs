@@ -8,7 +8,7 @@ use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
 use crate::core::{Core, LOST, SMALL};
 use crate::fault::injected;
-use crate::migrate::TRIES as RESTORES;
+use crate::replace::{Place, Replaced};
 use crate::stats::DriverCalls;
 
 const WORDS: usize = 8;
@@ -38,48 +38,16 @@ pub(crate) struct Move {
     grants: Vec<PeerAccess>,
 }
 
-/// What became of a move.
-pub(crate) enum Moved {
-    /// Shared now.
-    Yes,
-    /// As it was.
-    No,
-    /// Neither: the granule's memory is gone.
-    Lost(BackingError),
-}
-
 impl Move {
-    pub(crate) fn run(&self, backing: &impl Backing, calls: &mut DriverCalls) -> Moved {
+    pub(crate) fn run(&self, backing: &impl Backing, calls: &mut DriverCalls) -> Replaced {
         for (to, from, bytes) in &self.copies {
             calls.copy += 1;
             if backing.copy(*to, *from, *bytes).is_err() {
-                return Moved::No;
+                return Replaced::No;
             }
         }
-        calls.unmap += 1;
-        if backing.unmap(self.from_addr, self.bytes).is_err() {
-            return Moved::No;
-        }
-        match self.remap(backing, self.to_handle, calls) {
-            Ok(()) => Moved::Yes,
-            // The old handle still has the bytes. Without a place they are lost, so it is worth some tries.
-            Err(error) => match (0..RESTORES).find_map(|_| self.remap(backing, self.from_handle, calls).ok()) {
-                Some(()) => Moved::No,
-                None => Moved::Lost(error),
-            },
-        }
-    }
-
-    fn remap(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
-        calls.map += 1;
-        backing.map(self.from_addr, self.bytes, handle)?;
-        calls.set_access += 1;
-        let result = backing.set_access(self.from_addr, self.bytes, &self.grants);
-        if result.is_err() {
-            calls.unmap += 1;
-            let _ = backing.unmap(self.from_addr, self.bytes);
-        }
-        result
+        let place = Place { addr: self.from_addr, bytes: self.bytes, grants: &self.grants };
+        place.replace(backing, self.from_handle, self.to_handle, calls)
     }
 }
 
@@ -257,9 +225,9 @@ impl Core {
     }
 
     /// Commit one move.
-    pub(crate) fn finish_move(&mut self, plan: &Move, moved: &Moved) {
+    pub(crate) fn finish_move(&mut self, plan: &Move, moved: &Replaced) {
         match moved {
-            Moved::Yes => {
+            Replaced::Yes => {
                 if let Some(granule) = self.arenas[SMALL].granule_at(plan.from) {
                     granule.handle = plan.to_handle;
                 }
@@ -270,8 +238,8 @@ impl Core {
                 self.spare[class].push(plan.from_handle);
                 self.counters.meshes += 1;
             }
-            Moved::No => self.unshroud(plan.from),
-            Moved::Lost(_) => {
+            Replaced::No => self.unshroud(plan.from),
+            Replaced::Lost(_) => {
                 if let Some(granule) = self.arenas[SMALL].granule_at(plan.from) {
                     granule.handle = LOST;
                 }

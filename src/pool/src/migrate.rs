@@ -7,10 +7,8 @@ use crate::backing::{Backing, BackingError, Handle, PeerAccess};
 use crate::block::State;
 use crate::core::{Core, LOST};
 use crate::fault::injected;
+use crate::replace::{Place, Replaced};
 use crate::stats::DriverCalls;
-
-/// How often a granule's old memory is put back where the new one could not be put.
-pub(crate) const TRIES: usize = 8;
 
 /// A granule whose memory may be exchanged.
 pub(crate) struct Exchange {
@@ -47,17 +45,14 @@ impl Exchange {
         if backing.unmap(window, self.bytes).is_err() && backing.unmap(window, self.bytes).is_err() {
             return Exchanged::Stuck;
         }
-        calls.unmap += 1;
-        if filled.is_err() || backing.unmap(self.addr, self.bytes).is_err() {
+        if filled.is_err() {
             return Exchanged::No;
         }
-        match self.remap(backing, new, calls) {
-            Ok(()) => Exchanged::Yes,
-            // The old handle still has the bytes. Without a place they are lost, so it is worth some tries.
-            Err(error) => match (0..TRIES).find_map(|_| self.remap(backing, self.old, calls).ok()) {
-                Some(()) => Exchanged::No,
-                None => Exchanged::Lost(error),
-            },
+        let place = Place { addr: self.addr, bytes: self.bytes, grants: &self.grants };
+        match place.replace(backing, self.old, new, calls) {
+            Replaced::Yes => Exchanged::Yes,
+            Replaced::No => Exchanged::No,
+            Replaced::Lost(error) => Exchanged::Lost(error),
         }
     }
 
@@ -69,18 +64,6 @@ impl Exchange {
         }
         calls.copy += 1;
         backing.copy(window, self.addr, self.bytes)
-    }
-
-    fn remap(&self, backing: &impl Backing, handle: Handle, calls: &mut DriverCalls) -> Result<(), BackingError> {
-        calls.map += 1;
-        backing.map(self.addr, self.bytes, handle)?;
-        calls.set_access += 1;
-        let result = backing.set_access(self.addr, self.bytes, &self.grants);
-        if result.is_err() {
-            calls.unmap += 1;
-            let _ = backing.unmap(self.addr, self.bytes);
-        }
-        result
     }
 }
 

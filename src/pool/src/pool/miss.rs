@@ -7,8 +7,9 @@ use crate::budget::Budget;
 use crate::core::{Core, Want};
 use crate::fault::injected;
 use crate::growth::{Ladder, Step};
-use crate::mesh::{Leave, Moved};
+use crate::mesh::Leave;
 use crate::ranks::{self, Locked, Rank};
+use crate::replace::Replaced;
 use crate::stats::DriverCalls;
 use crate::{AllocError, Allocation, Fault};
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl Pool {
         let mut lost = None;
         for plan in &moves {
             let moved = plan.run(backing, &mut calls);
-            if let Moved::Lost(error) = &moved {
+            if let Replaced::Lost(error) = &moved {
                 lost = Some(*error);
             }
             self.lock().finish_move(plan, &moved);
