@@ -2,11 +2,12 @@
 
 use super::{DevicePool, may_reach, owner, passed, pins};
 use crate::cap::{self, linear, wake};
-use crate::driver::{capture, stream};
+use crate::driver::capture;
+use crate::driver::stream::per_thread;
 use crate::process::stack::roomy;
 use crate::record;
 use crate::record::blocks::Freeing;
-use weir_cuda::{CUdeviceptr, CUresult, CUstream};
+use weir_cuda::{CUdeviceptr, CUresult, CUstream, Variant};
 use weir_journal::{Class, STREAM_UNKNOWN};
 use weir_pool::{Freed, Observer};
 
@@ -33,15 +34,16 @@ pub(crate) fn now(dptr: CUdeviceptr, judge: impl FnOnce() -> CUresult, forward: 
     given_back(device_pool, dptr, &record, freed.is_ok())
 }
 
-/// `cuMemFreeAsync`: in the order of its stream. `per_thread`: stream 0 is the calling thread's own.
+/// `cuMemFreeAsync`: in the order of its stream, which is meant in the called variant.
 #[inline]
 pub(crate) fn in_order(
     dptr: CUdeviceptr,
     stream: CUstream,
-    per_thread: bool,
+    variant: Variant,
     forward: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some(device_pool) = owner(dptr) else {
+        let per_thread = per_thread(variant, stream);
         if (cap::on().is_some() || record::open().is_some()) && capture::captured(stream, per_thread) {
             // A node of a graph: nothing is freed now.
             return forward();
@@ -52,8 +54,7 @@ pub(crate) fn in_order(
     };
     // Captured frees must be of captured allocations, and a stream that nobody knows is an error: the
     // driver, which knows no such allocation, decides which.
-    let stream_ref = if capture::holds(stream, per_thread) { None } else { stream::find(stream, per_thread) };
-    let Some((stream_ref, _)) = stream_ref else { return forward() };
+    let Some((stream_ref, _)) = capture::outside(stream, variant) else { return forward() };
     may_reach(stream_ref.ordinal, device_pool.ordinal);
     let record = Freeing::begin(Some(stream_ref.id));
     let freed = device_pool.pool.free_async(

@@ -9,8 +9,8 @@ use crate::driver::stream::per_thread;
 use crate::driver::{capture, guards, stream};
 use crate::frameworks::tensorflow::ForTensors;
 use crate::process::guard::Call;
+use crate::process::job::{self, Server};
 use crate::process::stack::roomy;
-use crate::process::{job, reserve};
 use crate::record;
 use weir_cuda::{CUdeviceptr, CUresult, CUstream, Variant};
 use weir_journal::{Class, Granted, STREAM_UNKNOWN};
@@ -19,35 +19,22 @@ use weir_ledger::Category;
 /// What the job requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// `None`: at once, in the current context.
-    order: Option<Order>,
+    pub(crate) order: Option<Order>,
 }
 
-/// In the order of a stream.
+/// In the order of a stream. Such memory is a framework's tensors; libraries take theirs by cuMemAlloc.
 #[derive(Clone, Copy)]
-struct Order {
-    stream: CUstream,
-    /// Stream 0 is the calling thread's own.
-    per_thread: bool,
+pub(crate) struct Order {
+    pub(crate) stream: CUstream,
+    /// Of the called function: which stream 0 is meant.
+    pub(crate) variant: Variant,
     /// The mempool; `None`: the current one of the stream's device.
-    mempool: Option<u64>,
+    pub(crate) mempool: Option<u64>,
 }
 
 impl Request {
-    /// `cuMemAlloc`.
-    #[inline]
-    pub(crate) fn plain(bytes: usize) -> Self {
-        Self { bytes, order: None }
-    }
-
-    /// `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`. Memory in the order of a stream is a framework's tensors; libraries
-    /// take theirs by cuMemAlloc.
-    #[inline]
-    pub(crate) fn ordered(bytes: usize, stream: CUstream, variant: Variant, mempool: Option<u64>) -> Self {
-        Self { bytes, order: Some(Order { stream, per_thread: per_thread(variant, stream), mempool }) }
-    }
-
     /// Serves it into `place`: from a device pool, or by the driver's function in `forward`.
     ///
     /// # Safety
@@ -59,10 +46,12 @@ impl Request {
         place: *mut CUdeviceptr,
         forward: impl Fn(F) -> CUresult,
     ) -> CUresult {
-        if reserve::short() {
-            return unaccounted(call, forward);
-        }
-        match if place.is_null() { None } else { self.serve() } {
+        let served = match job::server() {
+            Server::Pool if !place.is_null() => self.serve(),
+            Server::Pool | Server::Driver => None,
+            Server::Unaccounted => return unaccounted(call, forward),
+        };
+        match served {
             Some(Ok(addr)) => {
                 // SAFETY: the caller's place for the result, not null.
                 unsafe { *place = addr };
@@ -74,19 +63,19 @@ impl Request {
         }
     }
 
-    /// Serves it from a device pool; `None`: the driver shall.
+    /// Serves it from a device pool, where there are pools; `None`: the driver shall.
     #[inline(always)]
     pub(crate) fn serve(self) -> Option<Result<u64, CUresult>> {
-        if self.bytes == 0 || !job::pools() {
+        if self.bytes == 0 {
             return None;
         }
         let bytes = self.bytes as u64;
-        let Some(Order { stream, per_thread, mempool }) = self.order else {
+        let Some(Order { stream, variant, mempool }) = self.order else {
             // Under some captures the driver decides whether an allocation is allowed at all.
             if capture::forbids() {
                 return None;
             }
-            let (device_pool, context) = here()?;
+            let (device_pool, context) = current()?;
             return device_pool.allocate(&weir_pool::Request {
                 bytes,
                 stream: None,
@@ -94,10 +83,7 @@ impl Request {
                 mempool: device_pool.plain,
             });
         };
-        if capture::holds(stream, per_thread) {
-            return None;
-        }
-        let (stream_ref, slot) = stream::find(stream, per_thread)?;
+        let (stream_ref, slot) = capture::outside(stream, variant)?;
         // Makes the pool of the stream's device, which also determines its default mempool.
         let mut device_pool = serving(slot)?;
         if !device_pool.mapped() {
@@ -130,11 +116,12 @@ impl Request {
         let bytes = self.bytes as u64;
         // SAFETY: after success the address is there.
         let granted = || Granted { address: unsafe { *place }, allocated: bytes };
-        let Some(Order { stream, per_thread, mempool }) = self.order else {
+        let Some(Order { stream, variant, mempool }) = self.order else {
             // SAFETY: the caller's own place.
             let run = || unsafe { linear::allocate(bytes, Category::Device, place, || bytes, || with_room(&forward)) };
             return passed::allocate(call, Wanted::here(Class::Device, bytes), run, granted);
         };
+        let per_thread = per_thread(variant, stream);
         let _for_tensors = ForTensors::begin();
         let recorder = record::on();
         // A captured one is a node of a graph and takes nothing yet.
@@ -161,12 +148,14 @@ pub(crate) fn unaccounted<F: Copy>(call: &Call<F, CUresult>, forward: impl FnOnc
     if cap::on().is_some() { CUresult::CUDA_ERROR_OUT_OF_MEMORY } else { call.forward(forward) }
 }
 
-/// The device pool that serves the calling thread's current context.
+/// The device pool that serves the calling thread's current context; `None` if there are no pools.
 #[inline]
 pub(crate) fn here() -> Option<(&'static DevicePool, u64)> {
-    if !job::pools() {
-        return None;
-    }
+    if job::pools() { current() } else { None }
+}
+
+#[inline]
+fn current() -> Option<(&'static DevicePool, u64)> {
     let ctx = guards::current();
     Some((serving(contexts::seen(ctx)?)?, ctx))
 }

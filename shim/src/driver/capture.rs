@@ -1,9 +1,10 @@
 //! The captures that are under way, and the streams that are part of one.
 
-use super::stream::StreamRef;
+use super::contexts::Slot;
+use super::stream::{StreamRef, find, per_thread};
 use super::{contexts, observer, real, wait};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
-use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus};
+use weir_cuda::{CUresult, CUstream, CUstreamCaptureStatus, Variant};
 use weir_pool::ranks::{self, Rank};
 use weir_pool::shared::{Counted, Counts, Guarded, Uses};
 
@@ -70,6 +71,14 @@ pub(crate) fn forked() {
 #[inline]
 pub(crate) fn holds(stream: CUstream, per_thread: bool) -> bool {
     under_way() && captured(stream, per_thread)
+}
+
+/// The stream that `stream` means in the called variant, and its context; `None` if it is part of a capture or the driver
+/// does not know it.
+#[inline(always)]
+pub(crate) fn outside(stream: CUstream, variant: Variant) -> Option<(StreamRef, &'static Slot)> {
+    let per_thread = per_thread(variant, stream);
+    if holds(stream, per_thread) { None } else { find(stream, per_thread) }
 }
 
 /// Whether `stream` is part of a capture, seen by weir or not: then an allocation is a node of a graph.

@@ -1,10 +1,9 @@
 //! Taking and giving device memory: from a device pool, or from the driver where no pool serves.
 
 use crate::alloc::passed::{self, Wanted};
-use crate::alloc::{self, Request, free, unaccounted};
+use crate::alloc::{self, Order, Request, free, unaccounted};
 use crate::cap::{self, linear};
 use crate::driver::real::device_attribute;
-use crate::driver::stream::per_thread;
 use crate::process::calls::Uncancelled;
 use crate::process::guard::Call;
 use crate::process::reserve;
@@ -67,7 +66,8 @@ pub(crate) unsafe fn alloc_pitch(
     }
     let sound = !dptr.is_null() && !pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16);
     let row = if sound { pitch_of(width) } else { None };
-    let device_pool = row.and_then(|row| Some((row, Request::plain(row.checked_mul(height)?).serve()?)));
+    let device_pool =
+        row.and_then(|row| Some((row, Request { bytes: row.checked_mul(height)?, order: None }.serve()?)));
     match device_pool {
         Some((row, Ok(addr))) => {
             // SAFETY: the caller's places for the results, not null.
@@ -122,7 +122,7 @@ fn pitch_of(width: usize) -> Option<usize> {
 /// `cuMemAlloc`.
 pub(crate) unsafe fn alloc(call: &Call<Alloc, CUresult>, dptr: *mut CUdeviceptr, bytes: usize) -> CUresult {
     // SAFETY: the caller's own arguments.
-    unsafe { Request::plain(bytes).answer(call, dptr, |real| real(dptr, bytes)) }
+    unsafe { Request { bytes, order: None }.answer(call, dptr, |real| real(dptr, bytes)) }
 }
 
 /// `cuMemAllocAsync`.
@@ -132,8 +132,9 @@ pub(crate) unsafe fn alloc_async(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    let order = Order { stream, variant: call.variant, mempool: None };
     // SAFETY: the caller's own arguments.
-    unsafe { Request::ordered(bytes, stream, call.variant, None).answer(call, dptr, |real| real(dptr, bytes, stream)) }
+    unsafe { Request { bytes, order: Some(order) }.answer(call, dptr, |real| real(dptr, bytes, stream)) }
 }
 
 /// `cuMemAllocFromPoolAsync`.
@@ -144,9 +145,9 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    let request = Request::ordered(bytes, stream, call.variant, Some(pool as u64));
+    let order = Order { stream, variant: call.variant, mempool: Some(pool as u64) };
     // SAFETY: the caller's own arguments.
-    unsafe { request.answer(call, dptr, |real| real(dptr, bytes, pool, stream)) }
+    unsafe { Request { bytes, order: Some(order) }.answer(call, dptr, |real| real(dptr, bytes, pool, stream)) }
 }
 
 /// `cuMemFree`: lazily, the bytes wait for a synchronisation.
@@ -164,5 +165,5 @@ pub(crate) unsafe fn free(call: &Call<Free, CUresult>, dptr: CUdeviceptr) -> CUr
 pub(crate) unsafe fn free_async(call: &Call<FreeAsync, CUresult>, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(dptr, stream) });
-    free::in_order(dptr, stream, per_thread(call.variant, stream), forward)
+    free::in_order(dptr, stream, call.variant, forward)
 }

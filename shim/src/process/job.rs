@@ -58,6 +58,28 @@ pub(crate) fn pools() -> bool {
     active().is_some_and(|job| job.config.pool.on) && !FORKED.load(Ordering::Relaxed)
 }
 
+/// Who serves a request for device memory.
+pub(crate) enum Server {
+    /// The pool of its device.
+    Pool,
+    /// The driver: there are no pools.
+    Driver,
+    /// Nobody can keep account of it: host memory is short.
+    Unaccounted,
+}
+
+/// Who serves a request for device memory now.
+#[inline(always)]
+pub(crate) fn server() -> Server {
+    if reserve::short() {
+        Server::Unaccounted
+    } else if pools() {
+        Server::Pool
+    } else {
+        Server::Driver
+    }
+}
+
 /// In a forked child: the pool has no effect on it.
 pub(crate) fn forked() {
     FORKED.store(true, Ordering::Release);
