@@ -1,4 +1,4 @@
-"""The same with weir's pool, which gives what is asked for: it fits into no more than the limit was."""
+"""The same with weir's pool, which allocates what is requested: it fits into no more than the limit was."""
 # gpu: 2GiB
 # env: WEIR_TF_ALLOCATOR=pool WEIR_CAP=520MiB
 # cures: no_algorithm

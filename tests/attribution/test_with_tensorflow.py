@@ -193,9 +193,9 @@ def test_chunks_of_tensorflows_allocator_are_what_it_says(weir_dir, release):
     """With BFC kept: what a tensor got is what TensorFlow says, and what it tried for in vain has its line."""
     done, events = job(weir_dir, release, "chunks.py", code=7, **KEEP, VGPU_MEM="2GiB")
     said = json.loads(done.stdout)
-    assert "No algorithm worked" in said["failed"] and said["given"] > said["asked"] + 64 * MIB, said
+    assert "No algorithm worked" in said["failed"] and said["given"] > said["requested_bytes"] + 64 * MIB, said
     assert [event["allocated"] for event in events if event["kind"] == "alloc" and event["class"] == "tensor"
-            and event["requested"] == said["asked"]] == [said["given"]]
+            and event["requested"] == said["requested_bytes"]] == [said["given"]]
     tries = [event for event in events if event["kind"] == "attempt"]
     line = f"{JOBS / 'chunks.py'}:{said['line']} in <module>"
     assert tries and all(event["op"] and event["requested"] and line in event["python"] for event in tries), tries

@@ -1,6 +1,6 @@
-"""Every road to device memory, one by one: take until refused, never above the cap, give back, and again.
+"""Every entry point that takes device memory, one by one: take until refused, never above the cap, give back, and again.
 
-usage: entry_points.py ROAD CAP   (a job of `run`; prints one line of JSON)
+usage: entry_points.py ENTRY CAP   (a job of `run`; prints one line of JSON)
 """
 import ctypes as c
 import json
@@ -107,7 +107,7 @@ def release_async(at):
     call("cuMemFreeAsync", U64(at), STREAM)
 
 
-ROADS = {
+ENTRIES = {
     "cuMemAlloc_v2": (road_alloc, free),
     "cuMemAllocPitch_v2": (road_pitch, free),
     "cuMemAllocManaged": (road_managed, free),
@@ -130,7 +130,7 @@ SIZES = {
 
 
 def main():
-    road, cap, sizes, made = sys.argv[1], int(sys.argv[2]), SIZES[sys.argv[3]], sys.argv[4:]
+    entry, cap, sizes, made = sys.argv[1], int(sys.argv[2]), SIZES[sys.argv[3]], sys.argv[4:]
     random_ = random.Random(7)
     start()
     call("cuStreamCreate", c.byref(STREAM), 1)
@@ -138,7 +138,7 @@ def main():
         call("cuMemPoolCreate", c.byref(POOL), c.byref(PoolProps(type=1, location=Location(1, 0))))
     else:
         call("cuDeviceGetDefaultMemPool", c.byref(POOL), 0)
-    take, give = ROADS[road]
+    take, give = ENTRIES[entry]
     answer = {"peak": 0, "best": [], "code": None, "left": None}
 
     def look():
@@ -157,7 +157,7 @@ def main():
                 refusals += 1
             look()
             best = max(best, physical())
-        # Holes everywhere, then again: what shares a portion must not be forgotten.
+        # Holes everywhere, then again: what shares a chunk must not be forgotten.
         random_.shuffle(held)
         for at in held[: len(held) * 9 // 10]:
             give(at)

@@ -42,20 +42,20 @@ static void begin(void) {
 }
 
 struct array { size_t width, height; int format; unsigned channels; };
-struct held { int road; ptr_t at; };
+struct held { int entry; ptr_t at; };
 
 static int take(struct held *held) {
     size_t size = number(3) ? number(1 << 20) + 1 : number(16 << 20) + 1;
-    held->road = number(8);
-    if (held->road < 4) return held->road = 0, cuMemAlloc_v2(&held->at, size);
-    if (held->road < 7) return held->road = 1, cuMemAllocAsync(&held->at, size, stream);
+    held->entry = number(8);
+    if (held->entry < 4) return held->entry = 0, cuMemAlloc_v2(&held->at, size);
+    if (held->entry < 7) return held->entry = 1, cuMemAllocAsync(&held->at, size, stream);
     struct array wanted = {1024, size / 4096 + 1, 32, 1};
-    return held->road = 2, cuArrayCreate_v2((handle_t *)&held->at, &wanted);
+    return held->entry = 2, cuArrayCreate_v2((handle_t *)&held->at, &wanted);
 }
 
 static int give(struct held *held) {
-    if (held->road == 0) return cuMemFree_v2(held->at);
-    if (held->road == 1) return cuMemFreeAsync(held->at, stream);
+    if (held->entry == 0) return cuMemFree_v2(held->at);
+    if (held->entry == 1) return cuMemFreeAsync(held->at, stream);
     return cuArrayDestroy((handle_t)held->at);
 }
 

@@ -106,7 +106,7 @@ fn run_process(suite: Start, rules: &[Rule]) -> Vec<Verdict> {
     if std::env::var_os("VGPU_STRICT").is_none() {
         command.env("VGPU_STRICT", "on");
     }
-    // Loading a function at its first launch may wait for streams that a rule keeps busy: at once, unless told.
+    // Loading a function at its first launch may wait for streams that a rule keeps busy: at once, unless the rule says otherwise.
     if !command.get_envs().any(|(name, _)| name == "CUDA_MODULE_LOADING") {
         command.env("CUDA_MODULE_LOADING", "EAGER");
     }
@@ -252,7 +252,7 @@ mod tests {
 
     const PLAIN: Rule = rule("a.plain", "cuInit", "A rule of the tests.", || {});
     const OTHER: Rule = rule("b.other", "cuInit", "Another rule of the tests.", || {});
-    const CRIME: Rule = rule("c.violation", "cuInit", "A rule that must be aborted.", || {}).aborts("violation");
+    const VIOLATION: Rule = rule("c.violation", "cuInit", "A rule that must be aborted.", || {}).aborts("violation");
 
     /// Lets a shell play the process.
     fn outcomes(rules: &[Rule], script: &str) -> Vec<Outcome> {
@@ -306,11 +306,11 @@ mod tests {
     #[test]
     fn an_abort_counts_only_where_it_must_be_and_with_its_reason() {
         let aborting = r"printf '@rule c.violation\tstarted\t\n'; echo 'violation: freed twice' >&2; kill -ABRT $$";
-        assert_eq!(outcomes(&[CRIME], aborting), [Outcome::Passed]);
+        assert_eq!(outcomes(&[VIOLATION], aborting), [Outcome::Passed]);
         let silent = r"printf '@rule c.violation\tstarted\t\n'; kill -ABRT $$";
-        assert!(failed_with(&outcomes(&[CRIME], silent)[0], "without a word"));
+        assert!(failed_with(&outcomes(&[VIOLATION], silent)[0], "without a word"));
         let went_on = r"printf '@rule c.violation\tstarted\t\n@rule c.violation\tpassed\t\n'";
-        assert!(failed_with(&outcomes(&[CRIME], went_on)[0], "went on"));
+        assert!(failed_with(&outcomes(&[VIOLATION], went_on)[0], "went on"));
         let unexpected = r"printf '@rule a.plain\tstarted\t\n'; kill -ABRT $$";
         assert!(failed_with(&outcomes(&[PLAIN], unexpected)[0], "signal 6"));
     }

@@ -24,7 +24,7 @@ pub(crate) fn wanted() -> bool {
 /// A call of the function `name` has queued work: waits for it, if it is a memory operation without a stream, as the driver
 /// does where it knows the attribute.
 #[cold]
-pub(crate) fn settle(name: &str, variant: Variant, result: CUresult) -> CUresult {
+pub(crate) fn complete(name: &str, variant: Variant, result: CUresult) -> CUresult {
     let memop = (name.starts_with("cuMemcpy") || name.starts_with("cuMemset")) && !name.contains("Async");
     if !memop || result != CUresult::CUDA_SUCCESS || capture::under_way() {
         return result;

@@ -17,13 +17,13 @@ fn device_of(ptr: CUdeviceptr) -> Option<i32> {
     }
     let (mut kind, mut ordinal) = (0_u32, 0_i32);
     // SAFETY: both places are live locals of the attributes' documented types.
-    let asked = unsafe {
+    let queried = unsafe {
         [
             real::cuPointerGetAttribute((&raw mut kind).cast(), A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr),
             real::cuPointerGetAttribute((&raw mut ordinal).cast(), A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr),
         ]
     };
-    let device = asked == [CUresult::CUDA_SUCCESS; 2] && kind == CUmemorytype::CU_MEMORYTYPE_DEVICE.0;
+    let device = queried == [CUresult::CUDA_SUCCESS; 2] && kind == CUmemorytype::CU_MEMORYTYPE_DEVICE.0;
     device.then_some(ordinal)
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn copy(call: &Call<Copy, CUresult>, to: CUdeviceptr, from: CU
             }
         })
     });
-    if memops::wanted() { memops::settle("cuMemcpy", call.variant, result) } else { result }
+    if memops::wanted() { memops::complete("cuMemcpy", call.variant, result) } else { result }
 }
 
 /// `cuMemcpyAsync`, `cuMemcpyDtoDAsync`.

@@ -57,7 +57,7 @@ macro_rules! export {
                         unsafe { transmute::<usize, Real>(real)($($arg),*) }
                     });
                     if memops::wanted() {
-                        return memops::settle(stringify!($symbol), const { $id::$symbol.variant() }, result);
+                        return memops::complete(stringify!($symbol), const { $id::$symbol.variant() }, result);
                     }
                     result
                 }

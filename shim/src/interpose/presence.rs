@@ -12,12 +12,12 @@ static REPORTED: AtomicU32 = AtomicU32::new(0);
 /// When it did so first: process ids mean little where there are several namespaces of them.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// Choices that it has reported.
-static TOLD: AtomicUsize = AtomicUsize::new(0);
+/// How many choices it has reported.
+static REPORTED_CHOICES: AtomicUsize = AtomicUsize::new(0);
 
 /// Reports this process, once, and again where weir has chosen since; a fork counts as another one.
 pub(crate) fn first() {
-    let more = TOLD.load(Ordering::Acquire) != choices::all().count();
+    let more = REPORTED_CHOICES.load(Ordering::Acquire) != choices::all().count();
     if more || REPORTED.load(Ordering::Acquire) != std::process::id() {
         report();
     }
@@ -33,7 +33,7 @@ pub(crate) fn report() {
         (.., Some(why)) => ("without", Some(why)),
         _ => ("on", None),
     };
-    TOLD.store(choices::all().count(), Ordering::Release);
+    REPORTED_CHOICES.store(choices::all().count(), Ordering::Release);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let own = std::process::id();
     if REPORTED.swap(own, Ordering::AcqRel) != own {

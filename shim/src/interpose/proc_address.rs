@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_cuda::{COUNT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, FUNCTIONS, Function};
 
 /// How often a function was looked up here.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 /// How often an answer was none of the functions in the ABI list.
 static UNKNOWN: AtomicU64 = AtomicU64::new(0);
 /// What was done with each function that was looked up here: [`PASSED`] or [`WRAPPED`].
@@ -94,7 +94,7 @@ unsafe fn substitute(
     if address == 0 {
         return;
     }
-    ASKED.fetch_add(1, Ordering::Relaxed);
+    LOOKUPS.fetch_add(1, Ordering::Relaxed);
     let Some(id) = identify(name, address, version, flags, &ask) else {
         UNKNOWN.fetch_add(1, Ordering::Relaxed);
         return;
@@ -142,7 +142,7 @@ fn place_of(function: &'static Function) -> Option<usize> {
     FUNCTIONS.iter().position(|f| core::ptr::eq(f, function))
 }
 
-/// What this entry point has seen, for the status: asked, unknown, and the symbols wrapped and passed.
+/// What this entry point has seen, for the status: lookups, unknown, and the symbols wrapped and passed.
 pub(crate) fn seen() -> (u64, u64, Vec<&'static str>, Vec<&'static str>) {
     let symbols = |how: u8| {
         ROUTED
@@ -152,5 +152,5 @@ pub(crate) fn seen() -> (u64, u64, Vec<&'static str>, Vec<&'static str>) {
             .map(|(_, function)| function.symbol)
             .collect()
     };
-    (ASKED.load(Ordering::Relaxed), UNKNOWN.load(Ordering::Relaxed), symbols(WRAPPED), symbols(PASSED))
+    (LOOKUPS.load(Ordering::Relaxed), UNKNOWN.load(Ordering::Relaxed), symbols(WRAPPED), symbols(PASSED))
 }

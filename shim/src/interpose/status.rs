@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn weir_status(buffer: *mut c_char, size: usize) ->
 }
 
 fn status() -> Value {
-    let (asked, unknown, wrapped, passed) = proc_address::seen();
+    let (lookups, unknown, wrapped, passed) = proc_address::seen();
     // Before the first CUDA call there is no job yet: report what it would find.
     let future;
     let config = if let Some(job) = job::get() {
@@ -52,7 +52,7 @@ fn status() -> Value {
         "tensors": job::started().then(|| allocator::forecast(context::memory_pools)).flatten(),
         "driver": library(&DRIVER, &DRIVER_ENTRIES, driver_version()),
         "nvml": library(&NVML, &NVML_ENTRIES, None),
-        "proc_address": {"asked": asked, "unknown": unknown, "wrapped": wrapped, "passed": passed},
+        "proc_address": {"lookups": lookups, "unknown": unknown, "wrapped": wrapped, "passed": passed},
         "caps": crate::cap::view::status(),
         "journal": crate::record::status(),
         "settings": settings(config),

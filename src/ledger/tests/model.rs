@@ -35,17 +35,17 @@ struct Dead;
 
 thread_local! {
     /// The thread that is to die and how many accesses it still has.
-    static VICTIM: Cell<Option<(thread::ThreadId, u32)>> = const { Cell::new(None) };
+    static KILLED: Cell<Option<(thread::ThreadId, u32)>> = const { Cell::new(None) };
 }
 
 fn maybe_die() {
-    if let Some((id, left)) = VICTIM.get()
+    if let Some((id, left)) = KILLED.get()
         && thread::current().id() == id
     {
         if left == 0 {
             resume_unwind(Box::new(Dead));
         }
-        VICTIM.set(Some((id, left - 1)));
+        KILLED.set(Some((id, left - 1)));
     }
 }
 
@@ -165,9 +165,9 @@ fn explore(preemptions: Option<usize>, scenario: impl Fn() + Sync + Send + 'stat
 
 /// Runs `body` as a member that stops for ever before its `steps`-th shared access.
 fn doomed(steps: u32, body: impl FnOnce()) -> bool {
-    VICTIM.set(Some((thread::current().id(), steps)));
+    KILLED.set(Some((thread::current().id(), steps)));
     let ended = catch_unwind(AssertUnwindSafe(body));
-    VICTIM.set(None);
+    KILLED.set(None);
     match ended {
         Ok(()) => false,
         Err(reason) if reason.is::<Dead>() => true,

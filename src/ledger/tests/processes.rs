@@ -339,7 +339,7 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-const VICTIM: u32 = 47_110;
+const TENANT: u32 = 47_110;
 const SQUATTER: u32 = 47_111;
 
 #[test]
@@ -351,7 +351,7 @@ fn users_of_a_shared_directory_have_groups_of_their_own() {
     let dir = Dir::new("tenants");
     std::fs::create_dir(&dir.0).unwrap();
     std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o1777)).unwrap();
-    for user in [SQUATTER, VICTIM] {
+    for user in [SQUATTER, TENANT] {
         let mut first = Actor::start_as(Some(user), "tenant", &dir.0);
         let answer = first.answer("tenant:");
         assert!(answer.contains("took"), "{answer}");
@@ -371,12 +371,12 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
         let dir = Dir::new("squatted");
         std::fs::create_dir(&dir.0).unwrap();
         std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o1777)).unwrap();
-        // A folder of the victim's to which a link can lead, for as long as the stranger likes.
+        // A folder of the tenant's to which a link can lead, for as long as the stranger likes.
         let elsewhere = dir.0.join("elsewhere");
         std::fs::create_dir(&elsewhere).unwrap();
-        chown(&elsewhere, Some(VICTIM), Some(VICTIM)).unwrap();
+        chown(&elsewhere, Some(TENANT), Some(TENANT)).unwrap();
         std::fs::set_permissions(&elsewhere, PermissionsExt::from_mode(0o700)).unwrap();
-        let name = dir.0.join(format!("weir-{VICTIM}"));
+        let name = dir.0.join(format!("weir-{TENANT}"));
         match how {
             "link" | "own link" => symlink(&elsewhere, &name).unwrap(),
             "file" => std::fs::write(&name, "").unwrap(),
@@ -387,11 +387,11 @@ fn a_name_that_a_stranger_took_first_is_an_error_that_names_him() {
             std::fs::set_permissions(&name, PermissionsExt::from_mode(0o777)).unwrap();
         }
         if how != "owner" {
-            let owner = if how == "own link" { VICTIM } else { SQUATTER };
+            let owner = if how == "own link" { TENANT } else { SQUATTER };
             std::os::unix::fs::lchown(&name, Some(owner), Some(owner)).unwrap();
         }
-        let mut victim = Actor::start_as(Some(VICTIM), "tenant", &dir.0);
-        let error = victim.answer("tenant:");
+        let mut tenant = Actor::start_as(Some(TENANT), "tenant", &dir.0);
+        let error = tenant.answer("tenant:");
         let message =
             if how == "own link" { "links are not followed".into() } else { format!("belongs to user {SQUATTER}") };
         assert!(error.contains(&message), "{how}: {error}");

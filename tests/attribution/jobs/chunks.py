@@ -24,6 +24,6 @@ try:
     failed = ""
 except tf.errors.NotFoundError as error:
     line, failed = error.__traceback__.tb_lineno, str(error)
-json.dump({"asked": 280 << 20, "given": given, "failed": failed, "line": line}, sys.stdout)
+json.dump({"requested_bytes": 280 << 20, "given": given, "failed": failed, "line": line}, sys.stdout)
 sys.stdout.flush()
 sys.exit(7)

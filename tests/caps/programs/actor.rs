@@ -409,7 +409,7 @@ impl Actor {
             return true;
         }
         let bytes = op.bytes.min(16 << 20).next_multiple_of(4);
-        // A small variable may need a portion of its own.
+        // A small variable may need a chunk of its own.
         let cost = rounded(bytes);
         // Managed memory has its room, and is not yet on the device where nobody has prefetched it.
         let managed = self.blocks.iter().flatten().filter(|block| matches!(block.held, Held::Managed(_)));

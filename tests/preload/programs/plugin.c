@@ -11,7 +11,7 @@ int main(void) {
     printf("plugin, next: %s\n", whose(look(RTLD_NEXT, "cuMemAlloc_v2")));
     printf("by the plugin's handle: %s\n", whose(dlsym(plugin, "cuMemAlloc_v2")));
     printf("program after: %s\n", whose(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2")));
-    // Whatever road it was: it must be weir's where weir is, so that no allocation is missed.
+    // By whatever entry point: it must be weir's where weir is, so that no allocation is missed.
     void *status = dlsym(RTLD_DEFAULT, "weir_status");
     Dl_info weir = {0}, found = {0};
     void *all[] = {look(RTLD_DEFAULT, "cuMemAlloc_v2"), look(RTLD_NEXT, "cuMemAlloc_v2"), dlsym(plugin, "cuMemAlloc_v2")};

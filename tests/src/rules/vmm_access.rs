@@ -150,7 +150,7 @@ pub(super) const RULES: &[Rule] = &[
             mapped.drop_all();
         },
     ),
-    rule("access.told", "cuMemGetAccess", "Access is reported from any address of the mapping.", || {
+    rule("access.reported", "cuMemGetAccess", "Access is reported from any address of the mapping.", || {
         context();
         let unit = granularity();
         let (ptr, handle) = (reserve(unit), create(unit));
@@ -163,7 +163,7 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuMemRelease(handle));
         ok(cuMemAddressFree(ptr, unit));
     }),
-    rule("access.told_of_mapped_only", "cuMemGetAccess", "Unmapped addresses have no access to report.", || {
+    rule("access.reported_of_mapped_only", "cuMemGetAccess", "Unmapped addresses have no access to report.", || {
         context();
         let unit = granularity();
         let ptr = reserve(unit);

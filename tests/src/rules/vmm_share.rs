@@ -43,7 +43,7 @@ fn change_bytes(wire: &mut Wire) {
     mapped.drop_all();
 }
 
-/// The other process: holds the memory until it is told to end.
+/// The other process: holds the memory until it is asked to end.
 fn hold(wire: &mut Wire) {
     needs_fd();
     let fd = wire.receive_fd();

@@ -145,8 +145,8 @@ struct Named {
 
 impl Named {
     fn begin(place: &'static LocalKey<Cell<Option<(Text, i64)>>>, kernel: *mut c_void) -> Self {
-        let told = guard::run("a kernel's name", || name_of(kernel)).flatten();
-        Self { place, before: place.try_with(|name| name.replace(told)).unwrap_or(None) }
+        let name = guard::run("a kernel's name", || name_of(kernel)).flatten();
+        Self { place, before: place.try_with(|running| running.replace(name)).unwrap_or(None) }
     }
 }
 

@@ -39,7 +39,7 @@ const XLA: &[u8] = b"xla";
 const COPIES: &[u8] = b"SameWorkerRecvDone";
 const COPY: &[u8] = b"copy";
 /// Whether tensors can be distinguished from the memory of libraries.
-static TOLD_APART: AtomicBool = AtomicBool::new(false);
+static DISTINGUISHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether this thread is inside TensorFlow's allocator. Constant and without a destructor.
@@ -74,7 +74,7 @@ pub(crate) fn begin() -> bool {
     };
     super::appear();
     annotation::begin(&loaded);
-    TOLD_APART.store(!allocator::is_plain(), Ordering::Relaxed);
+    DISTINGUISHED.store(!allocator::is_plain(), Ordering::Relaxed);
     true
 }
 
@@ -123,14 +123,14 @@ pub(crate) struct Running {
 /// for a tensor, as far as the caller knows.
 #[inline]
 pub(crate) fn here(journal: &Journal, steps: bool, for_tensors: bool) -> Option<Running> {
-    let told = annotation::here();
-    let launched = told.is_none();
-    let mut annotation = match told {
+    let annotated = annotation::here();
+    let launched = annotated.is_none();
+    let mut annotation = match annotated {
         Some(annotation) => annotation,
         None => kernel::launched().map(|(op, step)| Annotation { op, region: b"", step, dtype: 0, shape: None })?,
     };
     if annotation.region.is_empty()
-        && TOLD_APART.load(Ordering::Relaxed)
+        && DISTINGUISHED.load(Ordering::Relaxed)
         && !for_tensors
         && !FOR_TENSORS.try_with(Cell::get).unwrap_or(true)
     {

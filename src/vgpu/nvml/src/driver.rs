@@ -1,4 +1,4 @@
-//! The road to the virtual GPU's libcuda.so.1, which must lie in the folder of this library. CUDA is
+//! Loads the virtual GPU's libcuda.so.1, which must lie in the folder of this library. CUDA is
 //! not initialised: only the functions that libcuda exports for us are called.
 
 use core::ffi::{c_char, c_int, c_void};
@@ -75,7 +75,7 @@ impl Driver {
         if cfg!(test) {
             return Self::for_tests();
         }
-        Self::load(&neighbour("libcuda.so.1")?)
+        Self::load(&beside("libcuda.so.1")?)
     }
 
     #[cfg(not(test))]
@@ -176,10 +176,10 @@ impl Driver {
 }
 
 /// The path of a file in the folder of this library.
-fn neighbour(file: &str) -> Option<CString> {
+fn beside(file: &str) -> Option<CString> {
     // SAFETY: an all-zero Dl_info is a valid one, which dladdr fills.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    let here = neighbour as *const c_void;
+    let here = beside as *const c_void;
     // SAFETY: `here` is an address of this library, and `info` is ours.
     if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
@@ -268,7 +268,7 @@ pub(crate) mod tests {
     fn a_library_without_our_functions_is_not_taken_for_the_driver() {
         assert!(Driver::load(c"libc.so.6").is_none());
         assert!(Driver::load(c"/no/such/libcuda.so.1").is_none());
-        let path = neighbour("libcuda.so.1").expect("this program has a folder");
+        let path = beside("libcuda.so.1").expect("this program has a folder");
         assert!(path.to_bytes().ends_with(b"/libcuda.so.1"));
     }
 }
