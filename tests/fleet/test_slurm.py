@@ -1,0 +1,204 @@
+"""Slurm's own daemons, three nodes, the plugin, and jobs on the virtual GPU: what a job may take is read from the job
+itself, which the virtual GPU serves, and from Slurm."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import until
+from slurm import NODES, NUMBER, Cluster, lines
+
+JOB = ("python3", "/mnt/jobs/job.py")
+RUN = "python3 /mnt/jobs/job.py"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    cluster = Cluster()
+    yield cluster
+    cluster.end()
+
+
+def one(done):
+    (job,) = lines(done.stdout)
+    return job
+
+
+def was_capped(job, mib):
+    """The job saw a device of its limit, took what fits, and was refused in the end."""
+    return job["total"] == mib and mib - 128 <= job["taken"] <= mib and job["code"] == 2
+
+
+def test_a_job_gets_what_it_asks_for_and_no_more(cluster):
+    assert was_capped(one(cluster.srun("--gpu-mem=768M", *JOB)), 768)
+
+
+def test_the_default_is_that_of_the_partition(cluster):
+    assert was_capped(one(cluster.srun(*JOB)), 1024)
+    assert was_capped(one(cluster.srun("-p", "small", *JOB)), 512)
+    free = one(cluster.srun("-p", "open", "--gpu-mem=100%", *JOB))
+    assert free["total"] == 4096 and free["taken"] > 3500, "without the limit the device has more"
+
+
+def test_a_job_that_asks_for_too_much_is_refused(cluster):
+    done = cluster.srun("-p", "small", "--gpu-mem=1G", *JOB)
+    assert done.returncode != 0 and not lines(done.stdout)
+    assert "1.00 GiB of GPU memory is more than the maximum of partition small, 512.0 MiB" in done.stderr
+    job = cluster.sbatch(RUN, "-p", "small", "--gpu-mem=1G")
+    assert cluster.ended(job)["JobState"] in ("FAILED", "NODE_FAIL")
+    assert not lines(cluster.out(job)) and "more than the maximum" in cluster.out(job)
+    assert cluster.command("sinfo", "-h", "-N", "-p", "main", "-o", "%T").stdout.split() == ["idle"] * 3, "no node is drained by it"
+
+
+def test_a_size_that_is_none_is_refused_before_anything_is_submitted(cluster):
+    for size in ("8", "many", "0"):
+        for command in (("srun", "hostname"), ("sbatch", "--wrap=hostname")):
+            done = cluster.command(command[0], "-D", "/mnt/jobs", f"--gpu-mem={size}", command[1], user="ada")
+            assert done.returncode != 0 and f"--gpu-mem=\"{size}\"" in done.stderr, done.stderr
+    assert cluster.command("squeue", "-h").stdout == ""
+
+
+def test_shards_are_a_share_of_the_gpu(cluster):
+    for shards in ("shard:1", "shard:a100:1"):
+        job = one(cluster.srun(f"--gres={shards}", "-p", "open", *JOB))
+        assert was_capped(job, 1024), "one of four shards of 4 GiB"
+    refused = cluster.srun("--gres=shard:1", "--gpu-mem=1.5G", *JOB)
+    assert refused.returncode != 0 and "the job's shards, 25%" in refused.stderr
+
+
+def test_a_users_own_variable_lowers_and_never_raises_the_limit(cluster):
+    assert was_capped(one(cluster.srun("--gpu-mem=1G", *JOB, WEIR_CAP="512MiB")), 512)
+    assert was_capped(one(cluster.srun("--gpu-mem=1G", *JOB, WEIR_CAP="3GiB")), 1024)
+    assert was_capped(one(cluster.srun("--gpu-mem=1G", *JOB, WEIR_CAP="0=512MiB")), 512)
+    bad = cluster.srun("--gpu-mem=1G", *JOB, WEIR_CAP="3")
+    assert bad.returncode != 0 and "WEIR_CAP" in bad.stderr and not lines(bad.stdout)
+
+
+def test_tasks_of_a_job_share_the_limit_on_each_node(cluster):
+    flag = cluster.jobs / "all"
+    flag.unlink(missing_ok=True)
+    job = cluster.sbatch(f"srun {RUN} --hold /mnt/jobs/all", "--gpu-mem=1G", "-N2", "--ntasks-per-node=2")
+    until(lambda: len(lines(cluster.out(job))) == 4, lambda: cluster.out(job) + cluster.logs())
+    flag.touch()
+    assert cluster.ended(job)["JobState"] == "COMPLETED"
+    tasks = lines(cluster.out(job))
+    for node in sorted({task["host"] for task in tasks}):
+        taken = sum(task["taken"] for task in tasks if task["host"] == node)
+        assert 1024 - 192 <= taken <= 1024, (node, tasks)
+    assert len({task["host"] for task in tasks}) == 2 and len({task["group"] for task in tasks}) == 2
+
+
+def test_each_task_has_its_own_limit_if_that_is_wanted(cluster):
+    done = cluster.srun("--gpu-mem-per-task=512M", "-N1", "-n2", *JOB)
+    tasks = lines(done.stdout)
+    assert len(tasks) == 2 and all(was_capped(task, 512) for task in tasks), tasks
+    refused = cluster.srun("--gpu-mem-per-task=1G", "-N1", "-n3", *JOB)
+    assert refused.returncode != 0 and "3.00 GiB of GPU memory is more than" in refused.stderr
+
+
+def test_a_step_cannot_ask_for_more_than_its_job(cluster):
+    job = cluster.sbatch(f"srun --gpu-mem=1G {RUN}; env -u WEIR_CAP srun {RUN}", "--gpu-mem=512M")
+    cluster.ended(job)
+    text = cluster.out(job)
+    assert "more than the job's --gpu-mem, 512.0 MiB" in text
+    assert [was_capped(task, 512) for task in lines(text)] == [True], "and without the variable it has the job's"
+
+
+def test_a_job_that_escapes_is_found(cluster):
+    job = cluster.sbatch(f"env -u LD_PRELOAD {RUN}", "--gpu-mem=512M")
+    comment = cluster.comment(job)
+    assert lines(cluster.out(job))[0]["total"] == 4096, "it did escape"
+    assert "no process used CUDA under weir, so the limit of 512.0 MiB was not in force" in comment
+    assert cluster.show(job)["JobState"] == "COMPLETED", "it is marked, no more"
+    kept = cluster.jobs / f"weir-{job}-n1.txt"
+    assert "was not in force" in kept.read_text() and kept.stat().st_uid == NUMBER and str(kept.name) in comment
+
+    good = cluster.sbatch(RUN + " --until 64", "--gpu-mem=512M")
+    assert "AdminComment" not in cluster.ended(good), "a good job is not marked"
+
+
+def test_a_job_that_raises_its_limit_or_leaves_its_group_is_found(cluster):
+    job = cluster.sbatch(f"WEIR_CAP=3GiB {RUN} --until 64", "--gpu-mem=512M")
+    assert "had a cap of 3.00 GiB, above the limit of 512.0 MiB" in cluster.comment(job)
+    job = cluster.sbatch(f"WEIR_GROUP=mine {RUN} --until 64", "--gpu-mem=512M")
+    assert "left the group" in cluster.comment(job)
+
+
+def test_a_job_that_escapes_is_cancelled_if_the_administrator_says_so(cluster):
+    cluster.conf("escaped=cancel")
+    try:
+        job = cluster.sbatch(f"env -u LD_PRELOAD {RUN}; srun env -u LD_PRELOAD {RUN} --until 64", "--gpu-mem=512M")
+        assert cluster.ended(job)["JobState"] == "CANCELLED"
+        assert len(lines(cluster.out(job))) == 2, "a step is not the job"
+        good = cluster.sbatch(f"srun env -u LD_PRELOAD hostname; {RUN} --until 64", "--gpu-mem=512M")
+        assert cluster.ended(good)["JobState"] == "COMPLETED"
+    finally:
+        cluster.conf()
+
+
+def test_a_killed_step_leaves_its_share_to_the_next(cluster):
+    script = f"""srun {RUN} --hold /mnt/jobs/never &
+        until grep -q taken /mnt/jobs/$SLURM_JOB_ID.out; do sleep 0.1; done
+        scancel --signal=KILL $SLURM_JOB_ID.0; wait
+        srun {RUN}"""
+    job = cluster.sbatch(script, "--gpu-mem=768M")
+    cluster.ended(job)
+    tasks = lines(cluster.out(job))
+    assert [was_capped(task, 768) for task in tasks] == [True, True], tasks
+
+
+def test_a_job_that_is_requeued_begins_anew(cluster):
+    flag = cluster.jobs / "go"
+    flag.unlink(missing_ok=True)
+    job = cluster.sbatch(f"echo run $SLURM_RESTART_COUNT; {RUN} --hold /mnt/jobs/go", "--gpu-mem=512M", "--requeue", "-w", "n2", "--open-mode=append")
+    until(lambda: lines(cluster.out(job)), lambda: cluster.out(job) + cluster.logs())
+    assert cluster.command("scontrol", "requeue", job).returncode == 0
+    flag.touch()
+    # Slurm holds a requeued job back for a while.
+    until(lambda: len(lines(cluster.out(job))) == 2, lambda: cluster.out(job) + cluster.logs(), 180)
+    assert cluster.ended(job)["JobState"] == "COMPLETED"
+    assert [was_capped(task, 512) for task in lines(cluster.out(job))] == [True, True]
+
+
+def test_a_preempted_job_leaves_the_node_to_the_next(cluster):
+    flag = cluster.jobs / "preempted"
+    flag.unlink(missing_ok=True)
+    low = cluster.sbatch(f"{RUN} --hold /mnt/jobs/preempted", "--gpu-mem=1G", "--requeue", "-w", "n3", "-c4", "--open-mode=append")
+    until(lambda: lines(cluster.out(low)), lambda: cluster.out(low) + cluster.logs())
+    high = one(cluster.srun("-p", "urgent", "-w", "n3", "-c4", "--gpu-mem=2G", *JOB, timeout=120))
+    assert was_capped(high, 2048)
+    assert cluster.show(low)["Restarts"] == "1"
+    cluster.command("scancel", low)
+    cluster.ended(low)
+
+
+def test_nothing_is_left_of_ended_jobs(cluster):
+    for node in NODES:
+        left = cluster.command("sh", "-c", "ls -A /run/weir-slurm; ls /dev/shm/weir-*/", place=node).stdout.split()
+        assert [name for name in left if name.startswith("group-slurm") or name.isdigit()] == [], (node, left)
+
+
+def test_a_cluster_ends_with_its_test_however_that_ends(tmp_path):
+    code = ("import sys, time; sys.path[:0] = %r\nfrom slurm import Cluster\ncluster = Cluster()\n"
+            "print(cluster.init, cluster.folder, flush=True)\ntime.sleep(600)" % [path for path in sys.path if path])
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    init, folder = child.stdout.readline().split()
+    namespace = os.readlink(f"/proc/{init}/ns/pid")
+
+    def living():
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found += [pid] if os.readlink(f"/proc/{pid}/ns/pid") == namespace else []
+            except OSError:
+                pass
+        return found
+
+    assert len(living()) >= 8, "four munged, three slurmd, slurmctld"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    until(lambda: not living(), lambda: f"the end of {living()}")
+    assert subprocess.run(["rm", "-r", folder]).returncode == 0
