@@ -16,6 +16,10 @@ pub(crate) fn trials(suite: &mut Suite) {
     suite.add("report: one screen", one_screen_each);
     suite.add("report: --details shows what the screen leaves out", details);
     suite.add("report: an HTML page of the selected failure and device", selected_page);
+    suite.add(
+        "report: several runs are side by side on a page, which is that of the first to run out",
+        several_runs_on_a_page,
+    );
     suite.add("report: an HTML page is written as a whole or not at all", whole_page);
     suite.add("report: a run from before the machine was booted has ended", rebooted);
     suite.add("report: a progress bar on a terminal", progress);
@@ -199,6 +203,29 @@ fn selected_page() {
     assert_eq!((&shown["device"], &shown["moment"], &shown["rows"]), (&0.into(), &oom["entry"], &50.into()));
     let _ = scene.out("report --html page.html --top 3 --oom 1 --device 0");
     assert_eq!(facts(&page)["rows"], 3);
+}
+
+fn several_runs_on_a_page() {
+    let scene = Scene::new();
+    let (well, ran_out) = (scene.synthetic("well"), scene.synthetic("growth"));
+    let (well, ran_out, page) = (well.display(), ran_out.display(), scene.at("page.html"));
+    let _ = scene.out(format!("report --html page.html {well} {ran_out} {well}"));
+    let text = std::fs::read_to_string(&page).expect("a page");
+    let rows = Regex::new(r"<tr[^>]*><td class=.words.>").unwrap();
+    let ranks = text.split_once("id=\"ranks\"").expect("the runs").1.split_once("</section>").expect("an end").0;
+    assert_eq!((rows.find_iter(ranks).count(), ranks.matches("class=\"failed\"").count()), (2, 1), "{ranks}");
+    assert!(ranks.contains("shown below") && facts(&page)["verdict"]["alarm"] == true, "the one that ran out: {ranks}");
+    let _ = scene.out(format!("report --html page.html --check {well}"));
+    assert!(!std::fs::read_to_string(&page).expect("a page").contains("id=\"ranks\""));
+    std::fs::remove_file(&page).expect("the page");
+    for (code, words, expected) in [
+        (2, format!("report {well} {ran_out}"), "--html"),
+        (1, format!("report --html page.html {well} ./nowhere.weir"), "nowhere.weir"),
+        (2, format!("report --html page.html --oom 1 {well} {ran_out}"), "--oom"),
+    ] {
+        let error = scene.error(code, words);
+        assert!(error.contains(expected) && !page.exists(), "{error}");
+    }
 }
 
 fn whole_page() {

@@ -77,6 +77,15 @@ class Stage:
         """Three times as many events as the ring keeps."""
         return self.case("lapped", "storm", "50000", "16384")
 
+    def ranks(self):
+        """Three processes of a job on one page: the second runs out of memory first."""
+        if "ranks" not in self.cases:
+            zeroth, third = Case("rank-0", "rank", "0"), Case("rank-2", "rank", "2")
+            case = self.case("ranks", "rank", "1")
+            case.journals = [zeroth.journal, case.journal, third.journal]
+            output(JOURNALS, "page", zeroth.journal, str(case.page), *(f"beside={journal}" for journal in case.journals[1:]))
+        return self.cases["ranks"]
+
     def open(self, case, width=1280, height=800, **options):
         context = self.browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
         # For what never comes; a busy machine is slow.

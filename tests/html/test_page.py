@@ -1,5 +1,7 @@
 """The page of `weir report --html` in Debian's Chromium, driven by Playwright: its numbers against the journal, click, brush,
 scrubbing, search, themes."""
+import re
+
 import pytest
 from stage import WORK, Stage, count, event_of, live_of, press, same_size, wait_painted, size
 
@@ -515,6 +517,42 @@ def test_roles_are_shown_and_lines_explain_them(stage):
     assert "train.py:131" in said and "MiB a step" in said, said
     parts = page.locator(".device-key li b").all_inner_texts()
     assert abs(sum(size(text)[0] for text in parts) - 40 * 2**30) < 0.03 * 2**30, parts
+
+
+def pid_of(journal):
+    """The process of a journal; its name ends with it."""
+    return journal.removesuffix(".weir").rpartition("-")[2]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+def test_several_runs_of_a_job_are_side_by_side(stage, script):
+    case = stage.ranks()
+    zeroth, first, second = map(pid_of, case.journals)
+    window = stage.browser.new_context(viewport={"width": 1280, "height": 800}, offline=True, java_script_enabled=script).new_page()
+    troubles = []
+    window.on("pageerror", lambda error: troubles.append(str(error)))
+    window.goto(case.page.as_uri())
+    rows = {row.locator("td").nth(0).inner_text().split("\n")[0]: row for row in window.locator("#ranks tbody tr").all()}
+    assert set(rows) == {f"pid {pid}" for pid in (zeroth, first, second)}, list(rows)
+    # Who ran out first, and what the rest of the page is about.
+    said = window.inner_text("#ranks p >> nth=0")
+    assert re.match(rf"Pid {first} ran out of memory first; pid {zeroth} \S+ (s|min) after it\.", said), said
+    assert "shown below" in rows[f"pid {first}"].inner_text() and "train.py --rank 1" in window.inner_text("#command")
+    cells = {pid: rows[f"pid {pid}"].locator("td").all_inner_texts() for pid in (zeroth, first, second)}
+    for pid, bytes in ((zeroth, 32 << 30), (first, 20 * ((1 << 30) + (64 << 20))), (second, 32 * ((1 << 30) + (128 << 20)))):
+        same_size(cells[pid][2], bytes, f"peak of pid {pid}")
+        assert cells[pid][3] == "40.00 GiB", cells[pid]
+    assert [cells[pid][4].startswith("out of memory after") for pid in (zeroth, first, second)] == [True, True, False], cells
+    assert [cells[pid][5] for pid in (zeroth, first, second)] == ["REQUEST TOO LARGE", "REQUEST TOO LARGE", ""], cells
+    assert cells[second][4] == "ended in order" and "train.py:12" in cells[second][6], cells[second]
+    # One clock and one scale: the curve of the run with most memory is the highest, that of the one that failed first ends first.
+    boxes = {pid: rows[f"pid {pid}"].locator("path.live").evaluate("(path) => { const box = path.getBBox(); return [box.width, box.height]; }")
+             for pid in cells}
+    assert boxes[first][0] < 0.75 * boxes[zeroth][0] and abs(boxes[second][1] / boxes[zeroth][1] - 36 / 32) < 0.02, boxes
+    assert [rows[f"pid {pid}"].locator("path.failed").count() for pid in (zeroth, first, second)] == [1, 1, 0]
+    window.screenshot(path=str(WORK / f"ranks-{'script' if script else 'plain'}.png"), full_page=True)
+    assert troubles == [], troubles
+    assert stage.open(stage.training()).locator("#ranks").count() == 0, "one run has nobody beside it"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -5,6 +5,7 @@ use crate::screen::{self, Which};
 use crate::{output, rerun};
 use jiff::civil;
 use jiff::tz::TimeZone;
+use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ Examples:
   weir report --at 165                who held the memory at the end of step 165; --at 12:00:05 at that time
   weir report 4711 --rerun            run the job again on the virtual GPU, to measure what it needs and what helps
   weir report --html report.html      a page for the browser
+  weir report --html job.html 4711 4712 4713        the same, with several processes of a job side by side
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
 // Each is a switch of its own on the command line.
@@ -39,6 +41,9 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
+    /// With --html: further runs of the same job, put side by side on its page, which is that of the first to run out
+    #[arg(value_name = "RUNS", requires = "html", conflicts_with_all = ["oom", "rerun"])]
+    others: Vec<OsString>,
     /// Print JSON instead of text; docs/reference/report.md describes it
     #[arg(long)]
     json: bool,
@@ -122,6 +127,18 @@ impl Arguments {
         self.which.open()
     }
 
+    /// Opens the run that is meant, and those that are put beside it. A run that is named twice is there once.
+    fn open_all(&self) -> Result<Vec<Run>, Error> {
+        let mut runs = vec![self.open()?];
+        for name in &self.others {
+            let run = runs::find(Some(name), self.which.place.dir.as_deref())?;
+            if runs.iter().all(|other| other.path() != run.path()) {
+                runs.push(run);
+            }
+        }
+        Ok(runs)
+    }
+
     /// The moment that is meant.
     fn moment(&self, run: &Run) -> At {
         match self.at {
@@ -157,31 +174,32 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let run = arguments.open().map_err(|error| error.to_string())?;
+    let runs = arguments.open_all().map_err(|error| error.to_string())?;
+    let run = html::first_to_fail(&runs).and_then(|place| runs.get(place)).ok_or("no run")?;
     let top = arguments.top.map(usize::from);
     let mut options = Options {
         oom: arguments.oom.flatten(),
         device: arguments.device,
         holders: top.unwrap_or(0),
-        other_processes: other_processes(&run, arguments),
+        other_processes: other_processes(run, arguments),
         no_replay: arguments.no_replay,
-        at: arguments.moment(&run),
+        at: arguments.moment(run),
         measured: None,
-        rerun: run.ran_out() && run.fate() != Fate::Alive && rerun::lacking(&run).is_none(),
+        rerun: run.ran_out() && run.fate() != Fate::Alive && rerun::lacking(run).is_none(),
     };
     if arguments.rerun {
         let quick = Options { no_replay: true, ..options.clone() };
-        let plain = Report::of(&run, &quick, |_, _| {}).map_err(|error| error.to_string())?;
-        match rerun::measure(&run, &plain, arguments.time, arguments.log.as_deref()) {
+        let plain = Report::of(run, &quick, |_, _| {}).map_err(|error| error.to_string())?;
+        match rerun::measure(run, &plain, arguments.time, arguments.log.as_deref()) {
             Ok(measured) => options.measured = Some(measured),
             Err(why) => eprintln!("weir report: not measured: {}", weir_journal::text::plain(&why)),
         }
     }
     if let Some(file) = &arguments.html {
-        return page(&run, &options, file, arguments.check);
+        return page(run, &runs, &options, file, arguments.check);
     }
     let mut progress = reading();
-    let report = Report::of(&run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
+    let report = Report::of(run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
     let text = if arguments.json {
         output::json_text(&report, true) + "\n"
@@ -203,11 +221,11 @@ fn reading() -> Progress {
 }
 
 /// Writes the page, whole or not at all.
-fn page(run: &Run, options: &Options, file: &Path, check: bool) -> Result<ExitCode, String> {
+fn page(run: &Run, runs: &[Run], options: &Options, file: &Path, check: bool) -> Result<ExitCode, String> {
     let mut progress = reading();
     let written = output::whole(file, |to| {
         let mut to = BufWriter::new(to);
-        html::write(run, options, &mut to, |done, all| progress.at(done, all))?;
+        html::write(run, runs, options, &mut to, |done, all| progress.at(done, all))?;
         Ok::<_, html::Error>(to.flush()?)
     });
     written.map_err(|error| format!("{}: {error}", file.display()))?;

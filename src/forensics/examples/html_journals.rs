@@ -3,7 +3,8 @@
 //! usage: html_journals training DIR          a leaking training job that meets its cap; prints its path
 //!        html_journals storm DIR EVENTS [RING]  short-lived blocks without end, the last RING events kept
 //!        html_journals fails DIR             a job that fails on one device, on another and on the first again
-//!        html_journals page FILE PAGE [oom=N] [device=N] [rows=N]   writes the page of a journal
+//!        html_journals rank DIR N            one rank of a job of several: the second runs out, then the first
+//!        html_journals page FILE PAGE [oom=N] [device=N] [rows=N] [beside=FILE]...   writes the page of a journal
 //!        html_journals truth FILE SEQ...     live bytes and blocks after these events, peak, bytes by op; JSON
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,17 +35,21 @@ fn main() -> Outcome {
         ["storm", dir, events] => storm(Path::new(dir), events.parse()?, events.parse()?),
         ["storm", dir, events, ring] => storm(Path::new(dir), events.parse()?, ring.parse()?),
         ["fails", dir] => fails(Path::new(dir)),
+        ["rank", dir, number] => rank(Path::new(dir), number.parse()?),
         ["page", file, to, ref chosen @ ..] => {
             let mut options = Options::default();
+            let mut runs = vec![Run::open(Path::new(file))?];
             for (name, value) in chosen.iter().filter_map(|word| word.split_once('=')) {
                 match name {
                     "oom" => options.oom = Some(value.parse()?),
                     "device" => options.device = Some(value.parse()?),
+                    "beside" => runs.push(Run::open(Path::new(value))?),
                     _ => options.holders = value.parse()?,
                 }
             }
             let mut page = std::io::BufWriter::new(std::fs::File::create(to)?);
-            Ok(weir_forensics::html::write(&Run::open(Path::new(file))?, &options, &mut page, |_, _| ())?)
+            let shown = weir_forensics::html::first_to_fail(&runs).ok_or("no run")?;
+            Ok(weir_forensics::html::write(&runs[shown], &runs, &options, &mut page, |_, _| ())?)
         }
         ["truth", file, ref seqs @ ..] => truth(Path::new(file), seqs),
         _ => Err("see the first lines of this file".into()),
@@ -65,6 +70,27 @@ fn fails(dir: &Path) -> Outcome {
         job.journal.out_of_memory(&failure, &Situation::default());
     }
     println!("{}", job.end(End::Exit)?.display());
+    Ok(())
+}
+
+/// One process of a job of several: number 1 runs out after 200 seconds, number 0 after 320, and others end in order.
+fn rank(dir: &Path, number: u32) -> Outcome {
+    let mut job = Job::new(dir, 4096)?.called(&["python3", "/home/me/train.py", "--rank", &number.to_string()]);
+    for step in 1..=if number == 1 { 20 } else { 32 } {
+        job.alloc(job.who("model/layer/MatMul", 10 + number), GIB + u64::from(number) * 64 * MIB);
+        job.wait(10.0);
+        if step % 4 == 0 {
+            job.step();
+        }
+    }
+    if number < 2 {
+        job.refused(
+            job.who("model/last/MatMul", 90),
+            64 * GIB,
+            &Situation { device_total: 40 * GIB, ..Situation::default() },
+        );
+    }
+    println!("{}", job.end(if number < 2 { End::Killed } else { End::Exit })?.display());
     Ok(())
 }
 

@@ -37,7 +37,7 @@ fn everything(path: &Path) -> Vec<(String, Vec<u8>)> {
             made.push((format!("report {device:?} {details}"), text::screen(&report, &look).into_bytes()));
         }
         let mut page = Vec::new();
-        if html::write(&run, &options, &mut page, |_, _| {}).is_ok() {
+        if html::write(&run, &[], &options, &mut page, |_, _| {}).is_ok() {
             made.push((format!("page {device:?}"), page));
         }
         if let Ok(found) = diff::diff(&run, &run, device.unwrap_or(0), &mut |_, _| {}) {

@@ -18,7 +18,7 @@ fn page_of(names: &[&str]) -> String {
     }
     let path = job.end(End::Exit).unwrap();
     let mut page = Vec::new();
-    html::write(&Run::open(&path).unwrap(), &Options::default(), &mut page, |_, _| ()).unwrap();
+    html::write(&Run::open(&path).unwrap(), &[], &Options::default(), &mut page, |_, _| ()).unwrap();
     std::fs::remove_dir_all(dir).unwrap();
     String::from_utf8(page).unwrap()
 }
@@ -58,7 +58,7 @@ fn a_page_opens_where_the_options_say() {
     let run = Run::open(&path).unwrap();
     let opened = |options: &Options| {
         let mut page = Vec::new();
-        html::write(&run, options, &mut page, |_, _| ()).unwrap();
+        html::write(&run, &[], options, &mut page, |_, _| ()).unwrap();
         let page = String::from_utf8(page).unwrap();
         let facts = page.split_once("id=\"facts\">").unwrap().1.split_once("</script>").unwrap().0;
         let facts: serde_json::Value = serde_json::from_str(facts).unwrap();

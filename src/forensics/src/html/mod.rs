@@ -6,6 +6,7 @@ mod facts;
 mod lifetimes;
 mod pack;
 mod plain;
+mod ranks;
 mod verdict;
 
 use std::io::{self, Write};
@@ -78,10 +79,18 @@ impl From<io::Error> for Error {
     }
 }
 
+/// Which of several runs of a job its page is about: the one that ran out of memory first, else the first one.
+pub fn first_to_fail(runs: &[Run]) -> Option<usize> {
+    let failed = |run: &Run| run.ooms().first().map_or(u64::MAX, |oom| oom.realtime_ns);
+    let key = |(_, run): &(usize, &Run)| (failed(run), !run.ran_out());
+    runs.iter().enumerate().min_by_key(key).map(|(place, _)| place)
+}
+
 /// Writes the page of a run. It opens at the device and the moment that the options choose for a report; where nothing
-/// failed and no moment is chosen, at the peak.
+/// failed and no moment is chosen, at the peak. Several `runs` of one job, that run among them, are put side by side above.
 pub fn write(
     run: &Run,
+    runs: &[Run],
     options: &Options,
     to: &mut dyn Write,
     mut progress: impl FnMut(u64, u64),
@@ -98,6 +107,7 @@ pub fn write(
     let rows = if options.holders == 0 { ROWS } else { options.holders };
     let facts = Facts::of(run, &report, rows, &lifetimes, holders, columns.described())?;
     let plain = plain::markup(&facts.verdict);
+    let ranks = if runs.len() > 1 { ranks::markup(runs, options, run)? } else { String::new() };
     let facts = serde_json::to_string(&facts).map_err(io::Error::other)?;
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -106,6 +116,7 @@ pub fn write(
         match name {
             "command" => to.write_all(markup_free(&run.command()).as_bytes())?,
             "verdict" => to.write_all(plain.as_bytes())?,
+            "ranks" => to.write_all(ranks.as_bytes())?,
             "title" => to.write_all(markup_free(&title).as_bytes())?,
             "style" => to.write_all(STYLE.as_bytes())?,
             "facts" => to.write_all(script_free(&facts).as_bytes())?,
