@@ -119,6 +119,11 @@ def applied(wants, remedy):
             return text, gpu, value
         case "memory_limit" if "memory_limit=" in text:
             return re.sub(r"memory_limit=\d+(?=\))", f"memory_limit={value}", text), gpu, ""
+        case "memory_limit" if "memory_fraction=" in text:
+            # The same limit, in the words of a session's options.
+            number, unit = re.fullmatch(r"(\d+)(MiB|GiB)", gpu).groups()
+            share = value / (int(number) * {"MiB": 1, "GiB": 1024}[unit])
+            return re.sub(r"memory_fraction=[\d.]+(?=\))", f"memory_fraction={share:.6f}", text), gpu, ""
         case "memory_limit":
             limit = f"tf.config.LogicalDeviceConfiguration(memory_limit={value})"
             setting = f"tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], [{limit}])"
