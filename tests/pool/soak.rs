@@ -1,4 +1,4 @@
-//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer] [--plain] [--nothing-lost] [--focus epochs|events|waits]`:
+//! `pool-soak OPS [--seed N] [--streams N] [--threads N] [--resets] [--peer] [--plain] [--nothing-lost] [--focus epochs|events|waits] [--seconds N]`:
 //! a random program of many streams and threads. Every block is filled by kernels with a pattern of its own and checked before
 //! it is freed and at random; all work obeys CUDA's rules, so that a broken pattern is the pool's.
 //! On the strict virtual GPU a touch of unmapped memory ends the process with a message.
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 use weir_cuda::*;
 
 /// A stretch of a block with a known pattern.
@@ -55,6 +56,8 @@ struct Options {
     /// The pool must not have given up any memory.
     nothing_lost: bool,
     focus: Focus,
+    /// No more operations after this.
+    end: Option<Instant>,
 }
 
 /// What the program does more often than else.
@@ -84,6 +87,7 @@ fn options() -> Options {
         plain: false,
         nothing_lost: false,
         focus: Focus::Nothing,
+        end: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -99,6 +103,7 @@ fn options() -> Options {
                     _ => panic!("--focus is epochs, events or waits"),
                 }
             }
+            "--seconds" => options.end = Some(Instant::now() + Duration::from_secs(number(&mut arguments))),
             "--resets" => options.resets = true,
             "--peer" => options.peer = true,
             "--plain" => options.plain = true,
@@ -553,7 +558,7 @@ fn mempool(api: &Api, rng: &mut Rng) -> CUmemoryPool {
 }
 
 /// One run of `ops` operations on each of the threads, from fresh streams to nothing left.
-fn run(options: &Options, ops: u64, seed: u64) -> u64 {
+fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
     let api = Api::load();
     context_on(api, 0);
     let kernels = Kernels::load(api);
@@ -572,10 +577,10 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
         noise: (0..8).map(|_| AtomicPtr::new(event())).collect(),
         ooms: AtomicU64::new(0),
     };
-    let start = Barrier::new(options.threads);
+    let (start, done) = (Barrier::new(options.threads), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..options.threads {
-            let (shared, start) = (&shared, &start);
+            let (shared, start, done) = (&shared, &start, &done);
             scope.spawn(move || {
                 let api = shared.api;
                 context_on(api, 0);
@@ -625,8 +630,12 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
                 start.wait();
                 // A panic of one thread is the end of all: the others would wait for ever.
                 let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    for _ in 0..ops {
+                    for number in 0..ops {
+                        if number % 64 == 0 && options.end.is_some_and(|end| Instant::now() >= end) {
+                            break;
+                        }
                         worker.step();
+                        done.fetch_add(1, Ordering::Relaxed);
                     }
                     worker.finish();
                 }));
@@ -647,7 +656,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> u64 {
             ok((api.cuDevicePrimaryCtxReset_v2)(0));
         }
     }
-    shared.ooms.into_inner()
+    (shared.ooms.into_inner(), done.into_inner())
 }
 
 fn main() {
@@ -655,15 +664,16 @@ fn main() {
         return soak_peer::importer();
     }
     let options = options();
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let each = options.ops / options.threads as u64;
-    let (rounds, mut ooms) = (if options.resets { 10 } else { 1 }, 0);
+    let (rounds, mut ooms, mut done) = (if options.resets { 10 } else { 1 }, 0, 0);
     for round in 0..rounds {
-        ooms += run(&options, each / rounds, options.seed + round * 7919);
+        let (refused, made) = run(&options, each / rounds, options.seed + round * 7919);
+        (ooms, done) = (ooms + refused, done + made);
     }
     println!(
         "{{\"test\":\"pool-soak\",\"operations\":{},\"seed\":{},\"streams\":{},\"threads\":{},\"refused\":{ooms},\"seconds\":{:.1}}}",
-        options.ops,
+        done,
         options.seed,
         options.streams,
         options.threads,

@@ -79,6 +79,13 @@ pub(crate) fn needs_address_space(bytes: usize) {
     }
 }
 
+/// Leaves the rule where it may not take so much memory.
+pub(crate) fn needs_memory(bytes: usize) {
+    if crate::worker::budget().is_some_and(|budget| budget < bytes as u64) {
+        skip("it takes more memory than it may");
+    }
+}
+
 pub(crate) fn alloc(bytes: usize) -> CUdeviceptr {
     let mut ptr = 0;
     ok(cuMemAlloc_v2(&raw mut ptr, bytes));

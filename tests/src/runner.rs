@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// No rule takes longer than this, a waiting one included.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// Why a rule was not shown: the time was over.
+pub const NOT_REACHED: &str = "not reached in time";
 /// How many rules share a process.
 const BATCH: usize = 16;
 
@@ -63,6 +65,17 @@ pub fn meet(suite: Start) -> Result<Met, String> {
 
 /// Shows `rules` in `jobs` processes at a time.
 pub fn run(suite: Start, rules: &[Rule], jobs: usize) -> Vec<Verdict> {
+    run_until(suite, rules, jobs, None, &|_| {})
+}
+
+/// The same, with each verdict handed to `each` as it comes. What has not ended at `end` is not reached.
+pub fn run_until(
+    suite: Start,
+    rules: &[Rule],
+    jobs: usize,
+    end: Option<Instant>,
+    each: &(dyn Fn(&Verdict) + Sync),
+) -> Vec<Verdict> {
     let mut batches: Vec<Vec<Rule>> = Vec::new();
     let (alone, together): (Vec<Rule>, Vec<Rule>) = rules.iter().partition(|r| r.alone);
     batches.extend(together.chunks(BATCH).map(<[Rule]>::to_vec));
@@ -73,7 +86,8 @@ pub fn run(suite: Start, rules: &[Rule], jobs: usize) -> Vec<Verdict> {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let shown = run_batch(suite, batch);
+                    let shown = run_batch(suite, batch, end);
+                    shown.iter().for_each(each);
                     let mut all = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
                     all.extend(shown.into_iter().map(|v| (v.rule.id, v)));
                 }
@@ -85,11 +99,16 @@ pub fn run(suite: Start, rules: &[Rule], jobs: usize) -> Vec<Verdict> {
 }
 
 /// Shows all rules of a batch, in a new process after each one that ended its process.
-fn run_batch(suite: Start, batch: &[Rule]) -> Vec<Verdict> {
+fn run_batch(suite: Start, batch: &[Rule], end: Option<Instant>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let mut left = batch;
     while !left.is_empty() {
-        let shown = run_process(suite, left);
+        if end.is_some_and(|end| Instant::now() >= end) {
+            let why = || Outcome::Skipped(NOT_REACHED.to_owned());
+            verdicts.extend(left.iter().map(|rule| Verdict { rule: *rule, outcome: why(), took: Duration::ZERO }));
+            break;
+        }
+        let shown = run_process(suite, left, end);
         let count = shown.len();
         verdicts.extend(shown);
         left = &left[count..];
@@ -99,7 +118,7 @@ fn run_batch(suite: Start, batch: &[Rule]) -> Vec<Verdict> {
 
 /// Starts one process for `rules` and gives the verdicts up to the end or the first rule that ended it:
 /// at least one.
-fn run_process(suite: Start, rules: &[Rule]) -> Vec<Verdict> {
+fn run_process(suite: Start, rules: &[Rule], end: Option<Instant>) -> Vec<Verdict> {
     let first = rules[0];
     let mut command = suite();
     command.arg("--worker").args(rules.iter().map(|r| r.id));
@@ -119,7 +138,7 @@ fn run_process(suite: Start, rules: &[Rule]) -> Vec<Verdict> {
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let verdicts = match child {
-        Ok(child) => watch(child, rules, TIME_LIMIT),
+        Ok(child) => watch(child, rules, TIME_LIMIT, end),
         Err(e) => vec![Verdict {
             rule: first,
             outcome: Outcome::Failed(format!("the process can't be started: {e}")),
@@ -142,15 +161,16 @@ fn fresh_file(files: &mut Vec<String>) -> String {
     path
 }
 
-/// Reads what a process says of its rules; `limit` is the time that each one has.
-fn watch(mut child: Child, rules: &[Rule], limit: Duration) -> Vec<Verdict> {
+/// Reads what a process says of its rules; `limit` is the time that each one has, and all of them have until `end`.
+fn watch(mut child: Child, rules: &[Rule], limit: Duration, end: Option<Instant>) -> Vec<Verdict> {
     let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
     let errors = text_of(child.stderr.take().expect("stderr is a pipe"));
     let mut verdicts: Vec<Verdict> = Vec::new();
     let mut started = Instant::now();
     let mut hung = false;
     loop {
-        let line = match lines.recv_timeout(limit.saturating_sub(started.elapsed())) {
+        let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+        let line = match lines.recv_timeout(limit.saturating_sub(started.elapsed()).min(left)) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -191,7 +211,12 @@ fn watch(mut child: Child, rules: &[Rule], limit: Duration) -> Vec<Verdict> {
     let failed = verdicts.iter().any(|v| matches!(v.outcome, Outcome::Failed(_)));
     if !finished_all && !failed {
         let rule = rules[verdicts.len()];
-        let outcome = ended_early(&rule, hung, status.ok(), &said);
+        // It has not had its time.
+        let outcome = if hung && started.elapsed() < limit {
+            Outcome::Skipped(NOT_REACHED.to_owned())
+        } else {
+            ended_early(&rule, hung, status.ok(), &said)
+        };
         verdicts.push(Verdict { rule, outcome, took: started.elapsed() });
     }
     verdicts
@@ -266,7 +291,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let verdicts = watch(child, rules, limit);
+        let verdicts = watch(child, rules, limit, None);
         verdicts.into_iter().map(|v| v.outcome).collect()
     }
 
@@ -289,6 +314,15 @@ mod tests {
         let got = outcomes_within(&[PLAIN, OTHER], hanging, Duration::from_secs(1));
         assert_eq!(got.len(), 1);
         assert!(failed_with(&got[0], "in time"), "{got:?}");
+    }
+
+    #[test]
+    fn what_the_time_of_all_cuts_off_is_not_reached() {
+        let hanging = r"printf '@rule a.plain\tstarted\t\n'; exec sleep 600";
+        let child = Command::new("sh").args(["-c", hanging]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let end = Some(Instant::now() + Duration::from_millis(200));
+        let got = watch(child.expect("a shell"), &[PLAIN, OTHER], Duration::from_secs(60), end);
+        assert!(matches!(&got[..], [one] if one.outcome == Outcome::Skipped(NOT_REACHED.to_owned())));
     }
 
     #[test]

@@ -13,6 +13,14 @@ use std::io::Write;
 /// Starts every line that is meant for the runner.
 pub(crate) const MARK: &str = "@rule ";
 
+/// Bytes of device memory that a rule may take, where that is limited.
+pub const BUDGET: &str = "CONFORMANCE_BUDGET";
+
+/// What a rule may take.
+pub(crate) fn budget() -> Option<u64> {
+    std::env::var(BUDGET).ok()?.parse().ok()
+}
+
 thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
@@ -63,6 +71,12 @@ fn show(rule: &Rule) {
         }
     }
     (rule.body)();
+    if let Some(budget) = budget().filter(|_| driver::is_virtual()) {
+        for device in 0..rule.devices as i32 {
+            let peak = driver::vgpu_physical_peak(device);
+            assert!(peak <= budget, "took {peak} bytes, more than the budget of {budget}");
+        }
+    }
 }
 
 /// Plays the second process of a rule.

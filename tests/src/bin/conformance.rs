@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_settings::profile::PROFILES;
 use weir_tests::rule::{Rule, Scope};
 use weir_tests::runner::{self, Met, Outcome, Verdict};
@@ -11,13 +11,17 @@ use weir_tests::{rules, worker};
 const HELP: &str = "\
 Shows which documented rules of the CUDA driver API the loaded libcuda.so.1 keeps.
 
-usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--jobs N]
+usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--lines] [--portable] [--jobs N] [--seconds N] [--budget BYTES]
        conformance --profiles [--filter X]...
 
   --list       print the rules and don't run them
   --filter X   only rules whose id contains X; several are joined by or
   --json FILE  write one JSON line a rule to FILE
   --markdown   print the table as Markdown
+  --lines      print one JSON line a rule, as it comes, instead of the table
+  --seconds N  begin no rule after so long
+  --budget N   leave out rules that take more device memory than N bytes; on the virtual GPU one that does fails
+  --portable   leave out what only the virtual GPU can show, as a real driver does
   --jobs N     processes at a time (default: 2 on the virtual GPU, 1 on a real one)
   --profiles   on the virtual GPU: show the rules on every profile, with late loading, and print one row a profile
 
@@ -31,6 +35,10 @@ struct Wish {
     filters: Vec<String>,
     json: Option<String>,
     jobs: Option<usize>,
+    lines: bool,
+    portable: bool,
+    seconds: Option<u64>,
+    budget: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -70,6 +78,13 @@ fn wish(arguments: &[String]) -> Result<Option<Wish>, String> {
             "--list" => wish.list = true,
             "--profiles" => wish.profiles = true,
             "--markdown" => wish.markdown = true,
+            "--portable" => wish.portable = true,
+            "--lines" => wish.lines = true,
+            "--seconds" | "--budget" => {
+                let text = value()?;
+                let number = text.parse().map_err(|_| format!("{argument} {text} is not a number"))?;
+                *(if argument == "--seconds" { &mut wish.seconds } else { &mut wish.budget }) = Some(number);
+            }
             "--filter" => wish.filters.push(value()?),
             "--json" => wish.json = Some(value()?),
             "--jobs" => {
@@ -97,7 +112,11 @@ fn suite(wish: &Wish) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let this_program = || Command::new(&this);
+    let this_program = || {
+        let mut command = Command::new(&this);
+        command.envs(wish.budget.map(|bytes| (worker::BUDGET, bytes.to_string())));
+        command
+    };
     let met = match runner::meet(&this_program) {
         Ok(met) => met,
         Err(message) => {
@@ -108,10 +127,21 @@ fn suite(wish: &Wish) -> ExitCode {
     if wish.profiles {
         return profiles(&this_program, &chosen, &met);
     }
-    let chosen: Vec<Rule> = chosen.into_iter().filter(|r| runner::applies(r, &met)).collect();
+    let portable = |r: &Rule| !wish.portable || r.scope == Scope::Portable;
+    let chosen: Vec<Rule> = chosen.into_iter().filter(|r| runner::applies(r, &met) && portable(r)).collect();
     let jobs = wish.jobs.unwrap_or(if met.is_virtual { 2 } else { 1 });
     let start = Instant::now();
-    let verdicts = runner::run(&this_program, &chosen, jobs);
+    let end = wish.seconds.map(|seconds| start + Duration::from_secs(seconds));
+    let each = |verdict: &Verdict| {
+        if wish.lines {
+            println!("{}", json(verdict, &met));
+        }
+    };
+    let verdicts = runner::run_until(&this_program, &chosen, jobs, end, &each);
+    let failed = verdicts.iter().any(|v| matches!(v.outcome, Outcome::Failed(_)));
+    if wish.lines {
+        return ExitCode::from(u8::from(failed));
+    }
     print_table(&verdicts, wish.markdown);
     if let Some(file) = &wish.json
         && let Err(e) = write_json(file, &verdicts, &met)
@@ -204,13 +234,16 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
 fn write_json(file: &str, verdicts: &[Verdict], met: &Met) -> std::io::Result<()> {
     let mut out = std::fs::File::create(file)?;
     for v in verdicts {
-        let (result, detail) = words(&v.outcome);
-        let line = serde_json::json!({
-            "rule": v.rule.id, "function": v.rule.function, "says": v.rule.says,
-            "portable": v.rule.scope == Scope::Portable, "result": result.to_lowercase(), "detail": detail,
-            "milliseconds": v.took.as_millis() as u64, "virtual": met.is_virtual, "driver": met.version,
-        });
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", json(v, met))?;
     }
     Ok(())
+}
+
+fn json(v: &Verdict, met: &Met) -> serde_json::Value {
+    let (result, detail) = words(&v.outcome);
+    serde_json::json!({
+        "rule": v.rule.id, "function": v.rule.function, "says": v.rule.says,
+        "portable": v.rule.scope == Scope::Portable, "result": result.to_lowercase(), "detail": detail,
+        "milliseconds": v.took.as_millis() as u64, "virtual": met.is_virtual, "driver": met.version,
+    })
 }

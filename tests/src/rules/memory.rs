@@ -39,6 +39,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("memory.capacity", "cuMemAlloc", "All allocations together fit into the device.", || {
         context();
         let total = memory_info().1;
+        needs_memory(total);
         let mut held = Vec::new();
         loop {
             let mut ptr = 0;

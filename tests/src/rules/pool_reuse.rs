@@ -163,6 +163,7 @@ pub(super) const RULES: &[Rule] = &[
             needs_pools();
             let (pool, one, other) = (keeping_pool(), stream(), stream());
             let most = memory_info().0 / 10 * 6;
+            needs_memory(most * 2);
             let old = alloc_from(pool, most, one);
             free_in(old, one);
             sync(one);
