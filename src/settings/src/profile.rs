@@ -22,6 +22,28 @@ impl Profile {
     }
 }
 
+/// A profile as a file has it: a line `VGPU_NAME=value` for each switch; blank lines and those that begin with `#` count for
+/// nothing. The error names the line.
+pub fn read(text: &str) -> Result<Vec<(&str, &str)>, String> {
+    let mut switches: Vec<(&str, &str)> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: &str| format!("line {number}: {why}; expected VARIABLE=VALUE such as VGPU_MEM=8GiB");
+        let (variable, value) = line.split_once('=').ok_or_else(|| wrong("no '='"))?;
+        if !variable.starts_with("VGPU_") || variable == "VGPU_PROFILE" {
+            return Err(wrong(&format!("{variable} is no switch of a profile")));
+        }
+        if switches.iter().any(|(known, _)| *known == variable) {
+            return Err(wrong(&format!("{variable} a second time")));
+        }
+        switches.push((variable, value));
+    }
+    Ok(switches)
+}
+
 /// The profile of this name.
 pub fn find(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)
@@ -109,5 +131,19 @@ mod tests {
         }
         assert!(find("a100").is_some_and(|p| p.get("VGPU_COMPUTE") == Some("8.0")));
         assert!(find("A100").is_none());
+    }
+
+    #[test]
+    fn a_file_has_a_line_for_each_switch() {
+        let text = "# a machine\nVGPU_MEM=8GiB\n\n VGPU_COST=cuMemAlloc=97us \n";
+        assert_eq!(read(text), Ok(vec![("VGPU_MEM", "8GiB"), ("VGPU_COST", "cuMemAlloc=97us")]));
+        for (bad, words) in [
+            ("VGPU_MEM", "line 1: no '='"),
+            ("\nPATH=x", "line 2: PATH is no switch"),
+            ("VGPU_PROFILE=a100", "VGPU_PROFILE is no switch"),
+            ("VGPU_MEM=1GiB\nVGPU_MEM=2GiB", "line 2: VGPU_MEM a second time"),
+        ] {
+            assert!(read(bad).is_err_and(|error| error.contains(words)), "{bad}");
+        }
     }
 }

@@ -172,6 +172,7 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
             at_least((6, 0)) * i32::from(config.managed == ManagedMemory::Full)
         }
         A::CU_DEVICE_ATTRIBUTE_INTEGRATED => i32::from(config.integrated),
+        A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT => i32::from(config.display),
         A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED => i32::from(config.rdma != Rdma::Off),
         A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED => vmm * i32::from(config.rdma != Rdma::Off),
         A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED
@@ -190,12 +191,11 @@ pub(crate) fn device_attribute(config: &Config, ordinal: u32, attribute: CUdevic
         A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS => i32::from(config.rdma != Rdma::Off),
         A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING => 100 * i32::from(config.rdma != Rdma::Off),
 
-        // What it does not do, and ids that are zero: no watchdog, compute mode
+        // What it does not do, and ids that are zero: compute mode
         // default, PCI domain and device 0, no Windows, no graphics, no fabric, no multicast, no
         // compression, no decompression, no sparse or deferred arrays, no dma-buf, no
         // tensor maps, no MPS, no coherent host page tables.
-        A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT
-        | A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
+        A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID
         | A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
         | A::CU_DEVICE_ATTRIBUTE_TCC_DRIVER

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 pub(crate) use rules::{Cost, CostTable, FailRule, WORK, When};
-use weir_settings::profile::{self, PROFILES, Profile};
+use weir_settings::profile::{self, PROFILES};
 use weir_settings::size::{parse_bytes, parse_size};
 
 const GIB: u64 = 1 << 30;
@@ -36,6 +36,7 @@ const VARIABLES: &[&str] = &[
     "VGPU_SYNC_MEMOPS",
     "VGPU_SMS",
     "VGPU_INTEGRATED",
+    "VGPU_DISPLAY",
     "VGPU_MIG",
     "VGPU_NVML",
     "VGPU_MODULE",
@@ -142,6 +143,8 @@ pub(crate) struct Config {
     pub(crate) multiprocessors: Option<i32>,
     /// VGPU_INTEGRATED: the device shares the memory of the host.
     pub(crate) integrated: bool,
+    /// VGPU_DISPLAY: the device drives a display, so that kernels may run for so long only.
+    pub(crate) display: bool,
     /// VGPU_MIG: the device is an instance of a larger one.
     pub(crate) mig: bool,
     /// VGPU_NVML.
@@ -197,6 +200,7 @@ impl Default for Config {
             sync_memops: true,
             multiprocessors: None,
             integrated: false,
+            display: false,
             mig: false,
             nvml: Nvml::On,
             module_bytes: 0,
@@ -269,9 +273,8 @@ impl Config {
     /// being read, so that what was right still holds.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut config = Self::default();
-        let mut env = Environment { lookup, profile: None, error: None };
-        let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-        env.profile = env.parsed("VGPU_PROFILE", format!("one of {}", names.join(", ")), profile::find);
+        let mut env = Environment { lookup, profile: Vec::new(), error: None };
+        env.profile();
         let devices =
             env.parsed("VGPU_DEVICES", "a number from 0 to 64", |v| v.parse().ok().filter(|n| *n <= MAX_DEVICES));
         let wanted = "sizes such as 8GiB, or one for each device such as 8GiB,16GiB";
@@ -323,6 +326,7 @@ impl Config {
             v.parse().ok().filter(|n| (1..=1024).contains(n)).map(Some)
         });
         env.set(&mut config.integrated, "VGPU_INTEGRATED", "on or off", switch);
+        env.set(&mut config.display, "VGPU_DISPLAY", "on or off", switch);
         env.set(&mut config.mig, "VGPU_MIG", "on or off", switch);
         let wanted = "on, foreign-pids, zero-bytes, no-processes or absent";
         env.set(&mut config.nvml, "VGPU_NVML", wanted, |v| match v {
@@ -383,7 +387,7 @@ impl Config {
 struct Environment<L> {
     lookup: L,
     /// What holds where a variable is not set.
-    profile: Option<&'static Profile>,
+    profile: Vec<(String, String)>,
     error: Option<String>,
 }
 
@@ -391,7 +395,32 @@ impl<L: Fn(&str) -> Option<OsString>> Environment<L> {
     /// A variable that is set and not empty (an empty one counts as unset), else what the profile says.
     fn raw(&self, variable: &str) -> Option<OsString> {
         let set = (self.lookup)(variable).filter(|value| !value.is_empty());
-        set.or_else(|| Some(self.profile?.get(variable)?.into()))
+        set.or_else(|| Some(self.profile.iter().find(|(name, _)| name == variable)?.1.clone().into()))
+    }
+
+    /// VGPU_PROFILE: the name of a profile, or the path of a file with one.
+    fn profile(&mut self) {
+        const VARIABLE: &str = "VGPU_PROFILE";
+        let Some(value) = self.text(VARIABLE) else { return };
+        let owned = |switches: &[(&str, &str)]| {
+            switches.iter().map(|(variable, value)| ((*variable).to_owned(), (*value).to_owned())).collect()
+        };
+        if value.contains('/') {
+            let read = std::fs::read_to_string(&value).map_err(|error| error.to_string());
+            match read.and_then(|text| profile::read(&text).map(|switches| owned(&switches))) {
+                Ok(switches) => self.profile = switches,
+                Err(why) => self.refuse(VARIABLE, format!("a file with a profile ({why})")),
+            }
+        } else if let Some(found) = profile::find(value.trim()) {
+            self.profile = owned(found.switches);
+        } else {
+            let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+            self.refuse(VARIABLE, format!("one of {}, or a file like ./profile", names.join(", ")));
+        }
+        if let Some((unknown, _)) = self.profile.iter().find(|(variable, _)| is_unknown(variable)) {
+            let why = format!("a profile of known variables, and {unknown} is none");
+            self.refuse(VARIABLE, why);
+        }
     }
 
     fn text(&mut self, variable: &str) -> Option<String> {
