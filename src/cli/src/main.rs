@@ -9,6 +9,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod export;
+mod gpu_check;
 mod library;
 mod list;
 mod man;
@@ -62,6 +63,8 @@ enum Command {
     Cap(cap::Arguments),
     /// Check that weir works here: driver, intercepted functions, settings in effect
     Doctor(doctor::Arguments),
+    /// Check a real GPU: one command, one file to send back
+    GpuCheck(gpu_check::Arguments),
     /// Compare two runs: what grew, by role, operation and line
     Diff(diff::Arguments),
     /// Export a run to the format of another tool: memviz, pprof, perfetto, heaptrack, parquet, …
@@ -81,6 +84,9 @@ enum Command {
     /// What `doctor` runs in a child under the preload; prints JSON
     #[command(hide = true)]
     Probe,
+    /// What `gpu-check` runs in a child; prints lines of JSON
+    #[command(hide = true)]
+    GpuCheckStep(gpu_check::StepArguments),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +105,8 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Cap(arguments) => cap::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::GpuCheck(arguments) => gpu_check::run(&arguments),
+        Command::GpuCheckStep(arguments) => gpu_check::run_step(&arguments),
         Command::List(arguments) => list::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
