@@ -2,7 +2,8 @@
 
 use super::watch::{Change, Still, Watch};
 use super::{CapDevice, Caps, PAGE, lock, machine, measured, on};
-use crate::driver::guards::current;
+use crate::driver::guards::{ContextGuard, current};
+use crate::driver::real::{self, done};
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::{Category, DeviceId};
@@ -91,8 +92,37 @@ impl Contexts {
     }
 }
 
-/// A call that makes a context on a device: what it takes is measured by the driver's figure for this process, where
-/// there is one, and charged as a fact. `made` returns the context; `charged` gets the context and the bytes.
+/// A context takes no more than this, whatever else a device's figures show at the moment.
+const LARGEST: u64 = 1 << 30;
+/// What a context is taken for where nothing but the device's total and free memory is known, at most: others may use it.
+const ASSUMED: u64 = 512 << 20;
+
+/// What a context that was just made has taken, by what was known `before` it: by this process's figure, by the device's
+/// where NVML does not know this process, and where there is no NVML by what is in use and not charged.
+fn taken(at: (&CapDevice, DeviceId), caps: &Caps, ctx: u64, before: (Option<u64>, Option<u64>)) -> u64 {
+    let uuid = at.0.uuid;
+    let own = before.0.zip(machine::own_bytes(uuid)).map_or(0, |(before, now)| now.saturating_sub(before));
+    if own > 0 {
+        return own;
+    }
+    if let Some((before, now)) = before.1.zip(machine::all_bytes(uuid)) {
+        let grown = now.saturating_sub(before).min(LARGEST);
+        if grown > 0 {
+            machine::deny();
+        }
+        return grown;
+    }
+    let Ok(_within) = ContextGuard::enter(ctx) else { return 0 };
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both places are live locals.
+    if done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_err() {
+        return 0;
+    }
+    let charged = accounted(caps, at.1).map_or(0, |(charged, pending)| charged + pending);
+    (total as u64).saturating_sub(free as u64).saturating_sub(charged).min(ASSUMED)
+}
+
+/// A call that makes a context on a device: what it takes is measured and charged as a fact. `made` returns the context; `charged` gets the context and the bytes.
 pub(crate) fn making(
     ordinal: i32,
     call: impl FnOnce() -> CUresult,
@@ -101,13 +131,13 @@ pub(crate) fn making(
 ) -> CUresult {
     let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(ordinal)?))) else { return call() };
     let _change = Change::begin();
-    let before = machine::own_bytes(at.0.uuid);
+    let before = (machine::own_bytes(at.0.uuid), machine::all_bytes(at.0.uuid));
     let result = call();
     if result == CUresult::CUDA_SUCCESS {
-        let grown = before.zip(machine::own_bytes(at.0.uuid)).map_or(0, |(before, now)| now.saturating_sub(before));
+        let ctx = made();
+        let grown = taken(at, caps, ctx, before);
         if grown > 0 {
             caps.fact(at, Category::Context, grown);
-            let ctx = made();
             charged(ctx, grown);
             let had = lock(&caps.contexts).own.insert(ctx, (ordinal, grown));
             if let Some((ordinal, bytes)) = had {

@@ -7,6 +7,7 @@ use crate::driver::library;
 use crate::driver::real::{self, done};
 use crate::process::linker;
 use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use weir_cuda::CUuuid;
 use weir_cuda::nvml::*;
@@ -76,6 +77,7 @@ struct Nvml {
     devices: Vec<DeviceFacts>,
     handles: Vec<usize>,
     processes: Option<Processes>,
+    memory: Memory,
 }
 
 fn nvml() -> Option<&'static Nvml> {
@@ -139,7 +141,7 @@ fn find() -> Option<Nvml> {
         }
         let processes = function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v3")
             .or_else(|| function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v2"));
-        Nvml { devices, handles, processes }
+        Nvml { devices, handles, processes, memory }
     };
     linker::clear_error();
     Some(found)
@@ -177,9 +179,28 @@ pub(crate) fn uuid_of(device: NvmlDevice) -> Option<[u8; 16]> {
     u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
 }
 
+/// Whether NVML was seen not to know this process: in a container it lists process ids of the host, on some drivers 0 bytes.
+static DENIED: AtomicBool = AtomicBool::new(false);
+
+/// NVML was silent about memory that this process took: its figures count no more. A process id that it lists may be
+/// another process's.
+pub(crate) fn deny() {
+    DENIED.store(true, Ordering::Relaxed);
+}
+
+/// Bytes that all processes together hold on a device, by NVML.
+pub(crate) fn all_bytes(uuid: [u8; 16]) -> Option<u64> {
+    let nvml = nvml()?;
+    let at = nvml.devices.iter().position(|device| device.uuid == uuid)?;
+    let mut memory = NvmlMemory::default();
+    // SAFETY: the public signature; the place is a live local.
+    let result = unsafe { (nvml.memory)(*nvml.handles.get(at)? as NvmlDevice, &raw mut memory) };
+    (result == NvmlReturn::SUCCESS).then_some(memory.used)
+}
+
 /// Bytes that this process holds on a device by the driver's figure, everything included; `None` if there is none.
 pub(crate) fn own_bytes(uuid: [u8; 16]) -> Option<u64> {
-    let nvml = nvml()?;
+    let nvml = nvml().filter(|_| !DENIED.load(Ordering::Relaxed))?;
     let at = nvml.devices.iter().position(|device| device.uuid == uuid)?;
     let mut list = vec![NvmlProcessInfo::default(); 256];
     let mut count = list.len() as c_uint;
