@@ -59,6 +59,23 @@ pub(crate) fn copies(suite: &mut Suite) {
     holds(suite, "copies: where any device copies", "others.py copies", "VGPU_DEVICES=2");
 }
 
+/// What contexts take counts, whatever NVML says of this process.
+pub(crate) fn contexts(suite: &mut Suite) {
+    for nvml in ["on", "foreign-pids", "zero-bytes", "no-processes", "absent"] {
+        suite.add(format!("contexts: the cap holds, VGPU_NVML={nvml}"), move || {
+            let environment = format!("VGPU_CONTEXT=64MiB VGPU_NVML={nvml} WEIR_CAP=256MiB");
+            let _ = Place::new().job(&format!("pool.py capped {}", 256 * MIB), &environment).run().quiet();
+        });
+    }
+}
+
+/// Page tables that change beside running work.
+pub(crate) fn edits(suite: &mut Suite) {
+    holds(suite, "edits: changes of page tables wait for running work", "pool.py serves", "VGPU_EDITS=wait");
+    let full = "VGPU_EDITS=wait VGPU_MEM=64MiB";
+    holds(suite, "edits: the same on a full device, where memory is meshed", "others.py mesh", full);
+}
+
 /// A cap on a part of a GPU.
 pub(crate) fn parts(suite: &mut Suite) {
     let mig = "VGPU_PROFILE=mig-1g.10gb VGPU_MEM=1GiB VGPU_CONTEXT=0";

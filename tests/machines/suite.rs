@@ -4,6 +4,7 @@
 //! Each trial starts a job of this folder on the virtual GPU as such a machine has it (`VGPU_*`), under libweir.so. What
 //! counts is what the virtual GPU says and refuses; the job fails by its exit code.
 
+mod checks;
 mod footing;
 mod others;
 mod tensors;
@@ -67,6 +68,9 @@ fn main() -> ExitCode {
     others::hidden(&mut suite);
     others::third_parties(&mut suite);
     others::copies(&mut suite);
+    others::contexts(&mut suite);
+    others::edits(&mut suite);
+    checks::checks(&mut suite);
     others::parts(&mut suite);
     suite.run()
 }
