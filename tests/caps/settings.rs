@@ -59,17 +59,17 @@ const KUBERNETES: &str = "WEIR_METRICS_SERVICE_HOST=10.0.0.1 WEIR_METRICS_SERVIC
 
 /// What the virtual GPU may count for a job that takes all it can get.
 #[derive(Clone, Copy)]
-struct Taken {
-    most: u64,
-    least: u64,
+pub(crate) struct Taken {
+    pub(crate) most: u64,
+    pub(crate) least: u64,
 }
 
-const NOTHING: Taken = Taken { most: 0, least: 0 };
-const THE_CAP: Taken = Taken { most: CAP, least: CAP - 16 * MIB };
-const ALL: Taken = Taken { most: WHOLE, least: WHOLE - 16 * MIB };
+pub(crate) const NOTHING: Taken = Taken { most: 0, least: 0 };
+pub(crate) const THE_CAP: Taken = Taken { most: CAP, least: CAP - 16 * MIB };
+pub(crate) const ALL: Taken = Taken { most: WHOLE, least: WHOLE - 16 * MIB };
 
 /// Looks at what a job took by the virtual GPU's own count, and at standard error: one line of weir's, or none.
-fn witness(done: &Done, taken: Taken, line: Option<&str>) -> Value {
+pub(crate) fn witness(done: &Done, taken: Taken, line: Option<&str>) -> Value {
     let reported = done.json();
     let physical = reported["physical"].as_u64().expect("physical");
     // A summary of what ran out may follow: it is no word about a setting.

@@ -8,6 +8,7 @@ mod abi;
 mod groups;
 mod random;
 mod settings;
+mod sources;
 mod spill;
 
 use std::path::PathBuf;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
     locks(&mut suite);
     settings::settings(&mut suite);
     settings::unkept(&mut suite);
+    sources::sources(&mut suite);
     groups::waits(&mut suite);
     groups::changes(&mut suite);
     groups::groups(&mut suite);

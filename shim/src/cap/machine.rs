@@ -39,7 +39,7 @@ pub(crate) fn visible() -> Vec<DeviceFacts> {
 /// All devices that can be known. NVML is queried only where an entry names a device.
 pub(crate) fn facts(visible: &[DeviceFacts], cap: Option<&CapSetting>) -> Vec<DeviceFacts> {
     let mut facts = match cap {
-        Some(cap) if !cap.named.is_empty() => nvml().map_or_else(Vec::new, |nvml| nvml.devices.clone()),
+        Some(cap) if cap.names_devices() => nvml().map_or_else(Vec::new, |nvml| nvml.devices.clone()),
         _ => Vec::new(),
     };
     let sees = |fact: &DeviceFacts| visible.iter().any(|device| device.uuid == fact.uuid);

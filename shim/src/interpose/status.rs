@@ -11,7 +11,6 @@ use crate::process::config::Config;
 use crate::process::{choices, elf, guard, job};
 use core::ffi::c_char;
 use serde_json::{Value, json};
-use weir_settings::Origin;
 
 /// Writes the state of weir in this process as JSON, cut to `size` bytes with the final NUL, and
 /// answers how long it is without the NUL. It loads nothing and changes nothing.
@@ -65,17 +64,7 @@ fn status() -> Value {
 }
 
 fn settings(config: &Config) -> Vec<Value> {
-    config
-        .shown
-        .iter()
-        .map(|s| {
-            let origin = match s.origin {
-                Origin::Environment => "environment",
-                Origin::Default => "default",
-            };
-            json!({"name": s.variable, "value": s.value, "origin": origin})
-        })
-        .collect()
+    config.shown.iter().map(|s| json!({"name": s.variable, "value": s.value, "origin": s.source()})).collect()
 }
 
 fn library<const N: usize>(library: &Library<N>, entries: &[Entry; N], version: Option<i32>) -> Value {

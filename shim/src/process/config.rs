@@ -1,15 +1,18 @@
-//! What the environment configures, read once by weir-settings, in the shape that each part of the library wants.
+//! What the environment and settings files configure, read once by weir-settings, in the shape that each part of the library wants.
 //!
 //! A bad setting costs only itself: one line, and its default holds. A bad *limit* is not replaced by anything: cuInit
 //! fails, unless `WEIR_STRICT=0`.
 
-use super::environment;
 use super::journal::Settings;
 use super::limits::Terms;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use super::{elf, environment, surroundings};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use weir_ledger::LedgerDir;
+use weir_settings::file::SettingsFile;
 use weir_settings::pool::Switches;
+use weir_settings::scheduler;
 use weir_settings::tensorflow::TfAllocator;
 use weir_settings::{Kind, Problem, Reading, Setting, Shown};
 
@@ -44,18 +47,23 @@ const TESTS: &[&str] = &[
 ];
 
 impl Config {
-    /// Reads the environment with which the process was started.
+    /// Reads the environment with which the process was started, and the settings files.
     pub(crate) fn from_environment() -> Self {
+        let _kept = surroundings::Errno::keep();
+        let files = SettingsFile::find(folder().as_deref());
         match environment::variables() {
-            Ok(variables) => Self::read(variables.into_iter()),
+            Ok(variables) => Self::read(variables.into_iter(), &files),
             Err(why) => {
                 let lost = Problem {
                     variable: "WEIR_CAP".into(),
                     value: String::new(),
                     why: why.into(),
                     kind: Some(Kind::Limit),
+                    file: None,
                 };
-                Self { problems: vec![lost], ..Self::read(std::iter::empty()) }
+                let mut config = Self::read(std::iter::empty(), &files);
+                config.problems.push(lost);
+                config
             }
         }
     }
@@ -63,21 +71,24 @@ impl Config {
     /// Where the settings could not be read at all: a limit that was to hold is lost.
     pub(crate) fn unread(why: &str) -> Self {
         let limits = environment::variables().unwrap_or_default().into_iter();
-        let is_limit =
-            |name: &OsString| name.to_str().and_then(Setting::of).is_some_and(|setting| setting.kind == Kind::Limit);
+        let is_limit = |name: &OsString| {
+            let of_weir = name.to_str().and_then(Setting::of).is_some_and(|setting| setting.kind == Kind::Limit);
+            of_weir || scheduler::is_one(name)
+        };
         let limits = limits.filter(|(name, value)| is_limit(name) && !value.is_empty());
         let problem = |(name, value): (OsString, OsString)| Problem {
             variable: name.to_string_lossy().into_owned(),
             value: value.to_string_lossy().chars().take(60).flat_map(char::escape_debug).collect(),
             why: why.to_owned(),
             kind: Some(Kind::Limit),
+            file: None,
         };
         Self { strict: true, problems: limits.map(problem).collect(), ..Self::default() }
     }
 
-    /// Reads an environment given as pairs.
-    fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
-        let reading = Reading::of(variables, TESTS);
+    /// Reads an environment given as pairs, and files.
+    fn read(variables: impl Iterator<Item = (OsString, OsString)>, files: &[SettingsFile]) -> Self {
+        let reading = Reading::with(variables, files, TESTS);
         let text = reading.text();
         let Reading { settings, shown, problems, own_dir, runtime_dir } = reading;
         let mut caps = Terms::new(&settings);
@@ -115,13 +126,36 @@ impl Config {
     }
 }
 
+/// The folder that this library was loaded from. A relative LD_PRELOAD names none that still holds when the program has
+/// changed its directory: then the kernel knows.
+fn folder() -> Option<PathBuf> {
+    let address = folder as *const () as usize;
+    let (_, object) = elf::object_at(address)?;
+    let named = Path::new(OsStr::from_bytes(object.path().to_bytes()));
+    if named.is_absolute() {
+        return named.parent().map(Path::to_owned);
+    }
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    maps.split(|byte| *byte == b'\n').find_map(|line| mapped(line, address)?.parent().map(Path::to_owned))
+}
+
+/// The file of a line of /proc/self/maps, if the address lies there.
+fn mapped(line: &[u8], address: usize) -> Option<&Path> {
+    let dash = line.iter().position(|byte| *byte == b'-')?;
+    let blank = line.iter().position(|byte| *byte == b' ')?;
+    let number = |digits: &[u8]| usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok();
+    let (from, to) = (number(line.get(..dash)?)?, number(line.get(dash + 1..blank)?)?);
+    let path = line.iter().position(|byte| *byte == b'/').filter(|_| (from..to).contains(&address))?;
+    Some(Path::new(OsStr::from_bytes(line.get(path..)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use weir_settings::SETTINGS;
 
     fn read(pairs: &[(&str, &str)]) -> Config {
-        Config::read(pairs.iter().map(|(n, v)| (n.into(), v.into())))
+        Config::read(pairs.iter().map(|(n, v)| (n.into(), v.into())), &[])
     }
 
     #[test]
@@ -151,6 +185,16 @@ mod tests {
         let config = read(&given);
         let kept = weir_settings::Settings::from_text(&config.text());
         assert!(kept.pool == config.pool && !kept.pool.remap && kept.cap.is_some(), "{}", config.text());
+    }
+
+    #[test]
+    fn the_kernel_knows_where_a_library_lies() {
+        let line = b"7f10-7f20 r-xp 00000000 08:01 42   /opt/my weir/libweir.so";
+        assert_eq!(mapped(line, 0x7f10), Some(Path::new("/opt/my weir/libweir.so")));
+        assert_eq!(
+            (mapped(line, 0x7f20), mapped(b"7f10-7f20 rw-p 0 0:0 0", 0x7f11), mapped(b"", 0)),
+            (None, None, None)
+        );
     }
 
     #[test]

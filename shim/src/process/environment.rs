@@ -12,8 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Bytes that are kept at most; more than anybody needs.
 const ROOM: usize = 16 << 10;
-/// What is kept: weir's own variables, and those that say where files go.
-const KEPT: [&[u8]; 4] = [b"WEIR_", b"HOME=", b"XDG_STATE_HOME=", b"XDG_RUNTIME_DIR="];
+/// What is kept: weir's own variables, limits of schedulers, and the variables that say where files go.
+const KEPT: [&[u8]; 6] =
+    [b"WEIR_", b"CUDA_DEVICE_MEMORY_LIMIT", b"GPU_MEMORY_LIMIT=", b"HOME=", b"XDG_STATE_HOME=", b"XDG_RUNTIME_DIR="];
 
 /// Strings as they stood, each with its NUL.
 struct Kept(UnsafeCell<[u8; ROOM]>);
@@ -60,7 +61,7 @@ pub(crate) fn variables() -> Result<Vec<(OsString, OsString)>, &'static str> {
     match LENGTH.load(Ordering::Acquire) {
         // Loaded in a way in which no constructor ran: what is there now.
         0 => Ok(std::env::vars_os().collect()),
-        TOO_LONG => Err("the variables that begin with WEIR_ have more than 16 KiB together"),
+        TOO_LONG => Err("the variables that weir reads have more than 16 KiB together"),
         length => {
             // SAFETY: that much was written before the length was stored, and never again.
             let text = unsafe { core::slice::from_raw_parts(TEXT.0.get().cast::<u8>(), (length - 1).min(ROOM)) };
@@ -85,14 +86,15 @@ mod tests {
 
     #[test]
     fn only_what_is_read_is_kept() {
-        let strings = [c"PATH=/bin", c"WEIR_CAP=8GiB", c"HOME=/h", c"HOMER=x", c"WEIR_EMPTY=", c"WEIR_ODD"];
+        let limit = c"CUDA_DEVICE_MEMORY_LIMIT_0=1g";
+        let strings = [c"PATH=/bin", c"WEIR_CAP=8GiB", c"HOME=/h", c"HOMER=x", c"WEIR_EMPTY=", c"WEIR_ODD", limit];
         let mut pointers: Vec<*const c_char> = strings.iter().map(|text| text.as_ptr()).collect();
         pointers.push(core::ptr::null());
         // SAFETY: an environment as the kernel makes one.
         unsafe { at_load(0, core::ptr::null(), pointers.as_ptr()) };
         let found = variables().unwrap_or_default();
         let text: Vec<_> = found.iter().map(|(n, v)| format!("{}={}", n.display(), v.display())).collect();
-        assert_eq!(text, ["WEIR_CAP=8GiB", "HOME=/h", "WEIR_EMPTY="]);
+        assert_eq!(text, ["WEIR_CAP=8GiB", "HOME=/h", "WEIR_EMPTY=", "CUDA_DEVICE_MEMORY_LIMIT_0=1g"]);
 
         let long = std::ffi::CString::new(format!("WEIR_CAP={}", "x".repeat(ROOM))).unwrap_or_default();
         let pointers = [long.as_ptr(), core::ptr::null()];

@@ -1,12 +1,12 @@
 //! `weir cap`: shows the caps of living jobs, and changes one while the job runs. It touches ledger files only.
 
+use crate::settings;
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
 use weir_ledger::Category;
 use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, DeviceState, Target, Visit};
-use weir_settings::Reading;
 use weir_settings::limit::{Selector, uuid_text};
 use weir_settings::size::{Amount, Human, parse_amount};
 
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<String, String> {
-    let settings = Reading::of(std::env::vars_os(), &[]);
+    let settings = settings::own();
     let place = LedgerDir::from_variables(settings.own_dir.as_deref(), settings.runtime_dir.as_deref());
     let Some(target) = &arguments.target else {
         let all: Vec<_> = control::list(&place).into_iter().map(|visit| (visit.devices(), visit)).collect();

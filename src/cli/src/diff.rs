@@ -49,8 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let dir: Option<&PathBuf> = arguments.place.dir.as_ref();
-    let open = |name: &OsStr| runs::find(Some(name), dir.map(PathBuf::as_path)).map_err(|error| error.to_string());
+    let folder = || arguments.place.folder();
+    let open = |name: &OsStr| runs::find(Some(name), folder).map_err(|error| error.to_string());
     let (before, after) = (open(&arguments.before)?, open(&arguments.after)?);
     let mut progress = Progress::new("comparing");
     let found = diff(&before, &after, arguments.device, &mut |done, all| progress.at(done, all));

@@ -23,6 +23,7 @@ mod report;
 mod rerun;
 mod run;
 mod screen;
+mod settings;
 mod signals;
 mod tail;
 mod top;

@@ -133,7 +133,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
 /// What all runs have in common.
 fn conditions(arguments: &Arguments) -> Result<Conditions, String> {
     let job = if let Some(name) = &arguments.run {
-        let run = runs::find(Some(name), arguments.place.dir.as_deref()).map_err(|error| error.to_string())?;
+        let run = runs::find(Some(name), || arguments.place.folder()).map_err(|error| error.to_string())?;
         Job::recorded(&run).map_err(|why| format!("{} cannot be run again: {why}", run.name()))?
     } else {
         Job::typed(&arguments.command)?

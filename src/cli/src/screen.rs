@@ -1,5 +1,6 @@
 //! What all commands share on the screen: colour or none, width, errors that name what is wrong, and where runs are looked for.
 
+use crate::settings;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::ffi::OsString;
@@ -34,14 +35,14 @@ pub(crate) struct RunsDir {
 impl RunsDir {
     /// The directory: that of the argument, else that of the settings.
     pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
-        self.dir.clone().map_or_else(runs::directory, Ok)
+        self.dir.clone().map_or_else(settings::directory, Ok)
     }
 }
 
 impl Which {
     /// Opens the run.
     pub(crate) fn open(&self) -> Result<Run, Error> {
-        runs::find(self.run.as_deref(), self.place.dir.as_deref())
+        runs::find(self.run.as_deref(), || self.place.folder())
     }
 
     /// Opens the run; without a name, the newest one that lives, else the newest.

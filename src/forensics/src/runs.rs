@@ -9,12 +9,11 @@ use weir_settings::Reading;
 use crate::run::{Error, Run};
 
 /// Where journals are, by the settings: `WEIR_DIR`, else the user's state directory.
-pub fn directory() -> Result<PathBuf, Error> {
-    let reading = Reading::of(std::env::vars_os(), &[]);
+pub fn directory(reading: &Reading) -> Result<PathBuf, Error> {
     if let Some(bad) = reading.problems.iter().find(|problem| problem.variable == "WEIR_DIR") {
         return Err(Error::new(format!("WEIR_DIR={}", bad.value), bad.why.clone()));
     }
-    reading.settings.dir.ok_or_else(|| Error::new("WEIR_DIR", "not set, and HOME is not set; use --dir"))
+    reading.settings.dir.clone().ok_or_else(|| Error::new("WEIR_DIR", "not set, and HOME is not set; use --dir"))
 }
 
 /// Files of a directory that may be journals or recordings, newest first. A directory that others may write to has
@@ -44,8 +43,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest run,
 /// whatever became of it.
-pub fn find(name: Option<&OsStr>, dir: Option<&Path>) -> Result<Run, Error> {
-    let dir = || dir.map_or_else(directory, |dir| Ok(dir.to_owned()));
+pub fn find(name: Option<&OsStr>, dir: impl Fn() -> Result<PathBuf, Error>) -> Result<Run, Error> {
     let Some(name) = name else { return newest(&dir()?) };
     let path = Path::new(name);
     let folder = || Error::at(path, "is a directory; use --dir to look into it");

@@ -60,8 +60,8 @@ fn the_settings_of_a_job_are_read_back() {
 #[test]
 fn runs_are_found_by_what_people_call_them() {
     let scratch = Scratch::new("found");
-    let dir = Some(scratch.0.as_path());
-    let error = runs::find(None, dir).unwrap_err().to_string();
+    let at = || Ok(scratch.0.clone());
+    let error = runs::find(None, at).unwrap_err().to_string();
     assert!(error.contains("no runs yet") && error.contains("weir run"), "{error}");
     let mut job = Job::new(&scratch.0, 64).unwrap();
     job.refused(job.who("a", 1), GIB, &Situation::default());
@@ -70,9 +70,9 @@ fn runs_are_found_by_what_people_call_them() {
     std::fs::File::options().write(true).open(&out_of_memory).unwrap().set_modified(earlier).unwrap();
     let later = Job::new(&scratch.0, 64).unwrap().end(End::Alive).unwrap();
 
-    assert_eq!(runs::find(None, dir).unwrap().path(), later, "the newest, whatever became of it");
+    assert_eq!(runs::find(None, at).unwrap().path(), later, "the newest, whatever became of it");
     assert_eq!(runs::newest_oom(&scratch.0).unwrap().path(), out_of_memory, "the newest that ran out of memory");
-    let found = |name: &str| runs::find(Some(name.as_ref()), dir).map(|run| run.path().to_owned());
+    let found = |name: &str| runs::find(Some(name.as_ref()), at).map(|run| run.path().to_owned());
     assert_eq!(found(later.to_str().unwrap()).unwrap(), later);
     assert_eq!(found(later.file_stem().unwrap().to_str().unwrap()).unwrap(), later);
     assert_eq!(found(&std::process::id().to_string()).unwrap(), later, "the newest with this process id");

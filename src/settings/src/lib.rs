@@ -6,7 +6,9 @@
 //! | module | for |
 //! |---|---|
 //! | [`table`] | the rows: one a setting |
-//! | [`mod@read`] | an environment read by the rows: what is in effect, and what is wrong |
+//! | [`mod@read`] | an environment and settings files read by the rows: what is in effect, and what is wrong |
+//! | [`file`] | settings files: where they are, and who can change them |
+//! | [`scheduler`] | limits that a scheduler set: CUDA_DEVICE_MEMORY_LIMIT, GPU_MEMORY_LIMIT |
 //! | [`limit`] | WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP |
 //! | [`pool`] | WEIR_POOL |
 //! | [`record`] | WEIR_KEEP, WEIR_RING, WEIR_STACKS |
@@ -19,16 +21,18 @@
 //! of recording or diagnosis costs one line, and its default holds. A bad *limit* means that the job must not run without
 //! it: cuInit fails with one line, unless `WEIR_STRICT=0`.
 //!
-//! Pure: it touches nothing.
+//! Pure, but for [`file`], which reads two files.
 
 #![forbid(unsafe_code)]
 
+pub mod file;
 pub mod limit;
 pub mod pool;
 pub mod profile;
 pub mod read;
 pub mod record;
 pub mod reference;
+pub mod scheduler;
 pub mod size;
 pub mod table;
 pub mod tensorflow;

@@ -33,6 +33,8 @@ pub struct CapSetting {
     pub default: Option<Amount>,
     /// For one device each.
     pub named: Vec<(Selector, Amount)>,
+    /// Caps of files that this one cannot raise: on each device the lowest of all holds.
+    pub ceilings: Vec<CapSetting>,
 }
 
 /// A device of the machine, as far as caps are concerned.
@@ -162,6 +164,21 @@ impl CapSetting {
     ///
     /// `devices` are all devices of the machine, visible to the job or not: a cap for a hidden device is no mistake.
     pub fn resolve(&self, devices: &[DeviceFacts]) -> Result<Vec<Option<u64>>, BadValue> {
+        let mut caps = self.resolve_own(devices)?;
+        for ceiling in &self.ceilings {
+            for (cap, most) in caps.iter_mut().zip(ceiling.resolve(devices)?) {
+                *cap = cap.iter().chain(&most).min().copied();
+            }
+        }
+        Ok(caps)
+    }
+
+    /// Whether it names devices one by one.
+    pub fn names_devices(&self) -> bool {
+        !self.named.is_empty() || self.ceilings.iter().any(Self::names_devices)
+    }
+
+    fn resolve_own(&self, devices: &[DeviceFacts]) -> Result<Vec<Option<u64>>, BadValue> {
         let mut caps: Vec<_> = devices.iter().map(|d| self.default.map(|a| a.of(d.physical).min(d.physical))).collect();
         let mut taken = vec![false; devices.len()];
         for (selector, amount) in &self.named {
@@ -185,6 +202,9 @@ impl CapSetting {
         let larger = |device: &&DeviceFacts| {
             own(device).or(self.default).is_some_and(|amount| amount.of(device.physical) > device.physical)
         };
+        if !self.ceilings.is_empty() {
+            return Vec::new();
+        }
         devices.iter().filter(larger).map(|device| (device.uuid, device.physical)).collect()
     }
 
@@ -314,6 +334,19 @@ mod tests {
         assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices), "");
         assert_eq!(unseen("1GiB,0=2GiB,GPU-5e=3GiB", &devices[..1]), "GPU-5e");
         assert_eq!(unseen("7=2GiB", &devices), "7");
+    }
+
+    #[test]
+    fn the_lowest_of_a_cap_and_its_ceilings_holds_on_each_device() {
+        let under = |own: &str, ceilings: &[&str]| {
+            let ceilings = ceilings.iter().map(|text| CapSetting::parse(text).unwrap()).collect();
+            CapSetting { ceilings, ..CapSetting::parse(own).unwrap() }.resolve(&machine())
+        };
+        assert_eq!(under("8GiB", &["4GiB"]), Ok(vec![Some(4 * GIB); 2]));
+        assert_eq!(under("2GiB", &["4GiB"]), Ok(vec![Some(2 * GIB); 2]));
+        assert_eq!(under("0=2GiB", &["50%"]), Ok(vec![Some(2 * GIB), Some(40 * GIB)]), "what it does not name, too");
+        assert_eq!(under("50%", &["GPU-5e=10GiB", "1=9GiB"]), Ok(vec![Some(12 * GIB), Some(9 * GIB)]));
+        assert!(under("1GiB", &["7=1GiB"]).is_err());
     }
 
     #[test]

@@ -1,12 +1,17 @@
-//! An environment, read by the table: what is in effect, where it comes from, and what is wrong. Touches nothing: the
-//! environment is given as pairs.
+//! An environment and settings files, read by the table: what is in effect, where it comes from, and what is wrong.
+//! Touches nothing: the environment is given as pairs, the files as they were read.
+//!
+//! The environment comes first, then what a scheduler set (the cap only), the file beside the library, the machine's
+//! file, the default. A limit in a file that only root can change is also a ceiling: the environment cannot raise it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::limit::OnCap;
-use crate::size::BadValue;
+use crate::file::{Line, Owner, SettingsFile};
+use crate::limit::{CapSetting, OnCap};
+use crate::scheduler;
+use crate::size::{Amount, BadValue};
 use crate::table::{Kind, SETTINGS, Setting, Settings};
 
 impl Settings {
@@ -35,12 +40,27 @@ impl Default for Settings {
 }
 
 /// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A variable of the environment.
     Environment,
+    /// A scheduler's variable of this name.
+    Scheduler(String),
+    /// A settings file.
+    File(PathBuf),
     /// Nothing set it, or nothing that could be read.
     Default,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Environment => f.write_str("environment"),
+            Self::Scheduler(variable) => f.write_str(variable),
+            Self::File(path) => path.display().fmt(f),
+            Self::Default => f.write_str("default"),
+        }
+    }
 }
 
 /// A setting with its value in effect.
@@ -52,6 +72,18 @@ pub struct Shown {
     pub value: String,
     /// Where it comes from.
     pub origin: Origin,
+    /// The file whose ceiling lies over it, and what it says.
+    pub ceiling: Option<(PathBuf, String)>,
+}
+
+impl Shown {
+    /// Where it comes from, in words.
+    pub fn source(&self) -> String {
+        match &self.ceiling {
+            Some((path, most)) => format!("{}; at most {most} by {}", self.origin, path.display()),
+            None => self.origin.to_string(),
+        }
+    }
 }
 
 /// What is wrong with one variable.
@@ -65,6 +97,8 @@ pub struct Problem {
     pub why: String,
     /// What it is for; `None` for a variable that is not known.
     pub kind: Option<Kind>,
+    /// The file that it stands in; `None` for the environment.
+    pub file: Option<PathBuf>,
 }
 
 impl Problem {
@@ -75,10 +109,12 @@ impl Problem {
 
     /// `WEIR_CAP=8XiB: unknown unit "XiB"; expected …`.
     pub fn text(&self) -> String {
-        if self.kind.is_none() {
-            return format!("{}: {}", self.variable, self.why);
+        let place = self.file.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+        match (self.variable.as_str(), self.kind) {
+            ("", _) => format!("{place}{}", self.why),
+            (variable, None) => format!("{place}{variable}: {}", self.why),
+            (variable, Some(_)) => format!("{place}{variable}={}: {}", self.value, self.why),
         }
-        format!("{}={}: {}", self.variable, self.value, self.why)
     }
 
     /// One line that also has the effect on a job.
@@ -88,7 +124,7 @@ impl Problem {
             (None, _) => return self.text(),
             (Some(Kind::Limit), true) => FAILS.to_owned(),
             (Some(Kind::Limit), false) => WITHOUT.to_owned(),
-            (Some(_), _) if default.is_empty() => "ignored".to_owned(),
+            (Some(_), _) if default.is_empty() || self.file.is_some() => "ignored".to_owned(),
             (Some(_), _) => format!("using the default {default}"),
         };
         format!("{}; {then}", self.text())
@@ -118,16 +154,29 @@ pub struct Reading {
 /// Variables of the project's own scripts and examples, which mean nothing to the library.
 const TOOLS: [&str; 4] = ["WEIR_CACHE", "WEIR_LIBRARY", "WEIR_SHARDS_PER_GPU", "WEIR_VGPU"];
 
+/// A value that a source offers.
+struct Offer<'f> {
+    value: OsString,
+    file: Option<&'f SettingsFile>,
+}
+
 impl Reading {
     /// Reads an environment. An empty value is as good as none. `also` are variables that a test build knows.
     pub fn of(variables: impl Iterator<Item = (OsString, OsString)>, also: &[&str]) -> Self {
+        Self::with(variables, &[], also)
+    }
+
+    /// Reads an environment and settings files, the first of which comes first.
+    pub fn with(variables: impl Iterator<Item = (OsString, OsString)>, files: &[SettingsFile], also: &[&str]) -> Self {
         let (mut given, mut state, mut home, mut runtime_dir) = (Vec::new(), None, None, None);
+        let mut scheduled = Vec::new();
         for (name, value) in variables.filter(|(_, value)| !value.is_empty()) {
             match name.as_bytes() {
                 b"XDG_STATE_HOME" => state = Some(PathBuf::from(value)),
                 b"XDG_RUNTIME_DIR" => runtime_dir = Some(PathBuf::from(value)),
                 b"HOME" => home = Some(PathBuf::from(value).join(".local/state")),
                 n if n.starts_with(b"WEIR_") => given.push((name, value)),
+                _ if scheduler::is_one(&name) => scheduled.push((name, value)),
                 _ => {}
             }
         }
@@ -135,35 +184,149 @@ impl Reading {
         let dir = usable(state).or_else(|| usable(home)).map(|dir| dir.join("weir"));
         let settings = Settings { dir, ..Settings::default() };
         let mut reading = Self { settings, shown: Vec::new(), problems: Vec::new(), own_dir: None, runtime_dir };
+        let written: Vec<_> = files.iter().map(|file| (file, reading.pairs(file))).collect();
         for setting in SETTINGS {
             let value = given.iter().find(|(name, _)| name == setting.variable);
-            reading.take(setting, value.map(|(_, value)| value.as_os_str()));
+            let environment = value.map(|(_, value)| Offer { value: value.clone(), file: None });
+            let from_files = written.iter().filter_map(|(file, pairs)| {
+                let (_, value) = pairs.iter().find(|(name, _)| name == setting.variable)?;
+                Some(Offer { value: value.clone(), file: Some(file) })
+            });
+            let offers: Vec<_> = environment.into_iter().chain(from_files).collect();
+            reading.take(setting, &offers, &scheduled);
         }
         reading.weigh();
         for (name, value) in &given {
             let name = name.to_string_lossy();
             let known = Setting::of(&name).is_some() || TOOLS.contains(&&*name) || also.contains(&&*name);
             if !known && !by_kubernetes(&name) {
-                reading.unknown(&name, value);
+                reading.unknown(&name, value, None);
             }
         }
         reading
     }
 
-    fn take(&mut self, setting: &'static Setting, given: Option<&OsStr>) {
-        let mut origin = Origin::Default;
-        let mut value = setting.default.to_owned();
-        if let Some(given) = given {
-            match (setting.read)(&mut self.settings, given) {
-                Ok(()) => (origin, value) = (Origin::Environment, given.to_string_lossy().into_owned()),
-                Err(bad) => self.refuse(setting, given, &format!("{}; expected {}", bad.problem, bad.expected)),
+    /// What a file sets. What is wrong with the file itself is a problem: a limit may be lost by it.
+    fn pairs(&mut self, file: &SettingsFile) -> Vec<(OsString, OsString)> {
+        let limit = Some(Kind::Limit);
+        if let Err(why) = &file.text {
+            self.wrong(file, "", "", &format!("{why}; a limit in it cannot be enforced"), limit);
+        } else if file.owner != Owner::Root && file.path == std::path::Path::new(crate::file::MACHINE) {
+            self.wrong(file, "", "", "others than root can change it: the environment may raise its limits", None);
+        }
+        let mut pairs: Vec<(OsString, OsString)> = Vec::new();
+        for line in file.lines() {
+            match line {
+                Line::Other(number, text) => {
+                    // A limit with a typing mistake is a bad limit.
+                    let mut limits = SETTINGS.iter().filter(|setting| setting.kind == Kind::Limit);
+                    let meant = limits.any(|setting| text.contains(setting.variable));
+                    let then = if meant { "" } else { ", ignored" };
+                    let why = format!("line {number}, \"{}\", is not NAME=VALUE{then}", short(&text));
+                    self.wrong(file, "", "", &why, limit.filter(|_| meant));
+                }
+                Line::Pair(name, value) => match Setting::of(&name.to_string_lossy()) {
+                    None => self.unknown(&name.to_string_lossy(), &value, Some(file)),
+                    Some(setting) if pairs.iter().any(|(known, _)| *known == name) => {
+                        let (value, why) = (value.to_string_lossy(), "is set twice in this file");
+                        self.wrong(file, setting.variable, &value, why, Some(setting.kind));
+                    }
+                    Some(setting) if file.owner == Owner::Other && setting.kind != Kind::Limit => {
+                        let why = "others than this user can change the file; only limits are taken from it";
+                        self.wrong(file, setting.variable, &value.to_string_lossy(), why, Some(setting.kind));
+                    }
+                    Some(_) if value.is_empty() => {}
+                    Some(_) => pairs.push((name, value)),
+                },
             }
         }
-        if setting.variable == "WEIR_DIR" {
-            self.own_dir = self.settings.dir.clone().filter(|_| origin == Origin::Environment);
-            value = self.settings.dir.as_deref().map(|dir| dir.display().to_string()).unwrap_or_default();
+        pairs
+    }
+
+    fn wrong(&mut self, file: &SettingsFile, variable: &str, value: &str, why: &str, kind: Option<Kind>) {
+        self.problems.push(Problem {
+            variable: variable.to_owned(),
+            value: short(value),
+            why: why.to_owned(),
+            kind,
+            file: Some(file.path.clone()),
+        });
+    }
+
+    /// Takes the first offer that can be read. A limit in a file of root's is a ceiling over it.
+    fn take(&mut self, setting: &'static Setting, offers: &[Offer<'_>], scheduled: &[(OsString, OsString)]) {
+        let default = setting.default.to_owned();
+        let mut shown = Shown { variable: setting.variable, value: default, origin: Origin::Default, ceiling: None };
+        let environment = offers.first().is_some_and(|offer| offer.file.is_none());
+        if setting.variable == "WEIR_CAP" && !environment {
+            self.take_scheduled(scheduled, &mut shown);
         }
-        self.shown.push(Shown { variable: setting.variable, value, origin });
+        let mut ceilings = Vec::new();
+        for offer in offers {
+            let mut tried = self.settings.clone();
+            if let Err(bad) = (setting.read)(&mut tried, &offer.value) {
+                let why = format!("{}; expected {}", bad.problem, bad.expected);
+                self.refuse(setting, &offer.value, &why, offer.file);
+                continue;
+            }
+            let text = offer.value.to_string_lossy().into_owned();
+            if let (Kind::Limit, Some(file)) = (setting.kind, offer.file.filter(|file| file.owner == Owner::Root)) {
+                ceilings.push((tried.clone(), file.path.clone(), text.clone()));
+            }
+            if shown.origin == Origin::Default {
+                shown.origin = offer.file.map_or(Origin::Environment, |file| Origin::File(file.path.clone()));
+                (self.settings, shown.value) = (tried, text);
+            }
+        }
+        for (ceiling, path, text) in ceilings {
+            if shown.origin != Origin::File(path.clone()) && !within(setting.variable, &mut self.settings, &ceiling) {
+                self.note(setting.variable, format!("{} cannot replace {text} of {}", shown.value, path.display()));
+                let _ = (setting.read)(&mut self.settings, OsStr::new(&text));
+                (shown.origin, shown.value) = (Origin::File(path.clone()), text.clone());
+            }
+            shown.ceiling = Some((path, text));
+        }
+        let by_root = |shown: &&Shown| shown.ceiling.is_some();
+        match setting.variable {
+            "WEIR_STRICT" if !self.settings.strict && self.shown.iter().any(|shown| by_root(&shown)) => {
+                let allowed = offers.iter().any(|offer| offer.file.is_some_and(|file| file.owner == Owner::Root));
+                if !allowed {
+                    self.note(setting.variable, "0 has no effect: a file of root's sets a limit".to_owned());
+                    self.settings.strict = true;
+                    (shown.value, shown.origin) = (setting.default.to_owned(), Origin::Default);
+                }
+            }
+            "WEIR_DIR" => {
+                self.own_dir = self.settings.dir.clone().filter(|_| shown.origin != Origin::Default);
+                if self.shown.iter().filter(by_root).any(|shown| shown.variable == "WEIR_GROUP") {
+                    // The ledger of root's group does not move with the environment of a member.
+                    let roots = offers.iter().find(|offer| offer.file.is_some_and(|file| file.owner == Owner::Root));
+                    self.own_dir = roots.map(|offer| PathBuf::from(&offer.value)).filter(|dir| dir.is_absolute());
+                    self.runtime_dir = None;
+                }
+                shown.value = self.settings.dir.as_deref().map(|dir| dir.display().to_string()).unwrap_or_default();
+            }
+            _ => {}
+        }
+        self.shown.push(shown);
+    }
+
+    fn take_scheduled(&mut self, scheduled: &[(OsString, OsString)], shown: &mut Shown) {
+        let (cap, bad) = scheduler::cap(scheduled);
+        for (variable, value, bad) in bad {
+            let why = format!("{}; expected {}", bad.problem, bad.expected);
+            self.problems.push(Problem { variable, value: short(&value), why, kind: Some(Kind::Limit), file: None });
+        }
+        if let Some((cap, variable, value)) = cap {
+            self.settings.cap = Some(cap);
+            (shown.origin, shown.value) = (Origin::Scheduler(variable), value);
+        }
+    }
+
+    /// Something worth a line that costs nothing.
+    fn note(&mut self, variable: &str, why: String) {
+        let (variable, value) = (variable.to_owned(), String::new());
+        self.problems.push(Problem { variable, value, why, kind: None, file: None });
     }
 
     /// What no row can know by itself.
@@ -174,25 +337,26 @@ impl Reading {
             && let Some(setting) = Setting::of("WEIR_ON_CAP")
         {
             self.settings.on_cap = OnCap::Fail;
-            self.refuse(setting, OsStr::new("spill"), "needs the pool, but WEIR_POOL=off");
+            self.refuse(setting, OsStr::new("spill"), "needs the pool, but WEIR_POOL=off", None);
         }
         if bad(&self.problems, "WEIR_DIR")
             && let (Some(group), Some(setting)) = (self.settings.group.take(), Setting::of("WEIR_GROUP"))
         {
-            self.refuse(setting, OsStr::new(&group), "its ledger is in WEIR_DIR, which is not usable");
+            self.refuse(setting, OsStr::new(&group), "its ledger is in WEIR_DIR, which is not usable", None);
         }
     }
 
-    fn refuse(&mut self, setting: &Setting, value: &OsStr, why: &str) {
+    fn refuse(&mut self, setting: &Setting, value: &OsStr, why: &str, file: Option<&SettingsFile>) {
         self.problems.push(Problem {
             variable: setting.variable.to_owned(),
             value: short(&value.to_string_lossy()),
             why: why.to_owned(),
             kind: Some(setting.kind),
+            file: file.map(|file| file.path.clone()),
         });
     }
 
-    fn unknown(&mut self, name: &str, value: &OsStr) {
+    fn unknown(&mut self, name: &str, value: &OsStr, file: Option<&SettingsFile>) {
         let near = SETTINGS.iter().map(|setting| (distance(name, setting.variable), setting.variable));
         let near = near.min().filter(|(distance, _)| *distance <= 2);
         let hint = near.map(|(_, variable)| format!("; did you mean {variable}?")).unwrap_or_default();
@@ -201,6 +365,7 @@ impl Reading {
             value: short(&value.to_string_lossy()),
             why: format!("unknown variable, ignored{hint}"),
             kind: None,
+            file: file.map(|file| file.path.clone()),
         });
     }
 
@@ -208,6 +373,40 @@ impl Reading {
     pub fn text(&self) -> String {
         let line = |shown: &Shown| format!("{}={}\n", shown.variable, shown.value.replace('\n', " "));
         self.shown.iter().map(line).collect()
+    }
+}
+
+/// Whether a limit, as it was taken, is none that root's file must replace. A cap that cannot be compared before the
+/// devices are known gets the file's over it.
+fn within(variable: &str, own: &mut Settings, ceiling: &Settings) -> bool {
+    match variable {
+        "WEIR_CAP" => match (&mut own.cap, &ceiling.cap) {
+            (Some(cap), Some(most)) => within_cap(cap, most),
+            _ => false,
+        },
+        "WEIR_SPILL" => at_most(own.spill, ceiling.spill) == Some(true),
+        "WEIR_ON_CAP" => own.on_cap == OnCap::Fail || own.on_cap == ceiling.on_cap,
+        "WEIR_GROUP" => own.group == ceiling.group,
+        _ => true,
+    }
+}
+
+fn within_cap(cap: &mut CapSetting, most: &CapSetting) -> bool {
+    if !cap.names_devices() && !most.names_devices() && cap.ceilings.is_empty() {
+        if let Some(within) = at_most(cap.default, most.default) {
+            return within;
+        }
+    }
+    cap.ceilings.push(most.clone());
+    true
+}
+
+/// Whether one amount is at most the other, where that can be told without the whole.
+fn at_most(one: Option<Amount>, other: Option<Amount>) -> Option<bool> {
+    match (one?, other?) {
+        (Amount::Bytes(one), Amount::Bytes(other)) => Some(one <= other),
+        (Amount::Share(one), Amount::Share(other)) => Some(one <= other),
+        _ => None,
     }
 }
 
@@ -250,7 +449,131 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Reading {
-        Reading::of(pairs.iter().map(|(n, v)| (n.into(), v.into())), &[])
+        read_with(pairs, &[])
+    }
+
+    fn read_with(pairs: &[(&str, &str)], files: &[SettingsFile]) -> Reading {
+        Reading::with(pairs.iter().map(|(n, v)| (n.into(), v.into())), files, &[])
+    }
+
+    fn file(path: &str, owner: Owner, text: &str) -> SettingsFile {
+        SettingsFile { path: path.into(), owner, text: Ok(text.as_bytes().to_vec()) }
+    }
+
+    /// The value in effect and where it comes from.
+    fn of(reading: &Reading, variable: &str) -> String {
+        let shown = reading.shown.iter().find(|shown| shown.variable == variable).unwrap();
+        format!("{} from {}", shown.value, shown.source())
+    }
+
+    fn lines(reading: &Reading) -> Vec<String> {
+        reading.problems.iter().map(|problem| problem.line(reading.settings.strict)).collect()
+    }
+
+    #[test]
+    fn the_nearest_source_counts() {
+        let beside = file("/l/weir.conf", Owner::User, "WEIR_CAP=2GiB\nWEIR_STACKS=all");
+        let machine = file("/etc/weir/weir.conf", Owner::Root, "WEIR_DIR=/d\nWEIR_STACKS=off\nWEIR_RING=64K");
+        let files = [beside, machine];
+        let all = read_with(&[("WEIR_CAP", "1GiB"), ("CUDA_DEVICE_MEMORY_LIMIT", "3g")], &files);
+        assert!(all.problems.is_empty(), "{:?}", all.problems);
+        assert_eq!(of(&all, "WEIR_CAP"), "1GiB from environment");
+        assert_eq!(of(&all, "WEIR_STACKS"), "all from /l/weir.conf");
+        assert_eq!(of(&all, "WEIR_RING"), "64K from /etc/weir/weir.conf");
+        assert_eq!((of(&all, "WEIR_DIR"), all.own_dir), ("/d from /etc/weir/weir.conf".into(), Some("/d".into())));
+        let scheduled = read_with(&[("CUDA_DEVICE_MEMORY_LIMIT", "3g")], &files);
+        assert_eq!(of(&scheduled, "WEIR_CAP"), "3221225472B from CUDA_DEVICE_MEMORY_LIMIT");
+        assert_eq!(of(&read_with(&[], &files), "WEIR_CAP"), "2GiB from /l/weir.conf");
+        assert_eq!(of(&read_with(&[("WEIR_CAP", "")], &files), "WEIR_CAP"), "2GiB from /l/weir.conf");
+        assert_eq!(Settings::from_text(&scheduled.text()).cap, scheduled.settings.cap, "a journal keeps it");
+    }
+
+    /// What only root can change lies over everything else; the environment may lower it.
+    #[test]
+    fn the_environment_cannot_raise_a_limit_of_roots() {
+        let roots = |text: &str| [file("/etc/weir/weir.conf", Owner::Root, text)];
+        let cap = |pairs: &[_], text: &str| {
+            let reading = read_with(pairs, &roots(text));
+            (of(&reading, "WEIR_CAP"), lines(&reading).len())
+        };
+        let at_most = "; at most 8GiB by /etc/weir/weir.conf";
+        assert_eq!(cap(&[("WEIR_CAP", "4GiB")], "WEIR_CAP=8GiB"), (format!("4GiB from environment{at_most}"), 0));
+        assert_eq!(
+            cap(&[("WEIR_CAP", "9GiB")], "WEIR_CAP=8GiB"),
+            (format!("8GiB from /etc/weir/weir.conf{at_most}"), 1)
+        );
+        let (shown, _) = cap(&[("GPU_MEMORY_LIMIT", "9663676416")], "WEIR_CAP=8GiB");
+        assert_eq!(shown, format!("8GiB from /etc/weir/weir.conf{at_most}"));
+        assert_eq!(cap(&[("WEIR_CAP", "60%")], "WEIR_CAP=50%").1, 1);
+        // A bad value does not remove the ceiling, nor does WEIR_STRICT=0.
+        let bad = read_with(&[("WEIR_CAP", "8XiB"), ("WEIR_STRICT", "0")], &roots("WEIR_CAP=8GiB"));
+        assert_eq!(bad.settings.cap, CapSetting::parse("8GiB").ok());
+        assert!(bad.settings.strict && bad.problems.iter().any(Problem::is_limit), "{:?}", bad.problems);
+        let allowed = read_with(&[("WEIR_STRICT", "0")], &roots("WEIR_CAP=8GiB\nWEIR_STRICT=0"));
+        assert!(!allowed.settings.strict && allowed.problems.is_empty());
+        // What cannot be compared before the devices are known is kept for then.
+        let mixed = read_with(&[("WEIR_CAP", "0=4GiB")], &roots("WEIR_CAP=50%")).settings.cap.unwrap();
+        assert_eq!((mixed.named.len(), mixed.ceilings.len()), (1, 1));
+
+        let terms = "WEIR_GROUP=team\nWEIR_ON_CAP=wait:5s\nWEIR_SPILL=1GiB";
+        let all = [("WEIR_GROUP", "mine"), ("WEIR_ON_CAP", "spill"), ("WEIR_SPILL", "9GiB"), ("WEIR_DIR", "/mine")];
+        let reading = read_with(&[all.as_slice(), &[("XDG_RUNTIME_DIR", "/run")]].concat(), &roots(terms));
+        let settings = &reading.settings;
+        assert_eq!(settings.group.as_deref(), Some("team"));
+        assert_eq!(settings.on_cap, OnCap::Wait(std::time::Duration::from_secs(5)));
+        assert_eq!(settings.spill, Some(Amount::Bytes(1 << 30)));
+        assert_eq!((reading.own_dir.as_deref(), reading.runtime_dir.as_deref()), (None, None), "the ledger stays");
+        assert_eq!(settings.dir, Some("/mine".into()), "journals may go anywhere");
+        let lines = lines(&reading);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[0], "WEIR_GROUP: mine cannot replace team of /etc/weir/weir.conf");
+        let lower = read_with(&[("WEIR_ON_CAP", "fail"), ("WEIR_SPILL", "5MiB")], &roots(terms));
+        assert!(lower.problems.is_empty() && lower.settings.spill == Some(Amount::Bytes(5 << 20)));
+        // Nobody else's file is a ceiling.
+        for owner in [Owner::User, Owner::Other] {
+            let files = [file("/l/weir.conf", owner, "WEIR_CAP=8GiB\nWEIR_GROUP=team")];
+            let reading = read_with(&[("WEIR_CAP", "9GiB"), ("WEIR_GROUP", "mine"), ("WEIR_STRICT", "0")], &files);
+            assert!(reading.problems.is_empty() && !reading.settings.strict);
+            assert_eq!(
+                (of(&reading, "WEIR_CAP"), of(&reading, "WEIR_GROUP")),
+                ("9GiB from environment".into(), "mine from environment".into())
+            );
+        }
+    }
+
+    #[test]
+    fn an_odd_file_loses_no_limit_silently() {
+        let first = |file: SettingsFile| {
+            let reading = read_with(&[], &[file]);
+            (lines(&reading).join("|"), reading.problems.iter().any(Problem::is_limit), reading.settings.limits())
+        };
+        let unread = SettingsFile { path: "/l/weir.conf".into(), owner: Owner::Other, text: Err("is a FIFO".into()) };
+        let (line, limit, _) = first(unread);
+        assert!(
+            limit && line.starts_with("/l/weir.conf: is a FIFO; a limit in it") && line.contains("cuInit fails"),
+            "{line}"
+        );
+        for (text, part, limit, in_force) in [
+            ("WEIR_CAP 8GiB", "line 1, \"WEIR_CAP 8GiB\", is not NAME=VALUE; cuInit fails", true, false),
+            ("hello", "line 1, \"hello\", is not NAME=VALUE, ignored", false, false),
+            ("WEIR_CAP=8XiB", "/l/weir.conf: WEIR_CAP=8XiB: in \"8XiB\": unknown unit", true, false),
+            ("WEIR_CAP=1GiB\nWEIR_CAP=8GiB", "is set twice", true, true),
+            ("WEIR_CPA=8GiB\nWEIR_CAP=1GiB", "did you mean WEIR_CAP?", false, true),
+            ("WEIR_RING=100k\nWEIR_CAP=1GiB", "WEIR_RING=100k: ", false, true),
+            ("\u{0}\u{1}WEIR_CAP\nWEIR_CAP=1GiB", "is not NAME=VALUE; cuInit fails", true, true),
+            ("CUDA_DEVICE_MEMORY_LIMIT=1g", "unknown variable", false, false),
+            ("WEIR_CAP=", "", false, false),
+            ("# WEIR_CAP=1GiB\n", "", false, false),
+        ] {
+            let (line, is_limit, limits) = first(file("/l/weir.conf", Owner::Root, text));
+            assert!(line.contains(part) && line.is_empty() == part.is_empty(), "{text}: {line}");
+            assert_eq!((is_limit, limits), (limit, in_force), "{text}: {line}");
+        }
+        // A stranger's file may only take away.
+        let (line, limit, limits) = first(file("/l/weir.conf", Owner::Other, "WEIR_DIR=/theirs\nWEIR_CAP=1GiB"));
+        assert!(line.contains("WEIR_DIR=/theirs: others than this user") && !limit && limits, "{line}");
+        let (line, limit, limits) = first(file("/etc/weir/weir.conf", Owner::User, "WEIR_CAP=1GiB"));
+        assert!(line.contains("may raise its limits") && !limit && limits, "{line}");
     }
 
     #[test]

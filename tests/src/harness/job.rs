@@ -13,8 +13,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Variables that would decide a test, by how their names begin.
-const DECISIVE: [&str; 11] =
-    ["WEIR_", "VGPU_", "LD_", "CUDA_", "XDG_", "TF_", "XLA_", "NO_COLOR", "COLUMNS", "LINES", "RUST_BACKTRACE"];
+const DECISIVE: [&str; 12] = [
+    "WEIR_",
+    "VGPU_",
+    "LD_",
+    "CUDA_",
+    "GPU_MEMORY_LIMIT",
+    "XDG_",
+    "TF_",
+    "XLA_",
+    "NO_COLOR",
+    "COLUMNS",
+    "LINES",
+    "RUST_BACKTRACE",
+];
 
 /// Takes everything of the surroundings that would decide a test from a command's environment.
 pub fn bare(command: &mut Command) {

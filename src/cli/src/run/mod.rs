@@ -6,7 +6,7 @@ mod environment;
 mod flags;
 mod processes;
 
-use crate::library;
+use crate::{library, settings};
 use environment::{Format, Variables};
 use flags::Flags;
 use processes::{Limit, Processes};
@@ -196,7 +196,7 @@ fn variables(arguments: &Arguments) -> Result<Variables, String> {
 fn reading(variables: &Variables) -> Reading {
     let own: Vec<_> = variables.all().map(|(name, value)| (OsString::from(name), value.to_owned())).collect();
     let inherited = std::env::vars_os().filter(|(name, _)| !own.iter().any(|(other, _)| other == name));
-    Reading::of(inherited.chain(own.clone()), &[])
+    settings::of(inherited.chain(own.clone()))
 }
 
 /// The same, if every value can be honoured. A variable that is not known is left to the library, which reports it.
@@ -205,7 +205,7 @@ fn checked(variables: &Variables) -> Result<Reading, String> {
     match reading.problems.iter().find(|problem| problem.kind.is_some()) {
         None => Ok(reading),
         Some(problem) => {
-            let inherited = !variables.all().any(|(name, _)| name == problem.variable);
+            let inherited = problem.file.is_none() && !variables.all().any(|(name, _)| name == problem.variable);
             Err(format!("{}{}", if inherited { "in the environment, " } else { "" }, problem.text()))
         }
     }

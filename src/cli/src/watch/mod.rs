@@ -5,6 +5,7 @@ mod history;
 mod holders;
 mod job;
 
+use crate::settings;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +14,6 @@ use weir_forensics::runs;
 use weir_journal::text;
 use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, Target};
-use weir_settings::Reading;
 
 pub(crate) use holders::{Holder, class_name, holders_of};
 pub(crate) use job::{Gpu, Job, Life};
@@ -63,10 +63,10 @@ impl Watch {
     /// The folder that the variables name, or the one given.
     pub(crate) fn new(dir: Option<&Path>) -> Result<Self, String> {
         let given = dir.map(std::path::absolute).transpose().map_err(|error| format!("--dir: {error}"))?;
-        let settings = Reading::of(std::env::vars_os(), &[]);
+        let settings = settings::own();
         let own = given.as_ref().or(settings.own_dir.as_ref());
         let place = LedgerDir::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
-        let dir = given.map_or_else(runs::directory, Ok).map_err(|error| error.to_string())?;
+        let dir = given.map_or_else(settings::directory, Ok).map_err(|error| error.to_string())?;
         Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
     }
 
