@@ -131,7 +131,7 @@ impl Arguments {
     fn open_all(&self) -> Result<Vec<Run>, Error> {
         let mut runs = vec![self.open()?];
         for name in &self.others {
-            let run = runs::find(Some(name), self.which.place.dir.as_deref())?;
+            let run = runs::find(Some(name), || self.which.place.folder())?;
             if runs.iter().all(|other| other.path() != run.path()) {
                 runs.push(run);
             }
