@@ -66,6 +66,13 @@ pub(crate) fn contexts(suite: &mut Suite) {
             let environment = format!("VGPU_CONTEXT=64MiB VGPU_NVML={nvml} WEIR_CAP=256MiB");
             let _ = Place::new().job(&format!("pool.py capped {}", 256 * MIB), &environment).run().quiet();
         });
+        suite.add(format!("contexts: charged once beside another process, VGPU_NVML={nvml}"), move || {
+            let place = Place::new();
+            let machine = place.0.at("machine");
+            let environment =
+                format!("VGPU_CONTEXT=64MiB VGPU_NVML={nvml} WEIR_CAP=512MiB VGPU_SHARED={}", machine.display());
+            let _ = place.job("pool.py retained", &environment).run().quiet();
+        });
     }
 }
 

@@ -3,7 +3,11 @@
 usage: pool.py serves           takes and frees blocks of several sizes, filled and checked by kernels
        pool.py capped CAP       takes memory until it is refused, never more than the cap
        pool.py errors           every request succeeds though the driver refuses what the pool requests
+       pool.py retained         a context that is retained again is charged once, whatever others allocate meanwhile
 """
+import os
+import subprocess
+
 from machine import *
 
 SIZES = [1000, 300 * 1024, 3 * MIB, 9 * MIB, 40 * MIB]  # multiples of 4: the kernels write words
@@ -72,6 +76,33 @@ def errors():
     call("cuCtxSynchronize")
     call("cuModuleUnload", kernels.module)
     report()
+
+
+TENANT = """
+from machine import *
+call("cuInit", 0)
+context(0)
+alloc(96 * MIB)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def retained():
+    begin()
+    contexts = lambda: next(device["uses"]["context"] for device in status()["caps"]["devices"])
+    charged = contexts()
+    assert charged > 0
+    bare = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("WEIR_")}
+    here = pathlib.Path(__file__).parent
+    with subprocess.Popen([sys.executable, "-c", TENANT], cwd=here, env=bare, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tenant:
+        assert tenant.stdout.readline() == "holds\n"
+        for _ in range(3):
+            context(0)
+        tenant.stdin.close()
+    for _ in range(3):
+        context(0)
+    assert contexts() == charged, f"{contexts()} charged for a context that took {charged}"
 
 
 main(globals())

@@ -101,8 +101,11 @@ const ASSUMED: u64 = 512 << 20;
 /// where NVML does not know this process, and where there is no NVML by what is in use and not charged.
 fn taken(at: (&CapDevice, DeviceId), caps: &Caps, ctx: u64, before: (Option<u64>, Option<u64>)) -> u64 {
     let uuid = at.0.uuid;
-    let own = before.0.zip(machine::own_bytes(uuid)).map_or(0, |(before, now)| now.saturating_sub(before));
-    if own > 0 {
+    let now = machine::own_bytes(uuid);
+    let own = before.0.zip(now).map_or(0, |(before, now)| now.saturating_sub(before));
+    // NVML knows this process, or the call has returned a context that was measured when it was made: a primary one is
+    // retained many times. What has changed on the device meanwhile is of others.
+    if own > 0 || now.is_some_and(|bytes| bytes > 0) || lock(&caps.contexts).own.contains_key(&ctx) {
         return own;
     }
     if let Some((before, now)) = before.1.zip(machine::all_bytes(uuid)) {
@@ -122,7 +125,8 @@ fn taken(at: (&CapDevice, DeviceId), caps: &Caps, ctx: u64, before: (Option<u64>
     (total as u64).saturating_sub(free as u64).saturating_sub(charged).min(ASSUMED)
 }
 
-/// A call that makes a context on a device: what it takes is measured and charged as a fact. `made` returns the context; `charged` gets the context and the bytes.
+/// A call that makes a context on a device: what it takes is measured and charged as a fact. `made` returns the context;
+/// `charged` gets the context and the bytes.
 pub(crate) fn making(
     ordinal: i32,
     call: impl FnOnce() -> CUresult,
@@ -143,6 +147,9 @@ pub(crate) fn making(
             if let Some((ordinal, bytes)) = had {
                 caps.release(ordinal, Category::Context, bytes);
             }
+        } else {
+            // It counts as measured, with nothing.
+            lock(&caps.contexts).own.entry(ctx).or_insert((ordinal, 0));
         }
     }
     result
