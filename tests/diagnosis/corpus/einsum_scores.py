@@ -1,7 +1,7 @@
 """Attention written with einsum: the scores of 16 heads over 1 024 tokens, kept for the backward pass."""
 # gpu: 768MiB
 # cause: device full
-# full of: activations
+# full of: activations or gradients
 # cure batch: BATCH = 8 => BATCH = 2
 # enough: 4GiB
 import tensorflow as tf

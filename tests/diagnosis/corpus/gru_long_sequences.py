@@ -18,5 +18,5 @@ model = keras.Sequential([
 model.compile("sgd", "mse", jit_compile=False)
 x = np.zeros((BATCH * 2, LENGTH, 16), "float32")
 y = np.zeros((BATCH * 2, 1), "float32")
-model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # <- culprit
 print("trained")
