@@ -25,6 +25,8 @@ pub enum Item {
     Stack = 5,
     /// What the library chose: ids of subject and text.
     Note = 6,
+    /// A node of a graph: ids of its name and of the Python lines that made it.
+    Node = 7,
 }
 
 /// Longest item in words; longer ones are cut.
@@ -125,6 +127,12 @@ impl Arena {
         };
         place.first().is_some_and(|word| word.load(Ordering::Acquire) >> 32 == meta >> 32)
             && place.iter().skip(1).zip(words).all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+    }
+
+    /// Whether less than two thirds of it are used.
+    pub(crate) fn has_room(&self) -> bool {
+        let units = (self.data.len() / UNIT_WORDS) as u64;
+        self.data.first().is_some_and(|used| used.load(Ordering::Relaxed) < units * 2 / 3)
     }
 
     /// Reads an item back: its length and words.

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod arena;
+mod beside;
 mod create;
 mod devices;
 mod event;
@@ -17,6 +18,7 @@ pub mod job;
 pub mod layout;
 mod live;
 mod names;
+mod nodes;
 mod numbered;
 mod oom;
 pub mod reader;
@@ -28,6 +30,7 @@ mod unwind;
 mod writer;
 
 pub use arena::Item;
+pub use beside::xla_folder;
 pub use create::{Identity, Options, folders_in};
 pub use event::{
     Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT, FLAG_UNKNOWN_ADDRESS,
@@ -38,6 +41,7 @@ pub use job::Job;
 pub use layout::Geometry;
 pub use live::LiveEntry;
 pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
+pub use nodes::node_of;
 pub use numbered::Numbering;
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
 pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};

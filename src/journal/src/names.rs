@@ -98,6 +98,14 @@ impl Journal {
         self.known(self.names.intern(Item::Note, 1, &words));
     }
 
+    /// Keeps which Python lines made a node of a graph, as long as that leaves room for other names.
+    pub fn node(&self, name: &str, python: u32) {
+        if self.names.has_room() {
+            let words = [u64::from(self.text(name)) | u64::from(python) << 32];
+            self.known(self.names.intern(Item::Node, 1, &words));
+        }
+    }
+
     /// A text by its id. Allocates.
     pub fn text_of(&self, id: u32) -> Option<String> {
         let (length, words) = self.names.get(Item::Text, id)?;

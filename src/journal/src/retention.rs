@@ -92,7 +92,7 @@ fn beyond(keep: Keep, mut kinds: [Vec<Dead>; 2]) -> Vec<Dead> {
     }
 }
 
-/// Removes journals of dead processes beyond what is kept, oldest first, with their OOM files. Touches only plain files
+/// Removes journals of dead processes beyond what is kept, oldest first, with their OOM files and XLA's. Touches only plain files
 /// of this user with a journal's name.
 pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
     let dir = SafeDir::open(dir)?;
@@ -113,18 +113,26 @@ pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
         if may_go(life, &meta, reader.is_some()) {
             let [ran_out, others] = &mut dead;
             let kind = if reader.is_some_and(|reader| reader.header().ran_out()) { ran_out } else { others };
-            kind.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), name.to_owned(), meta.len()));
+            let beside = dir.folder(&xla_of(name)).and_then(|folder| folder.content()).unwrap_or_default();
+            let bytes = meta.len() + beside.iter().map(|(_, size)| size).sum::<u64>();
+            kind.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), name.to_owned(), bytes));
         }
     }
     let mut removed = Removed::default();
     for (_, name, size) in beyond(keep, dead) {
         if dir.remove(&name).is_ok() {
             let _ = dir.remove(&format!("{name}.oom.json"));
+            let _ = dir.remove_folder(&xla_of(&name));
             removed.count += 1;
             removed.bytes += size;
         }
     }
     Ok(removed)
+}
+
+/// The folder for XLA's files beside a journal of this name.
+fn xla_of(name: &str) -> String {
+    format!("{}.{}", name.strip_suffix(".weir").unwrap_or(name), crate::beside::EXTENSION)
 }
 
 /// `SECONDS-PID.weir` or `SECONDS-PID-N.weir`.
@@ -181,6 +189,34 @@ mod tests {
             gone(Keep { count: Some(0), bytes: None }, [dead("oom", 0, 1), dead("run", 0, 1)]),
             ["oom0", "run0"]
         );
+    }
+
+    #[test]
+    fn the_folder_of_xla_goes_with_its_journal_and_links_in_it_lead_nowhere() {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+        let path = std::env::temp_dir().join(format!("weir-retention-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        let journal = crate::Journal::create(&crate::Options::in_dir(&path).sized(crate::Geometry::tiny())).unwrap();
+        let folder = journal.make_xla_folder().unwrap();
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+        let precious = path.join("precious");
+        std::fs::write(&precious, "x").unwrap();
+        // What a process left that died before its journal was whole.
+        let dead = path.join("1-1.weir");
+        std::fs::write(&dead, "no journal").unwrap();
+        std::fs::File::options().write(true).open(&dead).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let beside = crate::xla_folder(&dead);
+        std::fs::create_dir(&beside).unwrap();
+        std::fs::write(beside.join("module_0001.x.hlo.pb"), [0; 9000]).unwrap();
+        symlink(&precious, beside.join("link")).unwrap();
+        let removed = clear_up(&path, Keep { count: Some(0), bytes: None }).unwrap();
+        assert!(removed.count == 1 && removed.bytes >= 9000, "{removed:?}");
+        assert!(!dead.exists() && !beside.exists());
+        assert!(precious.exists(), "a link was followed");
+        assert!(folder.exists(), "that of a living process stays");
+        drop(journal);
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Reader {
             Item::Python => PYTHON_DEPTH,
             Item::Stack => STACK_DEPTH,
             Item::Op | Item::Line => 2,
-            Item::Note => 1,
+            Item::Note | Item::Node => 1,
         };
         let present = ((range.present - start) / 8).min(longest as u64 + 1) as usize;
         let mut words = read_words(&*self.source, range.offset + start, present)?;
@@ -146,18 +146,31 @@ impl Reader {
 
     /// What the library chose and why, in the order in which it did: subject and text. Looks at all names.
     pub fn notes(&self) -> Result<Vec<(String, String)>, Error> {
-        let range = self.header().section(Section::Names);
-        let words = self.section_words(Section::Names, range.present)?;
         let mut notes = Vec::new();
-        // Of what was cut short by the end of the process no length is known: every place is looked at.
-        for (id, unit) in words.as_chunks::<UNIT_WORDS>().0.iter().enumerate().skip(1) {
-            let [head, ids] = *unit;
-            if claims(head) == (Item::Note as u8, 1) && header(Item::Note, 1, &[ids]) == head {
-                let (subject, text) = (self.text(ids as u32)?, self.text((ids >> 32) as u32)?);
-                notes.extend(subject.zip(text).filter(|_| id != 0));
-            }
+        for (subject, text) in self.pairs(Item::Note)? {
+            notes.extend(self.text(subject)?.zip(self.text(text)?));
         }
         Ok(notes)
+    }
+
+    /// The nodes of graphs and the ids of the Python lines that made them, in the order in which they were made. Looks at
+    /// all names.
+    pub fn nodes(&self) -> Result<Vec<(String, u32)>, Error> {
+        let mut nodes = Vec::new();
+        for (name, python) in self.pairs(Item::Node)? {
+            nodes.extend(self.text(name)?.map(|name| (name, python)));
+        }
+        Ok(nodes)
+    }
+
+    /// Every item of a kind that is two ids.
+    fn pairs(&self, kind: Item) -> Result<Vec<(u32, u32)>, Error> {
+        let range = self.header().section(Section::Names);
+        let words = self.section_words(Section::Names, range.present)?;
+        // Of what was cut short by the end of the process no length is known: every place is looked at.
+        let units = words.as_chunks::<UNIT_WORDS>().0.iter().skip(1);
+        let found = units.filter(|[head, ids]| claims(*head) == (kind as u8, 1) && header(kind, 1, &[*ids]) == *head);
+        Ok(found.map(|[_, ids]| (*ids as u32, (*ids >> 32) as u32)).collect())
     }
 
     /// A native stack: return addresses, innermost first.

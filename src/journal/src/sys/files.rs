@@ -70,7 +70,7 @@ impl SafeDir {
     }
 
     /// A folder inside that belongs to this user alone, made if it is missing.
-    fn sub_folder(&self, name: &str) -> io::Result<Self> {
+    pub(crate) fn sub_folder(&self, name: &str) -> io::Result<Self> {
         let inner = name_of(name)?;
         let path = self.path.join(name);
         // SAFETY: the directory is open, the name NUL-terminated.
@@ -134,6 +134,38 @@ impl SafeDir {
         let (from, to, dir) = (name_of(from)?, name_of(to)?, self.handle.as_raw_fd());
         // SAFETY: the directory is open, both names are NUL-terminated.
         let done = unsafe { libc::renameat(dir, from.as_ptr(), dir, to.as_ptr()) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// An existing folder inside that belongs to this user; links are not followed.
+    pub(crate) fn folder(&self, name: &str) -> io::Result<Self> {
+        let handle = open_at(self.handle.as_raw_fd(), &name_of(name)?, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let path = self.path.join(name);
+        if handle.metadata()?.uid() != user() {
+            return Err(refused(&path, "it belongs to somebody else"));
+        }
+        Ok(Self { handle, path })
+    }
+
+    /// The names and sizes of what is in it.
+    pub(crate) fn content(&self) -> io::Result<Vec<(String, u64)>> {
+        let listed = std::fs::read_dir(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))?;
+        let named = listed.flatten().filter_map(|entry| {
+            let size = entry.path().symlink_metadata().map_or(0, |meta| meta.len());
+            Some((entry.file_name().into_string().ok()?, size))
+        });
+        Ok(named.collect())
+    }
+
+    /// Removes a folder and the files in it; one with folders in it stays, as does what links lead to.
+    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
+        let folder = self.folder(name)?;
+        for (file, _) in folder.content()? {
+            folder.remove(&file)?;
+        }
+        let name = name_of(name)?;
+        // SAFETY: the directory is open, the name NUL-terminated.
+        let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
