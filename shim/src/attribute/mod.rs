@@ -35,8 +35,13 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Whether the names of all nodes of graphs will come into the journal that is about to be made.
+pub(crate) fn keeps_nodes() -> bool {
+    tensorflow::xla::wanted()
+}
+
 /// Sets when stacks are taken; at the making of the journal, when allocating is fine.
-pub(crate) fn begin(stacks: Stacks) {
+pub(crate) fn begin(journal: &Journal, stacks: Stacks) {
     static BEFORE: AtomicBool = AtomicBool::new(false);
     // A forked child's journal is another one: what was interned before means nothing in it. In a process's first there is
     // nothing to forget, and the tables stay untouched.
@@ -47,6 +52,7 @@ pub(crate) fn begin(stacks: Stacks) {
     python::begin();
     tensorflow::begin();
     tensorflow::record();
+    tensorflow::xla::begin(journal);
     if stacks != Stacks::Off {
         weir_journal::prepare_unwinding();
     }

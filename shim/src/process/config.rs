@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) journal: Settings,
     /// Which allocator serves TensorFlow's tensors.
     pub(crate) tf_allocator: TfAllocator,
+    /// Whether XLA is to leave what it knows of its arenas.
+    pub(crate) xla: bool,
     /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Where `weir run` looks for the processes of its job.
@@ -100,6 +102,7 @@ impl Config {
             caps,
             journal: Settings::new(&settings),
             tf_allocator: settings.tf_allocator,
+            xla: settings.xla,
             pool: settings.pool,
             dir: settings.dir,
             runs: settings.runs,

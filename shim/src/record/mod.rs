@@ -42,6 +42,8 @@ use weir_pool::shared;
 
 /// How long a thread waits for another one that makes the journal; then its call is not recorded.
 const MAKING_TAKES: Duration = Duration::from_secs(10);
+/// Bytes for the names of all nodes of graphs.
+const NODE_NAMES: u64 = 8 << 20;
 /// Host memory is sampled at most this often.
 pub(crate) const SAMPLE_MS: u64 = 100;
 
@@ -129,6 +131,10 @@ fn make(devices: i32) -> Option<()> {
         let _ = clear_up(dir, settings.keep);
     }
     wanted.geometry.events = wanted.geometry.ring_slots();
+    if attribute::keeps_nodes() {
+        // The names of all nodes of graphs come in addition.
+        wanted.geometry.names += NODE_NAMES;
+    }
     #[cfg(feature = "fault-injection")]
     for (name, fault) in [("pending", Fault::Pending), ("freeing", Fault::Freeing)] {
         if crate::process::fault::is_set(name) {
@@ -145,7 +151,7 @@ fn make(devices: i32) -> Option<()> {
     if backing::is_there() {
         journal.leave_out(backing::resident);
     }
-    attribute::begin(settings.stacks);
+    attribute::begin(&journal, settings.stacks);
     journal.refresh_modules();
     choices::all().for_each(|choice| journal.note(choice.subject, &choice.text));
     let recorder = Box::new(Recorder {

@@ -244,6 +244,16 @@ settings! {
         help: "Which allocations get a native stack trace",
     } read |value| Stacks::parse(text(value)?);
 
+    xla: bool = "WEIR_XLA" {
+        flag: Flag::Takes("xla"),
+        value_name: "on|off",
+        values: "on or off",
+        default: "on",
+        default_note: "",
+        kind: Kind::Recording,
+        help: "Whether XLA leaves beside the journal what it knows of the arenas of compiled code",
+    } read |value| word(text(value)?, ON_OR_OFF);
+
     oom_text: bool = "WEIR_OOM_TEXT" {
         flag: Flag::Takes("oom-text"),
         value_name: "on|off",

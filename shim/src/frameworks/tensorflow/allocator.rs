@@ -28,7 +28,7 @@ static CHOSEN: AtomicBool = AtomicBool::new(false);
 static IN_BFCS_PLACE: AtomicBool = AtomicBool::new(false);
 
 /// What the process has set a variable to.
-fn variable(name: &CStr) -> Option<&'static CStr> {
+pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: a C string; the answer is null or one, and TensorFlow itself changes no such variable at this stage.
     unsafe {
         let value = libc::getenv(name.as_ptr());

@@ -10,6 +10,7 @@
 //! | `kernel.rs` | what the annotation does not say of kernels: a compiled one's data type, a cluster's name, what is copied |
 //! | `tensor.rs` | data type and shape of the tensor that is made |
 //! | `step.rs` | when a training step begins |
+//! | `xla.rs` | what XLA is to leave of the arenas of compiled code |
 
 pub(crate) mod allocator;
 mod annotation;
@@ -20,6 +21,7 @@ pub(crate) mod nodes;
 mod shape;
 mod step;
 mod tensor;
+pub(crate) mod xla;
 
 use super::cache::{Cache, mix, mix_text};
 use crate::process::surroundings::Errno;

@@ -1,7 +1,7 @@
 //! `TF_FinishOperation`: Python makes each node of a graph through it. The node's name and the lines are kept.
 
 use crate::frameworks::python;
-use crate::frameworks::tensorflow::{loaded, nodes};
+use crate::frameworks::tensorflow::{loaded, nodes, xla};
 use crate::process::{guard, linker};
 use crate::record;
 use core::ffi::{CStr, c_char, c_void};
@@ -35,6 +35,9 @@ unsafe extern "C-unwind" fn finish(description: *mut c_void, status: *mut c_void
                 // SAFETY: TF_OperationName answers a C string that lives as long as the operation, just made.
                 let name = unsafe { CStr::from_ptr(core::mem::transmute::<usize, Name>(name)(operation)) };
                 nodes::remember(name.to_bytes(), python);
+                if xla::keeps_nodes() {
+                    recorder.journal.node(&name.to_string_lossy(), python);
+                }
             }
         });
     }

@@ -232,6 +232,7 @@ impl Conditions {
             .env("WEIR_DIR", dir)
             .env("WEIR_KEEP", "all")
             .env("WEIR_OOM_TEXT", "off")
+            .env("WEIR_XLA", "off")
             .process_group(0);
         let cuda = format!("--xla_gpu_cuda_data_dir={}", self.vgpu.join("cuda").display());
         let flags = self.job.variable("XLA_FLAGS").unwrap_or_default().to_string_lossy();

@@ -1,0 +1,131 @@
+//! What XLA leaves of the code that it compiles: its buffers with their operations, in a folder beside the journal. XLA
+//! writes it when `XLA_FLAGS` says so, which it reads at the first thing that it compiles, after the first context.
+//!
+//! Only flags that every XLA has known for years: one that it does not know ends the process.
+
+use super::allocator::variable;
+use crate::process::{choices, job};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::path::Path;
+use weir_journal::Journal;
+
+const VARIABLE: &CStr = c"XLA_FLAGS";
+const TO: &str = "--xla_dump_to=";
+/// What goes with it: the form, and at most so many compiled modules.
+const WITH: [&str; 2] = ["--xla_dump_hlo_as_proto=true", "--xla_dump_max_hlo_modules=256"];
+/// What the choice is about.
+const SUBJECT: &str = "XLA";
+
+/// Whether the lines of every node of a graph are kept in the journal.
+static KEEPS_NODES: AtomicBool = AtomicBool::new(false);
+
+/// Whether XLA is to leave its files in this process: then names need more room in the journal.
+pub(crate) fn wanted() -> bool {
+    job::active().is_some_and(|job| job.config.xla) && super::loaded::find().is_some()
+}
+
+/// Whether the lines of every node are to be kept.
+#[inline]
+pub(crate) fn keeps_nodes() -> bool {
+    KEEPS_NODES.load(Ordering::Relaxed)
+}
+
+/// At the making of the journal, before XLA compiles anything.
+pub(crate) fn begin(journal: &Journal) {
+    if !wanted() {
+        return;
+    }
+    KEEPS_NODES.store(true, Ordering::Relaxed);
+    let chosen = journal.make_xla_folder().map_err(|error| error.to_string()).and_then(|folder| {
+        let before = variable(VARIABLE).map(|value| value.to_str().map_err(|_| "XLA_FLAGS is not UTF-8".to_owned()));
+        let flags = flags(before.transpose()?.unwrap_or_default(), &folder).inspect_err(|_| {
+            let _ = std::fs::remove_dir(&folder);
+        })?;
+        let flags = CString::new(flags).map_err(|error| error.to_string())?;
+        // SAFETY: both are C strings. TensorFlow itself sets variables at this stage.
+        unsafe { libc::setenv(VARIABLE.as_ptr(), flags.as_ptr(), 1) };
+        Ok(format!("leaves its buffers in {}", folder.display()))
+    });
+    choices::keep(SUBJECT, chosen.unwrap_or_else(|why| format!("leaves nothing of its buffers: {why}")));
+}
+
+/// The flags that the process has and those that weir adds.
+fn flags(before: &str, folder: &Path) -> Result<String, String> {
+    let folder = folder.to_str().filter(|path| !path.contains([' ', '\t', '\n', '"', '\'', '\\']));
+    let folder = folder.ok_or("the journal's folder has spaces, quotes or bytes that are not text in its name")?;
+    let before = before.trim();
+    if !before.is_empty() && !before.starts_with('-') {
+        return Err(format!("XLA_FLAGS names a file: {before}"));
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let mut inherited = false;
+    for flag in before.split_ascii_whitespace() {
+        // A parent's weir has set its own, together with what goes with it.
+        inherited = flag.strip_prefix(TO).is_some_and(is_weirs) || inherited && WITH.contains(&flag);
+        if !inherited {
+            kept.push(flag);
+        }
+    }
+    let name = |flag: &str| flag.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
+    if let Some(own) = kept.iter().find(|flag| ["xla_dump_to", "xla_dump_hlo_as_text"].contains(&name(flag).as_str())) {
+        return Err(format!("as the job chose: {own}"));
+    }
+    // A quoted flag with spaces is several pieces here, so what nothing was taken out of stays letter by letter.
+    let whole = kept.len() == before.split_ascii_whitespace().count();
+    let mut flags = if whole { before.to_owned() } else { kept.join(" ") };
+    let to = format!("{TO}{folder}");
+    for flag in [to.as_str()].into_iter().chain(WITH) {
+        if !kept.iter().any(|own| name(own) == name(flag)) {
+            flags.push_str(if flags.is_empty() { "" } else { " " });
+            flags.push_str(flag);
+        }
+    }
+    Ok(flags)
+}
+
+/// Whether weir made this folder: `SECONDS-PID.xla`.
+fn is_weirs(folder: &str) -> bool {
+    let stem = folder.rsplit('/').next().and_then(|name| name.strip_suffix(".xla"));
+    stem.is_some_and(|stem| {
+        stem.contains('-')
+            && stem.split('-').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(before: &str) -> Result<String, String> {
+        flags(before, Path::new("/w/7-8.xla"))
+    }
+
+    const OWN: &str = "--xla_dump_to=/w/7-8.xla --xla_dump_hlo_as_proto=true --xla_dump_max_hlo_modules=256";
+
+    #[test]
+    fn flags_are_added_and_never_replaced() {
+        assert_eq!(with("").unwrap(), OWN);
+        assert_eq!(with(" --xla_gpu_cuda_data_dir=/c ").unwrap(), format!("--xla_gpu_cuda_data_dir=/c {OWN}"));
+        let own = "--xla_dump_max_hlo_modules=3 --a=1";
+        let rest = "--xla_dump_to=/w/7-8.xla --xla_dump_hlo_as_proto=true";
+        assert_eq!(with(own).unwrap(), format!("{own} {rest}"));
+        for chosen in ["--xla_dump_to=/mine", "--a --xla_dump_to /mine", "-xla_dump_to=/mine", "--xla_dump_hlo_as_text"]
+        {
+            assert!(with(chosen).unwrap_err().starts_with("as the job chose"), "{chosen}");
+        }
+        assert!(with("/etc/xla_flags").is_err(), "a file of flags");
+        assert!(flags("", Path::new("/a b/7-8.xla")).is_err());
+    }
+
+    #[test]
+    fn what_a_parents_weir_set_is_taken_out() {
+        let parents = OWN.replace("/w/7-8", "/elsewhere/5-6-1");
+        assert_eq!(with(&format!("--a=1 {parents}")).unwrap(), format!("--a=1 {OWN}"));
+        assert_eq!(
+            with(&format!("{parents} --xla_dump_hlo_pass_re=x")).unwrap(),
+            format!("--xla_dump_hlo_pass_re=x {OWN}")
+        );
+    }
+}
