@@ -31,6 +31,7 @@ pub mod trend;
 pub mod verdict;
 pub mod views;
 pub mod words;
+pub mod xla;
 
 pub use run::{Error, Fate, Run};
 

@@ -11,6 +11,7 @@ use crate::report::{At, Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
 use crate::words::{adding_up, change, count, several, size, size_down};
+use crate::xla::Arena;
 pub use page::Look;
 use page::{BOLD, DIM, LABEL, Page, RED, Room, YELLOW, columns, painted};
 
@@ -39,6 +40,7 @@ pub fn screen(report: &Report, look: &Look) -> String {
         bar(&mut page, report);
         page.gap();
         who(&mut page, report);
+        arenas(&mut page, report);
         on_the_host(&mut page, report);
         if look.details {
             details(&mut page, report);
@@ -138,7 +140,10 @@ fn why(page: &mut Page, report: &Report) {
     if let Some(above) = report.above_driver() {
         page.paragraph("Note", &above);
     }
-    if report.request.as_ref().is_some_and(|request| request.compiled) {
+    let inside = report.compiled.first().filter(|_| report.request.as_ref().is_some_and(|request| request.compiled));
+    if let Some(arena) = inside {
+        page.paragraph("Compiled", &arena_sentence(arena));
+    } else if report.request.as_ref().is_some_and(|request| request.compiled) {
         let note = "XLA requests memory once for all operations of what it compiled; with jit_compile=False each requests its own, and is named";
         page.paragraph("Note", note);
     }
@@ -318,6 +323,49 @@ fn who(page: &mut Page, report: &Report) {
     let unlisted: u64 = report.holders.iter().skip(page.room.holders).map(|holder| holder.bytes).sum();
     if unlisted + report.rest > 0 {
         page.line(&format!("   and others together: {}", size(unlisted + report.rest)));
+    }
+}
+
+/// What an arena is and what most of it is for.
+fn arena_sentence(arena: &Arena) -> String {
+    let largest: Vec<String> =
+        arena.parts.iter().take(2).map(|part| format!("{} {}", size(part.bytes), part.words())).collect();
+    let module = if arena.certain { "" } else { " (or another module with an arena of this size: not certain)" };
+    let (name, bytes) = (arena.function(), size(arena.bytes));
+    format!("{name}{module}: {bytes}, of which {} at its peak", largest.join(", "))
+}
+
+/// What is inside the arenas of compiled code.
+fn arenas(page: &mut Page, report: &Report) {
+    let (all, air) = (page.look.details, page.room.air);
+    let arenas = report.compiled.iter().filter(|_| all || air);
+    for arena in arenas.take(if all { usize::MAX } else { 1 }) {
+        let when = if arena.live { "" } else { ", not live at this moment" };
+        let sure = if arena.certain { "" } else { ", or another module with an arena of this size" };
+        let exact = if arena.exact { "" } else { " at least" };
+        let head = format!(
+            "Inside {}, compiled by XLA: {} at its peak{exact} of {}{when}{sure}",
+            arena.function(),
+            size(arena.peak),
+            size(arena.bytes)
+        );
+        page.line(&painted(BOLD, &start(&head, page.look.width)));
+        let most = if page.look.details { 20 } else { page.room.holders.min(4) };
+        let room = page.look.width.saturating_sub(50).max(19);
+        for part in arena.parts.iter().take(most) {
+            page.line(&format!(
+                "   {:<room$} {:<18} {:>15} {:>10} {}",
+                tail(crate::names::short_op(&part.op), room),
+                tail(crate::names::base_name(&part.python), 18),
+                part.role.word(),
+                size(part.bytes),
+                if page.look.details { part.shape.as_str() } else { "" },
+            ));
+        }
+        let unlisted = arena.parts.iter().skip(most).fold(arena.rest, |rest, part| rest.saturating_add(part.bytes));
+        if unlisted > 0 {
+            page.line(&format!("   and others together: {}", size(unlisted)));
+        }
     }
 }
 

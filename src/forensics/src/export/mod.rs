@@ -10,7 +10,7 @@ mod parquet;
 mod perfetto;
 mod pickle;
 mod pprof;
-mod proto;
+pub(crate) mod proto;
 pub mod rows;
 mod tables;
 mod thrift;

@@ -171,6 +171,7 @@ impl<'run> Gathered<'run> {
         if let Some(measured) = options.measured.as_ref().filter(|_| self.failure.is_some()) {
             remedies::place(&mut advice, measured);
         }
+        let compiled = self.request().filter(|request| request.compiled).map(|request| request.bytes);
         let course = survey.course(device);
         let counters = &run.header().counters;
         let last = self.last_mark();
@@ -206,6 +207,7 @@ impl<'run> Gathered<'run> {
             holders: list,
             rest,
             roles: shares,
+            compiled: crate::xla::arenas(run, survey, device, compiled),
             growth: self.growth(),
             host: Host {
                 resident: self.facts.resident,

@@ -14,6 +14,7 @@ use crate::remedies::{Measured, Remedy};
 use crate::survey::{Course, Losses, Survey};
 use crate::verdict::Finding;
 use crate::views::{DriverView, TensorView};
+use crate::xla::Arena;
 use crate::{Error, Fate, Run};
 use gathered::Gathered;
 
@@ -196,6 +197,8 @@ pub struct Report {
     pub rest: u64,
     /// By role.
     pub roles: Vec<Share>,
+    /// The inside of the arenas of compiled code.
+    pub compiled: Vec<Arena>,
     /// What grows.
     pub growth: Vec<Growing>,
     /// Host memory.

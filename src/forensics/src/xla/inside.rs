@@ -1,0 +1,247 @@
+//! What lies inside an arena when most of it is live: the buffers, and which operation each is for. Pure.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::module::{Allocation, Event, Instruction, Module};
+
+/// What XLA calls what a cluster is given.
+const ARGUMENTS: &str = "XLA_Args";
+/// Instructions that are looked at to name one buffer.
+const MOST_STEPS: usize = 256;
+
+/// A buffer at the arena's peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) bytes: u64,
+    /// The framework's operation; empty is unknown.
+    pub(super) op: String,
+    pub(super) shape: String,
+    pub(super) sort: Sort,
+}
+
+/// What a buffer is, apart from its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// A result on the way.
+    Result,
+    /// Scratch memory of a library.
+    Scratch,
+    /// A copy of what the step gets and gives back changed: a variable.
+    Variable,
+    /// A copy of what the step gets.
+    Input,
+}
+
+/// The buffers of an arena at its peak, and whether XLA's own order of events shows them; without it they are some that
+/// do not overlap, a lower bound.
+pub(super) fn at_peak(module: &Module<'_>, arena: &Allocation) -> (Vec<Piece>, bool) {
+    let (live, exact) = match replayed(module, arena) {
+        Some(live) => (live, true),
+        None => (apart(module, arena), false),
+    };
+    let naming = Naming::of(module);
+    (live.into_iter().filter_map(|id| naming.piece(id)).collect(), exact)
+}
+
+/// The live buffers when most bytes are live, by the order in which XLA's compiler simulated it.
+fn replayed(module: &Module<'_>, arena: &Allocation) -> Option<Vec<i64>> {
+    let ours: HashSet<i64> = arena.assigned.iter().map(|(buffer, _)| *buffer).collect();
+    let bytes = |id: i64| module.buffers.get(&id).map_or(0, |buffer| buffer.bytes);
+    let mut best: Option<(u64, usize, usize)> = None;
+    for (number, trace) in module.traces.iter().enumerate() {
+        let mut simulation = Simulation::default();
+        let mut live = 0_u64;
+        for (place, event) in trace.iter().enumerate() {
+            match simulation.step(*event) {
+                Some((buffer, true)) if ours.contains(&buffer) => live = live.saturating_add(bytes(buffer)),
+                Some((buffer, false)) if ours.contains(&buffer) => live = live.saturating_sub(bytes(buffer)),
+                _ => {}
+            }
+            if live > best.map_or(0, |(most, ..)| most) {
+                best = Some((live, number, place));
+            }
+        }
+    }
+    let (_, number, place) = best?;
+    let mut simulation = Simulation::default();
+    for event in module.traces.get(number)?.iter().take(place + 1) {
+        simulation.step(*event);
+    }
+    let mut live: Vec<i64> = simulation.users.into_keys().filter(|buffer| ours.contains(buffer)).collect();
+    live.sort_unstable();
+    Some(live)
+}
+
+/// Which buffers have memory, and how many live in each one's.
+#[derive(Default)]
+struct Simulation {
+    users: HashMap<i64, u64>,
+    /// Whose memory a buffer took.
+    owner: HashMap<i64, i64>,
+}
+
+impl Simulation {
+    /// The buffer that gets memory (true) or gives it back (false) with this event.
+    fn step(&mut self, event: Event) -> Option<(i64, bool)> {
+        match event.kind {
+            Event::ALLOC => self.users.insert(event.buffer, 1).is_none().then_some((event.buffer, true)),
+            Event::SHARE => {
+                let owner = self.owner.get(&event.shares).copied().unwrap_or(event.shares);
+                let users = self.users.get_mut(&owner)?;
+                *users += 1;
+                self.owner.insert(event.buffer, owner);
+                None
+            }
+            Event::FREE => {
+                let owner = self.owner.remove(&event.buffer).unwrap_or(event.buffer);
+                let users = self.users.get_mut(&owner)?;
+                *users -= 1;
+                if *users > 0 {
+                    return None;
+                }
+                self.users.remove(&owner);
+                Some((owner, false))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Without events: the largest buffers whose places do not overlap.
+fn apart(module: &Module<'_>, arena: &Allocation) -> Vec<i64> {
+    let mut all: Vec<(u64, u64, i64)> = arena
+        .assigned
+        .iter()
+        .filter_map(|(id, offset)| Some((module.buffers.get(id)?.bytes, *offset, *id)))
+        .filter(|(bytes, ..)| *bytes > 0)
+        .collect();
+    all.sort_unstable_by_key(|(bytes, offset, id)| (std::cmp::Reverse(*bytes), *offset, *id));
+    let mut taken: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+    all.retain(|(bytes, offset, _)| {
+        let end = offset.saturating_add(*bytes);
+        let free = taken.range(..end).next_back().is_none_or(|(_, taken_end)| taken_end <= offset);
+        if free {
+            taken.insert(*offset, end);
+        }
+        free
+    });
+    all.into_iter().map(|(.., id)| id).collect()
+}
+
+/// Finds the operation of a buffer.
+struct Naming<'module, 'file> {
+    module: &'module Module<'file>,
+    users: HashMap<i64, Vec<i64>>,
+    /// The parameters of the step that it gives back changed.
+    variables: HashSet<i64>,
+}
+
+impl<'module, 'file> Naming<'module, 'file> {
+    fn of(module: &'module Module<'file>) -> Self {
+        let mut users: HashMap<i64, Vec<i64>> = HashMap::new();
+        for (id, instruction) in &module.instructions {
+            for operand in &instruction.operands {
+                users.entry(*operand).or_default().push(*id);
+            }
+        }
+        users.values_mut().for_each(|users| users.sort_unstable());
+        let changed = module.allocations.iter().filter(|allocation| allocation.live_out);
+        Self { module, users, variables: changed.filter_map(|allocation| allocation.parameter).collect() }
+    }
+
+    fn get(&self, id: i64) -> Option<&'module Instruction<'file>> {
+        self.module.instructions.get(&id)
+    }
+
+    fn piece(&self, buffer: i64) -> Option<Piece> {
+        let buffer = self.module.buffers.get(&buffer)?;
+        let Some(instruction) = self.get(buffer.instruction) else {
+            return Some(Piece { bytes: buffer.bytes, op: String::new(), shape: String::new(), sort: Sort::Result });
+        };
+        let shape = instruction.shape(&buffer.index);
+        let given = self.given(buffer.instruction);
+        let sort = match given {
+            _ if instruction.opcode == "custom-call" && instruction.is_bytes(&buffer.index) => Sort::Scratch,
+            Some(parameter) if self.variables.contains(&parameter) => Sort::Variable,
+            Some(_) => Sort::Input,
+            None => Sort::Result,
+        };
+        let op = self.op(buffer.instruction, &buffer.index).unwrap_or_default();
+        Some(Piece { bytes: buffer.bytes, op: op.to_owned(), shape, sort })
+    }
+
+    /// The parameter of the step that an instruction only copies or transposes.
+    fn given(&self, id: i64) -> Option<i64> {
+        const COPIES: [&str; 6] = ["copy", "transpose", "bitcast", "reshape", "convert", "get-tuple-element"];
+        let mut id = id;
+        for _ in 0..MOST_STEPS {
+            let instruction = self.get(id)?;
+            let inside = instruction.called.first().and_then(|called| self.module.roots.get(called));
+            let inside = inside.and_then(|root| self.get(*root));
+            let copies = match (instruction.opcode, inside) {
+                ("parameter", _) => return Some(instruction.parameter),
+                ("fusion", Some(inside)) => {
+                    COPIES.contains(&inside.opcode) && instruction.operands.len() == 1 && self.only_copies(instruction)
+                }
+                (opcode, _) => COPIES.contains(&opcode),
+            };
+            id = copies.then(|| instruction.operands.first().copied())??;
+        }
+        None
+    }
+
+    /// Whether nothing is computed in a fusion.
+    fn only_copies(&self, fusion: &Instruction<'_>) -> bool {
+        let mut id = fusion.called.first().and_then(|called| self.module.roots.get(called)).copied();
+        for _ in 0..MOST_STEPS {
+            let Some(instruction) = id.and_then(|id| self.get(id)) else { return false };
+            match instruction.opcode {
+                "parameter" => return true,
+                "copy" | "transpose" | "bitcast" | "reshape" | "convert" => id = instruction.operands.first().copied(),
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The framework's operation of a part of an instruction's result: its own, that of what is fused into it, else that of
+    /// the nearest instruction it is made from, else that of the nearest that uses it.
+    fn op(&self, id: i64, index: &[i64]) -> Option<&'file str> {
+        let instruction = self.get(id)?;
+        let root = instruction.called.first().and_then(|called| self.module.roots.get(called)).copied();
+        let fused = root.filter(|_| instruction.opcode == "fusion").map(|root| match (self.get(root), index.first()) {
+            (Some(tuple), Some(part)) if tuple.opcode == "tuple" => {
+                usize::try_from(*part).ok().and_then(|part| tuple.operands.get(part)).copied().unwrap_or(root)
+            }
+            _ => root,
+        });
+        let own = fused.and_then(|root| self.named(root)).or_else(|| self.named(id));
+        own.or_else(|| fused.and_then(|root| self.nearest(root, |id| self.operands(id))))
+            .or_else(|| self.nearest(id, |id| self.operands(id)))
+            .or_else(|| self.nearest(id, |id| self.users.get(&id).map_or(&[], Vec::as_slice)))
+    }
+
+    fn named(&self, id: i64) -> Option<&'file str> {
+        self.get(id).map(|instruction| instruction.op).filter(|op| !op.is_empty() && *op != ARGUMENTS)
+    }
+
+    fn operands(&self, id: i64) -> &'module [i64] {
+        self.get(id).map_or(&[], |instruction| &instruction.operands)
+    }
+
+    /// The operation of the nearest instruction in one direction.
+    fn nearest<'own>(&'own self, from: i64, next: impl Fn(i64) -> &'own [i64]) -> Option<&'file str> {
+        let (mut waiting, mut seen) = (VecDeque::from([from]), HashSet::from([from]));
+        while let Some(id) = waiting.pop_front() {
+            if let Some(op) = self.named(id) {
+                return Some(op);
+            }
+            for next in next(id) {
+                if seen.len() < MOST_STEPS && seen.insert(*next) {
+                    waiting.push_back(*next);
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,228 @@
+//! Modules made here field by field, and modules that are damaged in every way that a byte can be.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::export::proto::Message;
+use crate::synthetic::{End, Job};
+
+const CONV: i64 = 11;
+const FUSION: i64 = 12;
+const COPY: i64 = 13;
+const ARGUMENT: i64 = 10;
+
+fn instruction(id: i64, opcode: &str, op: &str, operands: &[i64], sides: &[u64]) -> Message {
+    let (mut meta, mut shape, mut made) = (Message::new(), Message::new(), Message::new());
+    meta.text(2, op);
+    shape.number(2, 11).numbers(3, sides.iter().copied());
+    made.text(1, "name").text(2, opcode).message(3, &shape).message(7, &meta).number(35, id as u64);
+    made.numbers(36, operands.iter().map(|id| *id as u64));
+    made
+}
+
+fn buffer(id: u64, bytes: u64, instruction: i64, index: &[u64]) -> Message {
+    let (mut place, mut made) = (Message::new(), Message::new());
+    place.numbers(3, index.iter().copied()).number(4, instruction as u64);
+    made.number(1, id).number(2, bytes).message(3, &place);
+    made
+}
+
+fn event(kind: u64, buffer: u64, shares: u64) -> Message {
+    let mut made = Message::new();
+    made.number(1, kind).number(2, buffer).number(5, shares);
+    made
+}
+
+/// A step: a variable is copied, a convolution has a result and scratch memory, a fusion takes the place of the copy.
+fn step(traced: bool) -> Vec<u8> {
+    let mut entry = Message::new();
+    let mut conv = instruction(CONV, "custom-call", "model/conv/Conv2D", &[COPY], &[]);
+    let (mut result, mut scratch, mut tuple) = (Message::new(), Message::new(), Message::new());
+    result.number(2, 11).numbers(3, [8, 64]);
+    scratch.number(2, 6).numbers(3, [4096]);
+    tuple.number(2, 13).message(4, &result).message(4, &scratch);
+    conv.message(3, &tuple);
+    entry.message(2, &instruction(ARGUMENT, "parameter", "XLA_Args", &[], &[8, 64]));
+    entry.message(2, &instruction(COPY, "copy", "", &[ARGUMENT], &[64, 8])).message(2, &conv);
+    entry.message(2, &instruction(FUSION, "fusion", "", &[CONV], &[8, 64]).number(38, 2).clone());
+    entry.number(5, 1).number(6, FUSION as u64);
+    let mut fused = Message::new();
+    fused.message(2, &instruction(20, "parameter", "", &[], &[8, 64]));
+    fused.message(2, &instruction(21, "multiply", "gradient_tape/model/conv/Mul", &[20], &[8, 64]));
+    fused.number(5, 2).number(6, 21);
+    let mut module = Message::new();
+    module.text(1, "a_inference_one_step_on_data_77__.13").message(3, &fused).message(3, &entry);
+    let mut assignment = Message::new();
+    assignment.message(1, &buffer(1, 2048, COPY, &[])).message(1, &buffer(2, 4000, CONV, &[0]));
+    assignment.message(1, &buffer(3, 4096, CONV, &[1])).message(1, &buffer(4, 2048, FUSION, &[]));
+    assignment.message(1, &buffer(5, 2048, ARGUMENT, &[]));
+    let (mut arena, mut given) = (Message::new(), Message::new());
+    arena.number(1, 1).number(2, 10_240).number(11, 1);
+    for (id, offset) in [(1, 0), (2, 2048), (3, 6144), (4, 0)] {
+        let mut assigned = Message::new();
+        assigned.number(1, id).number(2, offset);
+        arena.message(9, &assigned);
+    }
+    given.number(2, 2048).number(5, 1).number(6, 0).number(7, 1);
+    assignment.message(3, &given).message(3, &arena);
+    let mut trace = Message::new();
+    for (kind, id, shares) in [(0, 1, 0), (0, 2, 0), (0, 3, 0), (1, 3, 0), (2, 4, 1), (1, 1, 0), (1, 2, 0), (1, 4, 0)] {
+        trace.message(1, &event(kind, id, shares));
+    }
+    // XLA renumbers its allocations afterwards: the number in the trace is none to go by.
+    trace.number(2, 1).number(3, 99);
+    if traced {
+        assignment.message(4, &trace);
+    }
+    let mut file = Message::new();
+    file.message(1, &module).message(3, &assignment);
+    file.bytes().to_vec()
+}
+
+#[test]
+fn an_arena_at_its_peak_is_named_by_operation_role_and_shape() {
+    let arena = arena_of(&step(true)).expect("a module");
+    assert_eq!((arena.bytes, arena.total, arena.exact), (10_240, 12_288, true));
+    assert_eq!(arena.function(), "one_step_on_data");
+    let parts: Vec<_> =
+        arena.parts.iter().map(|part| (part.op.as_str(), part.role, part.shape.as_str(), part.bytes)).collect();
+    let conv = "model/conv/Conv2D";
+    assert_eq!(
+        parts,
+        [
+            (conv, Role::Workspaces, "u8[4096]", 4096),
+            (conv, Role::Activations, "f32[8,64]", 4000),
+            // Named after what uses it: it is given, and given back changed.
+            (conv, Role::Parameters, "f32[64,8]", 2048),
+        ]
+    );
+    assert_eq!((arena.peak, arena.named), (10_144, 10_144));
+}
+
+#[test]
+fn without_an_order_of_events_what_does_not_overlap_is_a_lower_bound() {
+    let arena = arena_of(&step(false)).expect("a module");
+    assert!(!arena.exact);
+    // Of the copy and the fusion that takes its place, one.
+    assert_eq!((arena.peak, arena.parts.len()), (10_144, 3));
+    assert!(arena.peak <= arena.bytes);
+}
+
+#[test]
+fn a_fusion_is_named_by_what_is_fused() {
+    let file = step(false);
+    let mut module = Module::of(&file).expect("a module");
+    module.allocations.retain(|allocation| allocation.is_arena());
+    let mut arena = module.allocations.pop().expect("an arena");
+    arena.assigned = vec![(4, 0)];
+    let (pieces, _) = inside::at_peak(&module, &arena);
+    assert_eq!(pieces.first().map(|piece| piece.op.as_str()), Some("gradient_tape/model/conv/Mul"));
+}
+
+#[test]
+fn damaged_files_are_read_as_far_as_they_make_sense() {
+    let whole = step(true);
+    for end in 0..whole.len() {
+        if let Some(arena) = arena_of(&whole[..end]) {
+            assert!(end > 0 && arena.bytes > 0);
+        }
+    }
+    let mut read = 0;
+    for place in 0..whole.len() {
+        for bit in 0..8 {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 1 << bit;
+            read += usize::from(arena_of(&damaged).is_some());
+        }
+    }
+    assert!(read > whole.len(), "most single bits are numbers and names: {read}");
+}
+
+#[test]
+fn shapes_that_refer_to_themselves_and_huge_numbers_end() {
+    let mut entry = Message::new();
+    let circle = instruction(5, "fusion", "", &[6, 5], &[u64::MAX; 40]).number(38, 1).clone();
+    entry.message(2, &circle).message(2, &instruction(6, "copy", "", &[5], &[1])).number(5, 1).number(6, 5);
+    let (mut module, mut assignment, mut arena) = (Message::new(), Message::new(), Message::new());
+    module.message(3, &entry);
+    arena.number(2, u64::MAX);
+    for id in 1..3 {
+        let mut assigned = Message::new();
+        assigned.number(1, id).number(2, u64::MAX - id);
+        arena.message(9, &assigned);
+        assignment.message(1, &buffer(id, u64::MAX, 4 + id as i64, &[u64::MAX]));
+    }
+    let mut trace = Message::new();
+    for (kind, id) in [(0, 1), (0, 2), (2, 2), (1, 2), (1, 1), (1, 1), (9, 1)] {
+        trace.message(1, &event(kind, id, 1));
+    }
+    assignment.message(3, &arena).message(3, &arena).message(4, &trace);
+    let mut file = Message::new();
+    file.message(1, &module).message(3, &assignment);
+    let arena = arena_of(file.bytes()).expect("readable");
+    assert_eq!((arena.peak, arena.named, arena.total), (u64::MAX, 0, u64::MAX));
+}
+
+/// A journal whose job requested `requests` for a cluster, nodes with their lines, and an empty folder for XLA's files.
+fn run(name: &str, requests: &[u64]) -> (PathBuf, Run) {
+    let dir = std::env::temp_dir().join(format!("weir-xla-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).expect("a folder");
+    let mut job = Job::new(&dir, 1 << 10).expect("a journal");
+    job.journal.set_device(0, [7; 16], 1 << 30, "GPU");
+    let by = job.by("StatefulPartitionedCall", "xla", &[("/me/train.py", "<module>", 30)]);
+    let made = job.by("", "", &[("/me/model.py", "call", 21)]);
+    job.journal.node("model/conv/Conv2D", made.python);
+    for bytes in requests {
+        job.alloc(by, *bytes);
+    }
+    let path = job.end(End::Killed).expect("a journal");
+    std::fs::create_dir(xla_folder(&path)).expect("a folder");
+    (dir, Run::open(&path).expect("a journal"))
+}
+
+fn found(run: &Run) -> Vec<Arena> {
+    arenas(run, &Survey::of(run, None, |_, _| {}).expect("a survey"), 0, None)
+}
+
+#[test]
+fn a_request_is_matched_with_its_module_and_lines() {
+    let (dir, run) = run("matched", &[10_240, 400]);
+    let folder = xla_folder(run.path());
+    std::fs::write(folder.join("module_0001.a.sm_8.0_gpu_after_optimizations.hlo.pb"), step(true)).expect("written");
+    let arenas = found(&run);
+    let [arena] = &arenas[..] else { panic!("{arenas:?}") };
+    assert!(arena.live && arena.certain && arena.exact);
+    assert_eq!((arena.lined, arena.peak), (10_144, 10_144));
+    assert!(arena.parts.iter().all(|part| part.python == "/me/model.py:21"), "{arena:?}");
+    // Another module with an arena of the same size: nobody knows which it was.
+    std::fs::write(folder.join("module_0002.b.sm_8.0_gpu_after_optimizations.hlo.pb"), step(true)).expect("written");
+    assert!(!found(&run)[0].certain);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn what_else_lies_in_the_folder_is_left_alone() {
+    let (dir, run) = run("hostile", &[10_240]);
+    let folder = xla_folder(run.path());
+    let file = |name: &str| folder.join(format!("module_{name}.x.gpu_after_optimizations.hlo.pb"));
+    assert_eq!(found(&run), []);
+    std::os::unix::fs::symlink("/dev/zero", file("9")).expect("a link");
+    std::fs::write(dir.join("elsewhere"), step(true)).expect("written");
+    std::os::unix::fs::symlink(dir.join("elsewhere"), file("8")).expect("a link");
+    std::fs::create_dir(file("7")).expect("a folder");
+    std::fs::File::create(file("6")).and_then(|huge| huge.set_len(1 << 40)).expect("a file without content");
+    std::fs::write(file("5"), [0xff; 4096]).expect("written");
+    let whole = step(true);
+    std::fs::write(file("4"), &whole[..whole.len() - 30]).expect("written");
+    let _socket = std::os::unix::net::UnixListener::bind(file("3")).expect("a socket");
+    assert_eq!(found(&run), []);
+    std::fs::write(file("1"), whole).expect("written");
+    assert_eq!(found(&run).len(), 1);
+    // A folder that is a link is another run's.
+    let moved = dir.join("moved");
+    std::fs::rename(&folder, &moved).expect("renamed");
+    std::os::unix::fs::symlink(&moved, &folder).expect("a link");
+    assert_eq!(found(&run), []);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
