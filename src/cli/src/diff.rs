@@ -90,6 +90,12 @@ fn as_text(diff: &Diff, names: (&str, &str), top: usize) -> String {
             }
         }
     }
+    let changed: Vec<&Change> = diff.compiled.iter().filter(|change| change.before != change.after).collect();
+    if !diff.compiled.is_empty() {
+        let same = if changed.is_empty() { ": the same" } else { "" };
+        let _ = writeln!(text, "\nInside the largest arena of code that XLA compiled{same}");
+        changed.iter().take(top).for_each(|change| row(&mut text, change));
+    }
     text
 }
 

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_journal::reader::{Error as ReadError, Slot};
-use weir_journal::{Attribution, Class, Kind, LiveEntry};
+use weir_journal::{Attribution, Class, Kind, LiveEntry, xla_folder};
 
 use crate::export::timeline::Timeline;
-use crate::{Error, Run, is_held, roles};
+use crate::survey::Survey;
+use crate::{Error, Run, is_held, roles, xla};
 
 /// Bytes and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -60,6 +61,8 @@ pub struct Diff {
     pub peak: Moment,
     /// At the end of each, or now.
     pub end: Moment,
+    /// By operation and role inside the largest arena of compiled code of each, at that arena's own peak.
+    pub compiled: Vec<Change>,
     /// Allocations in each, as far as they were recorded.
     pub allocations: (u64, u64),
     /// Events that are missing in each.
@@ -94,6 +97,7 @@ pub fn diff(before: &Run, after: &Run, device: u8, progress: &mut dyn FnMut(u64,
         commands: (before.command(), after.command()),
         peak: moment(&first.peak, &second.peak),
         end: moment(&first.end, &second.end),
+        compiled: inside((before, after), device, progress)?,
         allocations: (first.allocations, second.allocations),
         lost: (first.lost, second.lost),
     })
@@ -105,7 +109,7 @@ fn named(name: &str, otherwise: &str) -> String {
 
 impl Amount {
     fn plus(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, blocks: self.blocks + other.blocks }
+        Self { bytes: self.bytes.saturating_add(other.bytes), blocks: self.blocks + other.blocks }
     }
 
     fn less(self, other: Self) -> Self {
@@ -127,6 +131,32 @@ fn changes(
         let group = groups.entry(name(after, *by, *class)).or_default();
         group.1 = group.1.plus(*amount);
     }
+    sorted(groups)
+}
+
+/// What is inside the largest arena of compiled code in both runs.
+fn inside((before, after): (&Run, &Run), device: u8, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Change>, Error> {
+    let mut groups: BTreeMap<String, (Amount, Amount)> = BTreeMap::new();
+    for (run, second) in [(before, false), (after, true)] {
+        if !xla_folder(run.path()).is_dir() {
+            continue;
+        }
+        let survey = Survey::of(run, None, &mut *progress)?;
+        let arenas = xla::arenas(run, &survey, device, None);
+        let Some(arena) = arenas.iter().max_by_key(|arena| arena.bytes) else { continue };
+        let rest = Amount { bytes: arena.rest, blocks: u64::from(arena.rest > 0) };
+        let parts = arena.parts.iter().map(|part| (part.words(), Amount { bytes: part.bytes, blocks: part.buffers }));
+        for (name, amount) in parts.chain([("others together".to_owned(), rest)]) {
+            let (first, last) = groups.entry(name).or_default();
+            let side = if second { last } else { first };
+            *side = side.plus(amount);
+        }
+    }
+    Ok(sorted(groups))
+}
+
+/// The largest change first.
+fn sorted(groups: BTreeMap<String, (Amount, Amount)>) -> Vec<Change> {
     let groups = groups.into_iter().filter(|(_, (before, after))| before.blocks + after.blocks > 0);
     let mut changes: Vec<Change> = groups.map(|(name, (before, after))| Change { name, before, after }).collect();
     changes.sort_by_key(|change| (std::cmp::Reverse(change.bytes().unsigned_abs()), change.name.clone()));

@@ -117,6 +117,7 @@ pub fn write(
             "command" => to.write_all(markup_free(&run.command()).as_bytes())?,
             "verdict" => to.write_all(plain.as_bytes())?,
             "ranks" => to.write_all(ranks.as_bytes())?,
+            "compiled" => to.write_all(plain::compiled(&report.compiled).as_bytes())?,
             "title" => to.write_all(markup_free(&title).as_bytes())?,
             "style" => to.write_all(STYLE.as_bytes())?,
             "facts" => to.write_all(script_free(&facts).as_bytes())?,

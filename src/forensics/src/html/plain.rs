@@ -1,8 +1,10 @@
-//! The verdict as markup that needs no script: cause, evidence, what to try, where the device's memory is, who holds it.
+//! Markup that needs no script: the verdict (cause, evidence, what to try, where the device's memory is, who holds it), and
+//! the inside of arenas of compiled code.
 
 use super::markup_free;
 use super::verdict::Verdict;
 use crate::words::{count, size};
+use crate::xla::Arena;
 use std::fmt::Write;
 
 /// The verdict for a browser without JavaScript.
@@ -55,4 +57,51 @@ pub(super) fn markup(verdict: &Verdict) -> String {
         page += "</table>\n";
     }
     page + "<p class=\"note\">The charts, the address space and the search need JavaScript.</p></section>\n"
+}
+
+/// The inside of arenas of compiled code; empty where there is none.
+pub(super) fn compiled(arenas: &[Arena]) -> String {
+    let text = |text: &str| markup_free(text);
+    let mut page = String::new();
+    for arena in arenas {
+        let (live, sure) = (
+            if arena.live { "" } else { ", not live at this moment" },
+            if arena.certain { "" } else { ", or another module with an arena of this size" },
+        );
+        let least = if arena.exact { "" } else { "at least " };
+        let _ = write!(
+            page,
+            "<section class=\"card plain compiled\"><h2>Inside {}, compiled by XLA</h2><p class=\"note\">{least}{} at its \
+             peak of {} requested at once{live}{sure}; module {}</p>\n<div class=\"scroll\"><table><tr><th \
+             class=\"words\">Operation</th><th class=\"words\">Line</th><th class=\"words\">Role</th><th \
+             class=\"words\">Shape</th><th>Bytes</th><th>Buffers</th></tr>\n",
+            text(arena.function()),
+            size(arena.peak),
+            size(arena.bytes),
+            text(&arena.module)
+        );
+        for part in &arena.parts {
+            let op = if part.op.is_empty() { "(no operation known)" } else { crate::names::short_op(&part.op) };
+            let _ = writeln!(
+                page,
+                "<tr><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}</td><td \
+                 class=\"words\">{}</td><td>{}</td><td>{}</td></tr>",
+                text(op),
+                text(crate::names::base_name(&part.python)),
+                part.role.word(),
+                text(&part.shape),
+                size(part.bytes),
+                count(part.buffers)
+            );
+        }
+        if arena.rest > 0 {
+            let _ = writeln!(
+                page,
+                "<tr><td class=\"words\">others together</td><td></td><td></td><td></td><td>{}</td><td></td></tr>",
+                size(arena.rest)
+            );
+        }
+        page += "</table></div></section>\n";
+    }
+    page
 }
