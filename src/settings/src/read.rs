@@ -392,10 +392,12 @@ fn within(variable: &str, own: &mut Settings, ceiling: &Settings) -> bool {
 }
 
 fn within_cap(cap: &mut CapSetting, most: &CapSetting) -> bool {
-    if !cap.names_devices() && !most.names_devices() && cap.ceilings.is_empty() {
-        if let Some(within) = at_most(cap.default, most.default) {
-            return within;
-        }
+    if !cap.names_devices()
+        && !most.names_devices()
+        && cap.ceilings.is_empty()
+        && let Some(within) = at_most(cap.default, most.default)
+    {
+        return within;
     }
     cap.ceilings.push(most.clone());
     true

@@ -144,7 +144,9 @@ impl<'module, 'file> Naming<'module, 'file> {
                 users.entry(*operand).or_default().push(*id);
             }
         }
-        users.values_mut().for_each(|users| users.sort_unstable());
+        for users in users.values_mut() {
+            users.sort_unstable();
+        }
         let changed = module.allocations.iter().filter(|allocation| allocation.live_out);
         Self { module, users, variables: changed.filter_map(|allocation| allocation.parameter).collect() }
     }
