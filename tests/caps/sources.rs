@@ -6,7 +6,7 @@ use crate::{CAP, MIB, Place};
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::PathBuf;
-use weir_tests::harness::{Job, Suite, mode, stage};
+use weir_tests::harness::{Done, Job, Suite, mode, stage};
 
 /// Half of the cap.
 const LOW: u64 = CAP / 2;
@@ -146,7 +146,7 @@ fn odd_files(suite: &mut Suite) {
 }
 
 /// A job on a machine with this file as `/etc/weir/weir.conf`: in a mount namespace with a copy of `/etc`.
-fn machine(text: &str, environment: &str) -> weir_tests::harness::Done {
+fn machine(text: &str, environment: &str) -> Done {
     let place = Place::new();
     let etc = place.0.folder("etc");
     fs::write(place.0.at("conf"), text).expect("a file");
@@ -159,16 +159,14 @@ fn machine(text: &str, environment: &str) -> weir_tests::harness::Done {
     job.run()
 }
 
-/// As [`witness`], where warnings of the namespace's tools may come first.
-fn witness_last(done: &weir_tests::harness::Done, taken: Taken, line: Option<&str>) {
-    let err: String =
-        done.err.lines().filter(|line| line.starts_with("weir: ")).map(|line| format!("{line}\n")).collect();
-    match line {
-        // What cannot be replaced and what has no effect may be two lines.
-        Some(word) => {
-            let first = err.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("no {word}\n{done}"));
-            witness(&weir_tests::harness::Done { err: format!("{first}\n"), ..done.clone() }, taken, Some(word));
-        }
-        None => drop(witness(&weir_tests::harness::Done { err, ..done.clone() }, taken, None)),
-    }
+/// As [`witness`], where the namespace's tools may have said something and weir more than one line.
+fn witness_last(done: &Done, taken: Taken, line: Option<&str>) {
+    let own: Vec<&str> = done.err.lines().filter(|said| said.starts_with("weir: ")).collect();
+    let told = match line {
+        Some(word) => own.iter().find(|said| said.contains(word)).map(|said| format!("{said}\n")),
+        None => Some(own.iter().map(|said| format!("{said}\n")).collect()),
+    };
+    let mut done = done.clone();
+    done.err = told.unwrap_or_else(|| panic!("no line with {line:?}\n{done}"));
+    witness(&done, taken, line);
 }
