@@ -8,6 +8,7 @@ import tensorflow as tf
 
 ITEMS, FACTORS = 400000, 64
 items = tf.Variable(tf.zeros((ITEMS, FACTORS)))
+optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
 for step in range(8):
     picked, users, ratings = tf.zeros((4096,), tf.int32), tf.zeros((4096, FACTORS)), tf.zeros((4096,))
     with tf.GradientTape() as tape:
@@ -15,5 +16,5 @@ for step in range(8):
         error = tf.reduce_sum(users * rows, axis=1) - ratings
         loss = tf.reduce_mean(tf.square(error)) + 1e-5 * tf.nn.l2_loss(items)  # <- culprit
     gradient = tape.gradient(loss, items)  # <- culprit
-    items.scatter_sub(tf.IndexedSlices(0.1 * gradient.values, gradient.indices))  # <- culprit
+    optimizer.apply_gradients([(gradient, items)])
     print("step", step, flush=True)
