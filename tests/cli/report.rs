@@ -203,6 +203,13 @@ fn selected_page() {
     assert_eq!((&shown["device"], &shown["moment"], &shown["rows"]), (&0.into(), &oom["entry"], &50.into()));
     let _ = scene.out("report --html page.html --top 3 --oom 1 --device 0");
     assert_eq!(facts(&page)["rows"], 3);
+    // What the memory is full of is on the page as it is in the text.
+    let cap = scene.synthetic("cap");
+    let _ = scene.out(format!("report --html page.html {}", cap.display()));
+    let report: Value = serde_json::from_str(&scene.out(format!("report --json {}", cap.display()))).expect("JSON");
+    let full_of = report["findings"][0]["explanation"]["text"].as_str().expect("an explanation");
+    let lines = facts(&page)["verdict"]["lines"].clone();
+    assert!(lines.as_array().expect("lines").contains(&serde_json::json!(["Full of", full_of])), "{lines}");
 }
 
 fn several_runs_on_a_page() {

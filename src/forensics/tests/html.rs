@@ -1,7 +1,9 @@
 //! The page as a file: whole, and with nothing in it that a name could break. Its behaviour in a browser is tested in
 //! tests/html.
 
-use weir_forensics::report::Options;
+use std::collections::BTreeSet;
+
+use weir_forensics::report::{Options, Report};
 use weir_forensics::synthetic::{End, Job, MIB};
 use weir_forensics::{Run, html};
 use weir_journal::{Class, Failure, STREAM_UNKNOWN, Situation};
@@ -21,6 +23,12 @@ fn page_of(names: &[&str]) -> String {
     html::write(&Run::open(&path).unwrap(), &[], &Options::default(), &mut page, |_, _| ()).unwrap();
     std::fs::remove_dir_all(dir).unwrap();
     String::from_utf8(page).unwrap()
+}
+
+/// The data that a page carries.
+fn facts(page: &str) -> serde_json::Value {
+    let facts = page.split_once("id=\"facts\">").unwrap().1.split_once("</script>").unwrap().0;
+    serde_json::from_str(facts).unwrap()
 }
 
 #[test]
@@ -59,9 +67,7 @@ fn a_page_opens_where_the_options_say() {
     let opened = |options: &Options| {
         let mut page = Vec::new();
         html::write(&run, &[], options, &mut page, |_, _| ()).unwrap();
-        let page = String::from_utf8(page).unwrap();
-        let facts = page.split_once("id=\"facts\">").unwrap().1.split_once("</script>").unwrap().0;
-        let facts: serde_json::Value = serde_json::from_str(facts).unwrap();
+        let facts = facts(std::str::from_utf8(&page).unwrap());
         // What was requested at the moment at which the page opens.
         let mark = facts["marks"].as_array().unwrap().iter().find(|mark| mark["entry"] == facts["moment"]);
         let requested = mark.map(|mark| mark["requested"].as_u64().unwrap() >> 30);
@@ -73,6 +79,29 @@ fn a_page_opens_where_the_options_say() {
     assert_eq!(opened(&Options { oom: Some(2), holders: 7, ..plain.clone() }), (1, Some(60), 7));
     assert_eq!(opened(&Options { device: Some(0), ..plain.clone() }), (0, Some(50), 50));
     assert_eq!(opened(&Options { device: Some(2), ..plain }), (2, None, 50));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_result_and_a_workspace_of_one_operation_have_their_own_roles() {
+    let dir = std::env::temp_dir().join(format!("weir-html-{}-roles", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    let mut job = Job::new(&dir, 1024).unwrap();
+    let line = [("/home/me/train.py", "train", 30)];
+    let (output, workspace) = (job.by("model/MatMul", "output", &line), job.by("model/MatMul", "temp", &line));
+    job.alloc(output, 5 * MIB);
+    job.alloc(workspace, 3 * MIB);
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let report = Report::of(&run, &Options::default(), |_, _| ()).unwrap();
+    let said: BTreeSet<String> = report.roles.iter().map(|share| share.role.word().to_owned()).collect();
+    let mut page = Vec::new();
+    html::write(&run, &[], &Options::default(), &mut page, |_, _| ()).unwrap();
+    let facts = facts(std::str::from_utf8(&page).unwrap());
+    let text =
+        |number: &serde_json::Value| facts["texts"][number.as_u64().unwrap() as usize].as_str().unwrap().to_owned();
+    let shown: BTreeSet<String> = facts["holders"].as_array().unwrap().iter().map(|one| text(&one["role"])).collect();
+    assert_eq!((said.len(), &shown), (2, &said));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

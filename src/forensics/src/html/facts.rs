@@ -11,7 +11,7 @@ use super::lifetimes::{HolderKey, Lifetimes};
 use super::verdict::Verdict;
 use crate::names::{Who, is_users};
 use crate::report::Report;
-use crate::roles;
+use crate::roles::{self, Region, Role};
 use crate::survey::Survey;
 use crate::symbols::Symbols;
 use crate::{Fate, Run, is_held};
@@ -92,11 +92,13 @@ pub(super) struct HolderRow {
     kind: HolderKind,
 }
 
-/// Device, class, operation, Python line.
-type RoleKey = (u8, Class, String, String);
+/// Device, class, operation, Python line, what the memory is to the operation, and the role by name alone: one operation
+/// of one line may have results, derivatives and workspaces.
+type RoleKey = (u8, Class, String, String, Region, Role);
 
 fn role_key(device: u8, class: Class, who: &Who) -> RoleKey {
-    (device, class, who.op_name().to_owned(), who.place())
+    let role = roles::by_name(who, class, device).0;
+    (device, class, who.op_name().to_owned(), who.place(), roles::region(who), role)
 }
 
 /// Everybody who held memory.

@@ -55,6 +55,9 @@ impl Verdict {
                 0 => lines.push(("Why", finding.evidence.clone())),
                 _ => lines.push(("Also", format!("{}: {}", finding.cause.title(), finding.evidence))),
             }
+            if let Some(explanation) = finding.explanation.as_ref().filter(|_| place == 0) {
+                lines.push(("Full of", explanation.text.clone()));
+            }
         }
         for growing in report.growth.iter().take(MOST) {
             // A finding may have said so already.
@@ -114,8 +117,11 @@ fn requester(request: &Request) -> String {
     if !request.function.is_empty() && request.function != "<module>" {
         parts.push(format!("in {}", request.function));
     }
-    if request.times > 1 {
-        parts.push(format!("({} times)", count(request.times)));
+    match (request.times, request.only_tried) {
+        (0 | 1, _) => {}
+        (times, true) => parts.push(format!("({} times)", count(times))),
+        (2, false) => parts.push("(refused twice)".into()),
+        (times, false) => parts.push(format!("(refused {} times)", count(times))),
     }
     parts.join("  ")
 }
