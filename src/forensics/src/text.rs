@@ -430,14 +430,18 @@ fn remedies(page: &mut Page, report: &Report) {
     }
     let more = report.remedies.len().saturating_sub(page.room.remedies);
     if more > 0 {
-        page.paragraph("", &format!("{more} more with --details"));
+        let what = if more == 1 { "remedy" } else { "remedies" };
+        page.paragraph("", &format!("{more} more {what} with --details"));
     }
     if let Some(measured) = &report.measured {
         page.paragraph("Run again", &measured.sentence());
     } else if report.rerun && report.is_oom() {
         page.paragraph(
             "Measure",
-            &format!("weir report {} --rerun runs the job again on the virtual GPU", short(&report.run, 40)),
+            &format!(
+                "weir report {} --rerun runs the job again, without a GPU, to see what it needs",
+                short(&report.run, 40)
+            ),
         );
     }
 }
@@ -445,11 +449,13 @@ fn remedies(page: &mut Page, report: &Report) {
 fn evidence(page: &mut Page, report: &Report) {
     let evidence = &report.evidence;
     let lost = evidence.losses.unwritten + evidence.losses.lapped + evidence.losses.cut;
-    let mut facts = vec![
-        format!("{} events", count(evidence.events)),
-        format!("{} torn", count(evidence.losses.torn)),
-        format!("{} lost", count(lost)),
-    ];
+    let mut facts = vec![format!("{} events", count(evidence.events))];
+    if evidence.losses.torn > 0 {
+        facts.push(format!("{} written in part", count(evidence.losses.torn)));
+    }
+    if lost > 0 {
+        facts.push(format!("{} lost", count(lost)));
+    }
     if evidence.overwritten > 0 {
         facts.push(format!("{} older ones overwritten", count(evidence.overwritten)));
     }

@@ -161,7 +161,7 @@ fn however_much_there_is_it_is_one_screen() {
         let text = screen(&report, &Look { width, ..LOOK });
         assert!(widest(&text) <= width, "{width}\n{text}");
         assert!(text.lines().count() <= 30, "{} lines\n{text}", text.lines().count());
-        assert!(text.contains("more with --details") && text.contains("GROWTH"), "{text}");
+        assert!(text.contains("with --details") && text.contains("GROWTH"), "{text}");
         assert!(text.contains("FRAGMENTATION") && text.contains("DEVICE FULL"), "every cause is named\n{text}");
     }
 }
