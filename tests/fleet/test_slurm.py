@@ -1,14 +1,16 @@
 """Slurm's own daemons, three nodes, the plugin, and jobs on the virtual GPU: what a job may take is read from the job
 itself, which the virtual GPU serves, and from Slurm."""
+import ctypes
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from conftest import until
+from conftest import ROOT, STAGE, run, until
 from slurm import NODES, NUMBER, Cluster, lines
 
 JOB = ("python3", "/mnt/jobs/job.py")
@@ -173,6 +175,40 @@ def test_a_preempted_job_leaves_the_node_to_the_next(cluster):
     assert cluster.show(low)["Restarts"] == "1"
     cluster.command("scancel", low)
     cluster.ended(low)
+
+
+def test_a_job_over_two_nodes_leaves_one_report(cluster):
+    each = f"bash -c '{RUN} $([ $SLURM_PROCID = 1 ] && echo --fail || echo --until 64)'"
+    job = cluster.sbatch(f"srun {each}", "--gpu-mem=512M", "-N2", "--ntasks-per-node=1")
+    shown = cluster.ended(job)
+    place = cluster.jobs / f"weir-{job}-n1.txt"
+    assert f"weir on n1: out of GPU memory, see /mnt/jobs/{place.name}" in shown["AdminComment"], cluster.logs()
+    text = place.read_text()
+    assert f"GPU OUT OF MEMORY ━━ job {job}" in text and "2 processes on n1, n2" in text, text
+    assert "First     rank 1 ran out at" in text and "on n2" in text and "512.0 MiB" in text, text
+    assert place.stat().st_uid == NUMBER
+
+
+def test_the_plugin_goes_by_the_public_header(tmp_path):
+    header = pathlib.Path("/usr/include/slurm/spank.h")
+    if not header.exists():
+        run("apt-get", "install", "-y", "-qq", "libslurm-dev", env=dict(os.environ))
+    items = {"User": "S_JOB_UID", "Group": "S_JOB_GID", "Job": "S_JOB_ID", "Step": "S_JOB_STEPID", "LocalTasks": "S_JOB_LOCAL_TASK_COUNT",
+             "Task": "S_TASK_ID", "GlobalTask": "S_TASK_GLOBAL_ID", "Status": "S_TASK_EXIT_STATUS"}
+    contexts = {"Local": "S_CTX_LOCAL", "Remote": "S_CTX_REMOTE", "Allocator": "S_CTX_ALLOCATOR", "JobScript": "S_CTX_JOB_SCRIPT"}
+    names = [*items.values(), *contexts.values(), "SLURM_BATCH_SCRIPT", "SLURM_VERSION_NUMBER", "sizeof(struct spank_option)"]
+    program = tmp_path / "header.c"
+    program.write_text("#include <stdio.h>\n#include <stdint.h>\n#include <slurm/slurm.h>\n#include <slurm/spank.h>\nint main(void) {\n"
+                       + "".join(f'    printf("%lld\\n", (long long)({name}));\n' for name in names) + "}\n")
+    run("cc", "-o", tmp_path / "header", program)
+    *known, batch, version, size = map(int, run(tmp_path / "header").stdout.split())
+    source = (ROOT / "src/slurm/src/spank.rs").read_text()
+    ours = [int(re.search(rf"^    {name} = (\d+),", source, re.M)[1]) for name in items]
+    ours += [int(re.search(rf"^        (\d+) => Context::{name},", source, re.M)[1]) for name in contexts]
+    assert ours == known
+    assert batch == 0xFFFFFFFB and size == 40
+    plugin = ctypes.CDLL(str(STAGE / "lib/weir_slurm.so"))
+    assert ctypes.c_uint32.in_dll(plugin, "plugin_version").value == version
 
 
 def test_nothing_is_left_of_ended_jobs(cluster):

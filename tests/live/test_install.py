@@ -136,9 +136,14 @@ def prolog(**env):
 
 
 def test_the_prolog_gives_a_share_of_the_gpu():
-    out = prolog(SLURM_JOB_GRES="gres/shard:3", WEIR_LIBRARY=str(STAGE / "lib/libweir.so"))
-    for line in ("export WEIR_CAP=37%\n", "export WEIR_GROUP=slurm-7\n", f"export LD_PRELOAD={STAGE}/lib/libweir.so\n"):
-        assert line in out
+    library = str(STAGE / "lib/libweir.so")
+    # What a task has was read off Slurm's own (tests/fleet).
+    for shards, gpus, share in (("3", "0", 37), ("a100:2", "1", 25), ("4", "0,1", 25)):
+        out = prolog(SLURM_SHARDS_ON_NODE=shards, CUDA_VISIBLE_DEVICES=gpus, SLURMD_NODENAME="n1", WEIR_LIBRARY=library)
+        for line in (f"export WEIR_CAP={share}%\n", "export WEIR_GROUP=slurm-7-n1\n", f"export LD_PRELOAD={library}\n"):
+            assert line in out
+    assert "WEIR_CAP" not in prolog(SLURM_SHARDS_ON_NODE="many", WEIR_LIBRARY=library)
+    assert "LD_PRELOAD" not in prolog(LD_PRELOAD=library, WEIR_LIBRARY=library), "a step of a batch script has it"
 
 
 def test_the_prolog_gives_nothing_where_weir_is_missing():

@@ -9,6 +9,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod export;
+mod gather;
 mod gpu_check;
 mod library;
 mod list;
@@ -56,6 +57,8 @@ enum Command {
     Report(report::Arguments),
     /// List the recorded runs: command, process, state, peak, cap
     List(list::Arguments),
+    /// Copy journals of several machines into one folder
+    Gather(gather::Arguments),
     /// Follow the events of a run as they happen
     Tail(tail::Arguments),
     /// Record every event of a run to a file, including those that its journal overwrites
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Gather(arguments) => gather::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

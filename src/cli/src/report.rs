@@ -5,11 +5,12 @@ use crate::screen::{self, Which};
 use crate::{output, rerun};
 use jiff::civil;
 use jiff::tz::TimeZone;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use weir_forensics::ranks::{self, JobReport, Member};
 use weir_forensics::report::{At, Options, Report};
 use weir_forensics::text::{self, Look};
 use weir_forensics::{Error, Fate, Run, html, runs};
@@ -18,6 +19,8 @@ use weir_forensics::{Error, Fate, Run, html, runs};
 const FOUND: u8 = 3;
 /// Other runs that are looked at for other_processes.
 const MOST_OTHERS: usize = 64;
+/// Runs that are looked at for those of a job.
+const MOST_RANKS: usize = 4096;
 
 /// Arguments of `weir report`.
 #[derive(clap::Args)]
@@ -32,6 +35,8 @@ Examples:
   weir report 4711 --rerun            run the job again on the virtual GPU, to measure what it needs and what helps
   weir report --html report.html      a page for the browser
   weir report --html job.html 4711 4712 4713        the same, with several processes of a job side by side
+  weir report --job 4711              all ranks of a job of Slurm: which ran out first, who holds more
+  weir report --job ./gathered        the same of the journals in a folder, see weir gather; with --html FILE as a page
   weir report --json | jq -r '.findings[0].cause'
   weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
 // Each is a switch of its own on the command line.
@@ -44,6 +49,10 @@ pub(crate) struct Arguments {
     /// With --html: further runs of the same job, put side by side on its page, which is that of the first to run out
     #[arg(value_name = "RUNS", requires = "html", conflicts_with_all = ["oom", "rerun"])]
     others: Vec<OsString>,
+    /// Report on all ranks of a job: the number of a job of Slurm (or of a step, 4711.0), a group, or a folder that has the
+    /// journals of one job
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["run", "oom", "at", "device", "top", "details", "rerun"])]
+    job: Option<OsString>,
     /// Print JSON instead of text; docs/reference/report.md describes it
     #[arg(long)]
     json: bool,
@@ -174,7 +183,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
-    let runs = arguments.open_all().map_err(|error| error.to_string())?;
+    let runs = match &arguments.job {
+        Some(job) if arguments.html.is_none() => return of_job(arguments, job),
+        Some(job) => runs_of_job(arguments, job)?,
+        None => arguments.open_all().map_err(|error| error.to_string())?,
+    };
     let run = html::first_to_fail(&runs).and_then(|place| runs.get(place)).ok_or("no run")?;
     let top = arguments.top.map(usize::from);
     let mut options = Options {
@@ -212,6 +225,49 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     // The screen has colours, and is safe without another look at it.
     output::raw(&text);
+    Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+}
+
+/// The runs of a job, or of a folder that has those of one.
+fn runs_of_job(arguments: &Arguments, job: &OsStr) -> Result<Vec<Run>, String> {
+    let name = job.to_string_lossy();
+    let is_folder = Path::new(job).is_dir();
+    let dir = if is_folder { job.into() } else { arguments.which.place.folder().map_err(|error| error.to_string())? };
+    let files = runs::files(&dir).map_err(|error| error.to_string())?;
+    if files.len() > MOST_RANKS {
+        return Err(format!("{}: {} runs, more than {MOST_RANKS}", dir.display(), files.len()));
+    }
+    let mut found: Vec<Run> = Vec::new();
+    for run in files.iter().filter_map(|path| Run::open(path).ok()) {
+        // A recording is of a process that has a journal, if that is still there.
+        match found.iter_mut().find(|other| other.header().identity == run.header().identity) {
+            Some(other) if other.reader().is_recording() => *other = run,
+            Some(_) => {}
+            None => found.push(run),
+        }
+    }
+    if !is_folder {
+        found = Member::select(found, &name).map_err(|error| error.to_string())?;
+    }
+    if found.is_empty() {
+        let what = if is_folder { "has no runs".into() } else { format!("has no run of a job or group {name}") };
+        return Err(format!("{}: {what}; see weir list, weir gather", dir.display()));
+    }
+    Ok(found)
+}
+
+/// The report over all ranks of a job.
+fn of_job(arguments: &Arguments, job: &OsStr) -> Result<ExitCode, String> {
+    let (name, found) = (job.to_string_lossy(), runs_of_job(arguments, job)?);
+    let mut progress = reading();
+    let report = JobReport::of(&name, &found, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
+    drop(progress);
+    if arguments.json {
+        output::json(&report, true);
+    } else {
+        let offset = screen::local_offset(report.moment_ns.unwrap_or_default());
+        put!("{}", ranks::text(&report, offset));
+    }
     Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 

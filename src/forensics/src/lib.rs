@@ -16,6 +16,7 @@ pub mod hostile;
 pub mod html;
 mod modules;
 pub mod names;
+pub mod ranks;
 pub mod remedies;
 pub mod replay;
 pub mod report;

@@ -16,7 +16,7 @@ const MOST_FILES: usize = 4;
 const LONGEST_VALUE: usize = 4096;
 
 /// Beginnings of the names whose values are kept, whatever they are.
-const KEPT: [&str; 24] = [
+const KEPT: [&str; 25] = [
     "WEIR_",
     "VGPU_",
     "TF_",
@@ -41,6 +41,7 @@ const KEPT: [&str; 24] = [
     "LC_",
     "LANG",
     "TZ",
+    "SLURMD_NODENAME",
 ];
 /// Parts of names that are never kept: what they hold may be a secret.
 const SECRET: [&str; 12] = [
@@ -288,6 +289,12 @@ mod tests {
             ("RATE", "1e-3"),
             ("DATA", "/data"),
             ("FAST", "True"),
+            // Where in a job of several it was.
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_PROCID", "0"),
+            ("SLURMD_NODENAME", "gpu-n1"),
+            ("RANK", "3"),
+            ("TF_CONFIG", "{}"),
         ] {
             assert!(kept(name, value), "{name}");
         }

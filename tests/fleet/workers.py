@@ -1,0 +1,27 @@
+"""A worker of a distributed TensorFlow job: each step ends with a sum over all workers. The worker that UNEVEN names keeps
+16 MiB more each step."""
+import json
+import os
+
+import tensorflow as tf
+
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+ring = tf.distribute.experimental.CommunicationOptions(implementation=tf.distribute.experimental.CommunicationImplementation.RING)
+strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+with strategy.scope():
+    weights = tf.Variable(tf.ones([256, 256]))
+
+
+@tf.function
+def step():
+    def replica():
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.matmul(weights, weights))
+    return strategy.run(replica)
+
+
+kept = []
+for number in range(int(os.environ["STEPS"])):
+    step()
+    if str(index) == os.environ.get("UNEVEN"):
+        kept.append(tf.zeros([4, 1024, 1024]) + float(number))
+print("ended", index, flush=True)
