@@ -225,7 +225,9 @@ mod tests {
     fn what_a_user_puts_there_cannot_make_root_read_another_file_or_wait() {
         let (_scratch, place) = Scratch::new("hostile");
         let folder = place.processes();
-        std::os::unix::fs::symlink("/proc/self/status", folder.join("1.limit")).unwrap();
+        let outside = place.0.join("outside");
+        fs::write(&outside, "8G").unwrap();
+        std::os::unix::fs::symlink(&outside, folder.join("1.limit")).unwrap();
         fs::write(folder.join("2.limit"), vec![b'1'; MOST_BYTES as usize + 1]).unwrap();
         fs::write(folder.join("3.limit"), "8G").unwrap();
         fs::hard_link(folder.join("3.limit"), folder.join("4.json")).unwrap();
