@@ -111,6 +111,7 @@ fn properties(suite: &mut Suite) {
         property(suite, check, library, environment, check);
     }
     property(suite, "plain segments by WEIR_POOL=novmm", Plain, "WEIR_POOL=novmm", "plain-device");
+    property(suite, "ipc, of blocks in plain segments", Plain, "VGPU_VMM=off", "ipc");
     for fault in ["inversion", "hold", "call"] {
         suite.add(format!("properties: WEIR_FAULT={fault} is noticed"), move || {
             let done = job(Checked, &format!("WEIR_FAULT={fault}"), "pool-checks", "never-idle");

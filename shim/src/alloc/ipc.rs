@@ -1,7 +1,7 @@
-//! Legacy sharing of the pool's blocks between processes. Mapped memory has no legacy handle, so an
-//! opaque one is made: it names an abstract socket of the exporting process and a secret. Who knows
+//! Legacy sharing of the pool's blocks between processes. Mapped memory has no legacy handle, and that of a block in a plain
+//! segment would be the segment's, which begins with another block; so an opaque one is made: it names an abstract socket of the exporting process and a secret. Who knows
 //! both and runs as the same user is sent the descriptors of the memory behind the block, and maps
-//! them. The exporter answers from a thread of its own, started at the first export; the block stays
+//! them, or the driver's handle of the segment and where the block lies in it. The exporter answers from a thread of its own, started at the first export; the block stays
 //! where it is until it is freed.
 
 use super::transport::{self, Part};
@@ -40,6 +40,8 @@ struct Exported {
     buffer: u64,
     /// The mappings behind it, which stay where they are.
     extents: Vec<(u64, u64)>,
+    /// Of a block in a plain segment: the driver's handle of the segment.
+    segment: Option<[u64; 8]>,
     ticket: Ticket,
 }
 
@@ -48,6 +50,7 @@ struct Opened {
     ticket: Ticket,
     ptr: u64,
     bytes: u64,
+    /// Of mapped parts their space; of a segment, which has no parts, its address and 0.
     space: (u64, u64),
     parts: Vec<(u64, u64)>,
     users: usize,
@@ -112,6 +115,14 @@ pub(crate) fn export(device_pool: &'static DevicePool, block: &BlockInfo) -> Res
         pins::unpin(device_pool, block.addr);
         return Err(FAILED);
     };
+    let mut segment = None;
+    if !device_pool.mapped() {
+        segment = segment_handle(block.addr);
+        if segment.is_none() {
+            pins::unpin(device_pool, block.addr);
+            return Err(FAILED);
+        }
+    }
     let ticket = Ticket { pid: std::process::id(), socket, secret };
     let mut exported = EXPORTED.lock();
     if let Some(handle) = known(&exported) {
@@ -129,6 +140,7 @@ pub(crate) fn export(device_pool: &'static DevicePool, block: &BlockInfo) -> Res
         bytes: block.bytes,
         buffer: block.buffer,
         extents,
+        segment,
         ticket,
     });
     Ok(ticket.write())
@@ -153,20 +165,28 @@ struct Offered {
     bytes: u64,
     buffer: u64,
     extents: Vec<(u64, u64)>,
+    segment: Option<[u64; 8]>,
 }
 
 /// The block whose secret the importer knows.
 fn offer(secret: &[u8; 16]) -> Option<Offered> {
     let exported = EXPORTED.lock();
     let known = exported.iter().find(|known| known.ticket.secret == *secret)?;
-    let Exported { device_pool, addr, bytes, buffer, .. } = *known;
-    Some(Offered { device_pool, addr, bytes, buffer, extents: known.extents.clone() })
+    let Exported { device_pool, addr, bytes, buffer, segment, .. } = *known;
+    Some(Offered { device_pool, addr, bytes, buffer, extents: known.extents.clone(), segment })
 }
 
 impl transport::Offer for Offered {
     fn header(&self) -> [u64; 3] {
         let offset = self.extents.first().map_or(0, |(base, _)| self.addr - base);
-        [self.extents.len() as u64, offset, self.bytes]
+        let parts = if self.segment.is_some() { 0 } else { self.extents.len() as u64 };
+        [parts, offset, self.bytes]
+    }
+
+    fn whole(&self) -> Option<[u64; 8]> {
+        // It may be freed before the importer has it.
+        self.device_pool.pool.lookup(self.addr).filter(|block| block.buffer == self.buffer)?;
+        self.segment
     }
 
     fn part(&self, number: u64) -> Option<Part> {
@@ -190,6 +210,33 @@ fn extents(start: u64, end: u64) -> Option<Vec<(u64, u64)>> {
         at = (base + size as u64).max(at + 1);
     }
     Some(extents)
+}
+
+/// The driver's handle of the segment that an address lies in.
+fn segment_handle(addr: u64) -> Option<[u64; 8]> {
+    let mut handle = CUipcMemHandle::default();
+    // SAFETY: the place is a live local.
+    done(unsafe { real::cuIpcGetMemHandle(&raw mut handle, addr) }).ok()?;
+    let bytes = handle.reserved.map(|byte| byte as u8);
+    let mut words = [0; 8];
+    for (word, chunk) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    Some(words)
+}
+
+/// Opens the segment of another process that a block lies in. The driver gives the same address as often as it is opened,
+/// and counts.
+fn open_segment(words: [u64; 8], ticket: Ticket, offset: u64, bytes: u64) -> Result<Opened, CUresult> {
+    let mut handle = CUipcMemHandle::default();
+    for (to, from) in handle.reserved.iter_mut().zip(words.into_iter().flat_map(u64::to_le_bytes)) {
+        *to = from as core::ffi::c_char;
+    }
+    let mut base = 0;
+    let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+    // SAFETY: the place is a live local; the handle is one that the driver of the other process has made.
+    done(unsafe { real::cuIpcOpenMemHandle_v2(&raw mut base, handle, flags) })?;
+    Ok(Opened { ticket, ptr: base + offset, bytes, space: (base, 0), parts: Vec::new(), users: 1 })
 }
 
 /// A descriptor of the physical memory that is mapped at `addr`.
@@ -225,8 +272,12 @@ pub(crate) fn open(handle: &CUipcMemHandle) -> Result<CUdeviceptr, CUresult> {
     let [count, offset, bytes] = transport::receive_header(&exporter).ok_or(invalid)?;
     let parts: Option<Vec<Part>> = (0..count).map(|_| transport::receive_part(&exporter)).collect();
     let parts = parts.ok_or(invalid)?;
+    let segment = if count == 0 { Some(transport::receive_whole(&exporter).ok_or(invalid)?) } else { None };
     let _relaxed = RelaxedCapture::enter();
-    let fresh = map(device, &parts, ticket, offset, bytes)?;
+    let fresh = match segment {
+        Some(words) => open_segment(words, ticket, offset, bytes)?,
+        None => map(device, &parts, ticket, offset, bytes)?,
+    };
     let ptr = fresh.ptr;
     // Another thread may have opened it meanwhile.
     let spare = OPENED.with(|opened: &mut Imports| {
@@ -288,8 +339,13 @@ fn map(device: i32, parts: &[Part], ticket: Ticket, offset: u64, bytes: u64) -> 
 }
 
 fn unmap(opened: &Opened) {
-    // SAFETY: our own mappings and space; whoever closed them is through with them.
+    // SAFETY: our own mappings and space, or a segment that was opened as often as it is closed; whoever closed them is
+    // through with them.
     unsafe {
+        if opened.space.1 == 0 {
+            real::cuIpcCloseMemHandle(opened.space.0);
+            return;
+        }
         for (at, size) in &opened.parts {
             real::cuMemUnmap(*at, *size as usize);
         }

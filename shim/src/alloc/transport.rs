@@ -92,6 +92,8 @@ pub(crate) trait Offer {
     fn header(&self) -> [u64; 3];
     /// A part by its number; `None` if the memory is no more.
     fn part(&self, number: u64) -> Option<Part>;
+    /// Where there are no parts: the driver's own handle of what holds the block, sent behind the header.
+    fn whole(&self) -> Option<[u64; 8]>;
 }
 
 /// An importer that is being answered.
@@ -121,9 +123,13 @@ impl<O: Offer> Peer<O> {
         }
         let Some((offer, sent)) = &mut self.offer else { return Step::Over };
         let header = offer.header();
-        while *sent <= header[0] {
+        while *sent <= header[0].max(1) {
             let step = match sent.checked_sub(1).map(|number| offer.part(number)) {
                 None => send_words(&self.fd, &header, None),
+                Some(_) if header[0] == 0 => match offer.whole() {
+                    Some(words) => send_words(&self.fd, &words, None),
+                    None => return Step::Over,
+                },
                 Some(Some(part)) => send_words(&self.fd, &[part.size], Some(&part.fd)),
                 Some(None) => return Step::Over,
             };
@@ -272,9 +278,18 @@ fn receive(from: &OwnedFd, bytes: &mut [u8], with: &mut Option<OwnedFd>, flags: 
 
 /// The header of an offer.
 pub(crate) fn receive_header(from: &OwnedFd) -> Option<[u64; 3]> {
-    let mut bytes = [0; 24];
+    receive_words(from)
+}
+
+/// What comes behind the header of an offer without parts.
+pub(crate) fn receive_whole(from: &OwnedFd) -> Option<[u64; 8]> {
+    receive_words(from)
+}
+
+fn receive_words<const N: usize>(from: &OwnedFd) -> Option<[u64; N]> {
+    let mut bytes = vec![0; 8 * N];
     receive(from, &mut bytes, &mut None, 0).ok()?;
-    let mut words = [0; 3];
+    let mut words = [0; N];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(*chunk.first_chunk()?);
     }

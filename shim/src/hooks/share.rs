@@ -108,10 +108,12 @@ pub(crate) unsafe fn get_handle(
     handle: *mut CUipcMemHandle,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    let known =
-        alloc::block(ptr).filter(|(device_pool, block)| device_pool.mapped() && block.mempool == device_pool.plain);
-    match known.filter(|_| !handle.is_null()) {
-        Some((device_pool, block)) => match ipc::export(device_pool, &block) {
+    match alloc::block(ptr).filter(|_| !handle.is_null()) {
+        // Memory of a mempool has no such handle; the driver would give that of the segment that it lies in.
+        Some((device_pool, block)) if block.mempool != device_pool.plain && !device_pool.mapped() => {
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        }
+        Some((device_pool, block)) if block.mempool == device_pool.plain => match ipc::export(device_pool, &block) {
             Ok(opaque) => {
                 // SAFETY: the caller's place for the result, not null.
                 unsafe { *handle = opaque };
@@ -120,7 +122,7 @@ pub(crate) unsafe fn get_handle(
             Err(code) => code,
         },
         // SAFETY: the caller's own arguments.
-        None => call.forward(|real| unsafe { real(handle, ptr) }),
+        _ => call.forward(|real| unsafe { real(handle, ptr) }),
     }
 }
 
