@@ -145,6 +145,12 @@ fn make(devices: i32) -> Option<()> {
     if let Some(reason) = journal.fallback_reason() {
         surroundings::say(&format!("no journal can be kept on disk: {reason}"));
     }
+    if let (Some(why), Some(path)) = (journal.moved(), journal.path()) {
+        let folder = path.parent().unwrap_or(&path);
+        surroundings::say(&format!("the journal is kept in {}: {why}", folder.display()));
+        choices::keep("journal", format!("{}: {why}", folder.display()));
+        let _ = clear_up(folder, settings.keep);
+    }
     for ordinal in 0..devices {
         describe(&journal, ordinal);
     }

@@ -17,10 +17,11 @@ pub fn directory(reading: &Reading) -> Result<PathBuf, Error> {
 }
 
 /// Files of a directory that may be journals or recordings, newest first. A directory that others may write to has
-/// them in a sub-folder of each user, which is looked into as well.
+/// them in a sub-folder of each user, which is looked into as well, and so is where they go if the directory is slow.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    let shared = weir_journal::folders_in(dir).into_iter().map(|dir| (dir, false));
+    let elsewhere = weir_journal::folders_instead_of(dir);
+    let shared = weir_journal::folders_in(dir).into_iter().chain(elsewhere).map(|dir| (dir, false));
     for (place, required) in std::iter::once((dir.to_owned(), true)).chain(shared) {
         let entries = match std::fs::read_dir(&place) {
             Ok(entries) => entries,

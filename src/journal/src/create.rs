@@ -12,6 +12,7 @@ use crate::layout::{Geometry, HEADER_BYTES, MAGIC, SECTIONS, Section, VERSION_MA
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
 use crate::sys::map::Mapping;
+use crate::sys::place;
 use crate::writer::{Backing, Journal};
 
 /// Bytes after the header, which are the ring's first, that are got ready for writing when a journal is made: 4 096 events.
@@ -129,13 +130,35 @@ impl Journal {
 }
 
 fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backing)> {
-    let Some(dir) = dir else {
+    let Some(wanted) = dir else {
         return Err(io::Error::new(io::ErrorKind::NotFound, "no directory for journals"));
     };
-    let dir = SafeDir::open(dir)?;
-    let (name, file) = create_named(&dir)?;
-    let mapped = files::preallocate(&file, bytes).and_then(|()| Mapping::of_file(&file, bytes));
-    match mapped {
+    let dir = SafeDir::open(wanted)?;
+    let unfit = match place::remote(dir.handle()) {
+        Some(kind) => format!("{} is on a remote file system ({kind})", wanted.display()),
+        None => {
+            let (name, file) = create_named(&dir)?;
+            if !place::slow(&file) {
+                return fill(dir, name, file, bytes);
+            }
+            let _ = dir.remove(&name);
+            format!("{} is on a slow file system", wanted.display())
+        }
+    };
+    for dir in place::instead(wanted) {
+        if let Ok((name, file)) = create_named(&dir)
+            && let Ok((mapping, mut backing)) = fill(dir, name, file, bytes)
+        {
+            backing.moved = Some(unfit);
+            return Ok((mapping, backing));
+        }
+    }
+    Err(io::Error::other(format!("{unfit}, and there is no room for it in memory")))
+}
+
+/// Gives a new file its size and maps it.
+fn fill(dir: SafeDir, name: String, file: File, bytes: u64) -> io::Result<(Mapping, Backing)> {
+    match files::preallocate(&file, bytes).and_then(|()| Mapping::of_file(&file, bytes)) {
         Ok(mapping) => {
             // The lock shows that this journal has a living writer; the kernel drops it at death.
             files::try_lock(&file);

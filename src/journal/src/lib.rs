@@ -48,6 +48,7 @@ pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
 pub use sys::clock::{Anchor, Clock};
 #[cfg(feature = "synthetic")]
 pub use sys::clock::{advance, booted_earlier};
+pub use sys::place::folders_instead_of;
 pub use ticket::{FreeTicket, Ticket};
 pub use unwind::{Walk, capture_stack, prepare_unwinding};
 pub use writer::{Granted, Journal};

@@ -31,16 +31,25 @@ pub(crate) struct Backing {
     file: ManuallyDrop<Option<File>>,
     identity: (u64, u64),
     reason: Option<String>,
+    /// Why it is in another directory than it should be, if it is.
+    pub(crate) moved: Option<String>,
 }
 
 impl Backing {
     pub(crate) fn file(dir: SafeDir, name: String, file: File) -> Self {
         let identity = file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()));
-        Self { dir: Some(dir), name, file: ManuallyDrop::new(Some(file)), identity, reason: None }
+        Self { dir: Some(dir), name, file: ManuallyDrop::new(Some(file)), identity, reason: None, moved: None }
     }
 
     pub(crate) fn memory(reason: String) -> Self {
-        Self { dir: None, name: String::new(), file: ManuallyDrop::new(None), identity: (0, 0), reason: Some(reason) }
+        Self {
+            dir: None,
+            name: String::new(),
+            file: ManuallyDrop::new(None),
+            identity: (0, 0),
+            reason: Some(reason),
+            moved: None,
+        }
     }
 }
 
@@ -127,6 +136,11 @@ impl Journal {
     /// Why there is no file, if there is none.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.backing.reason.as_deref()
+    }
+
+    /// Why its file is not in the directory that was wanted, if it is elsewhere.
+    pub fn moved(&self) -> Option<&str> {
+        self.backing.moved.as_deref()
     }
 
     /// Now, in ticks.

@@ -55,10 +55,19 @@ impl SafeDir {
         if meta.mode() & 0o002 != 0 && meta.mode() & 0o1000 == 0 && !mine {
             return Err(refused(path, "anybody may replace files in it (world-writable without the sticky bit)"));
         }
+        dir.own_folder()
+    }
+
+    /// A folder of this user alone in a directory that all may write to.
+    pub(crate) fn private(path: &Path) -> io::Result<Self> {
+        Self::open_plain(path)?.own_folder()
+    }
+
+    fn own_folder(&self) -> io::Result<Self> {
         // A name that somebody else took first is not used, and keeps nobody from the next.
         let mut taken = None;
         for name in sub_folders(user()) {
-            match dir.sub_folder(&name) {
+            match self.sub_folder(&name) {
                 Ok(inner) => return Ok(inner),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() => {
                     taken = Some(error);
@@ -66,7 +75,7 @@ impl SafeDir {
                 Err(error) => return Err(error),
             }
         }
-        Err(taken.unwrap_or_else(|| refused(path, "it has no folder for this user")))
+        Err(taken.unwrap_or_else(|| refused(&self.path, "it has no folder for this user")))
     }
 
     /// A folder inside that belongs to this user alone, made if it is missing.
@@ -102,6 +111,11 @@ impl SafeDir {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
         let handle = open_at(libc::AT_FDCWD, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         Ok(Self { handle, path: path.to_path_buf() })
+    }
+
+    /// The open directory.
+    pub(crate) fn handle(&self) -> &File {
+        &self.handle
     }
 
     /// Where it is, for messages and for showing paths to the user.

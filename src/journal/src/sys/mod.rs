@@ -7,5 +7,6 @@ pub(crate) mod crc;
 pub(crate) mod files;
 pub(crate) mod map;
 pub(crate) mod modules;
+pub(crate) mod place;
 pub(crate) mod prefetch;
 pub(crate) mod stack;
