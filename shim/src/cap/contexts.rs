@@ -3,7 +3,6 @@
 use super::watch::{Change, Still, Watch};
 use super::{CapDevice, Caps, PAGE, lock, machine, measured, on};
 use crate::driver::guards::{ContextGuard, current};
-use crate::driver::real::{self, done};
 use std::collections::HashMap;
 use weir_cuda::CUresult;
 use weir_ledger::{Category, DeviceId};
@@ -116,13 +115,9 @@ fn taken(at: (&CapDevice, DeviceId), caps: &Caps, ctx: u64, before: (Option<u64>
         return grown;
     }
     let Ok(_within) = ContextGuard::enter(ctx) else { return 0 };
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: both places are live locals.
-    if done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_err() {
-        return 0;
-    }
+    let used = machine::used_here(at.0.ordinal).unwrap_or(0);
     let charged = accounted(caps, at.1).map_or(0, |(charged, pending)| charged + pending);
-    (total as u64).saturating_sub(free as u64).saturating_sub(charged).min(ASSUMED)
+    used.saturating_sub(charged).min(ASSUMED)
 }
 
 /// A call that makes a context on a device: what it takes is measured and charged as a fact. `made` returns the context;

@@ -3,6 +3,7 @@
 //! An index in WEIR_CAP is the physical one. Only NVML knows it, whatever CUDA_VISIBLE_DEVICES is; it is loaded
 //! only for a job with a cap, and stays initialised.
 
+use crate::driver::guards::{RelaxedCapture, current_device};
 use crate::driver::library;
 use crate::driver::real::{self, done};
 use crate::process::linker;
@@ -196,6 +197,16 @@ pub(crate) fn all_bytes(uuid: [u8; 16]) -> Option<u64> {
     // SAFETY: the public signature; the place is a live local.
     let result = unsafe { (nvml.memory)(*nvml.handles.get(at)? as NvmlDevice, &raw mut memory) };
     (result == NvmlReturn::SUCCESS).then_some(memory.used)
+}
+
+/// Bytes that all processes together hold on a device, by the driver, if the current context is of this device.
+pub(crate) fn used_here(ordinal: i32) -> Option<u64> {
+    current_device().filter(|device| *device == ordinal)?;
+    let _relaxed = RelaxedCapture::enter();
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both places are live locals.
+    done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).ok()?;
+    Some((total as u64).saturating_sub(free as u64))
 }
 
 /// Bytes that this process holds on a device by the driver's figure, everything included; `None` if there is none.

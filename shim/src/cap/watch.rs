@@ -51,9 +51,22 @@ pub(crate) struct Watch {
     _own: Change,
     alone: bool,
     began: u64,
-    /// What this process held, and of that the driver in its stores.
-    held: Option<(u64, u64)>,
+    /// What was held.
+    held: Option<Held>,
 }
+
+/// What is held of a device at a moment.
+#[derive(Clone, Copy)]
+struct Held {
+    bytes: u64,
+    /// Of that the driver in its stores.
+    kept: u64,
+    /// The bytes are those of all processes: the driver has no figure for this one.
+    all: bool,
+}
+
+/// No call grows by more than this, where all that is known is what all processes hold.
+const MOST: i64 = 256 << 20;
 
 impl Watch {
     /// Begins a change; `look`: it shall be measured.
@@ -68,21 +81,27 @@ impl Watch {
         Self { _own: own, alone, began, held }
     }
 
-    fn held(caps: &Caps, device: &CapDevice) -> Option<(u64, u64)> {
+    fn held(caps: &Caps, device: &CapDevice) -> Option<Held> {
         let kept = measured::kept(caps, device);
-        Some((machine::own_bytes(device.uuid)?, kept))
+        if let Some(bytes) = machine::own_bytes(device.uuid) {
+            return Some(Held { bytes, kept, all: false });
+        }
+        Some(Held { bytes: machine::used_here(device.ordinal)?, kept, all: true })
     }
 
     /// The most by which the call has let grow what this process holds, negative if it has shrunk; `None` if that
     /// is unknown, because of others or because the driver has no figure for this process.
     pub(crate) fn grown(&self, caps: &Caps, device: &CapDevice) -> Option<i64> {
-        let (held, kept) = self.held?;
-        let (now, kept_now) = Self::held(caps, device)?;
+        let held = self.held?;
+        let now = Self::held(caps, device).filter(|now| now.all == held.all)?;
         let alone = self.alone && BEGAN.load(SeqCst) == self.began;
-        let left = kept.saturating_sub(kept_now).saturating_add(caps.release_passed_frees());
+        let left = held.kept.saturating_sub(now.kept).saturating_add(caps.release_passed_frees());
         // A stream may have come to a free and not to the fence behind it.
         let left = left.saturating_add(caps.linear.leaving_on(device.ordinal));
-        let grown = i64::try_from(now).ok()? - i64::try_from(held).ok()?;
+        let mut grown = i64::try_from(now.bytes).ok()? - i64::try_from(held.bytes).ok()?;
+        if held.all {
+            grown = grown.clamp(0, MOST);
+        }
         alone.then(|| grown.saturating_add_unsigned(left))
     }
 }

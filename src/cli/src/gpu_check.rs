@@ -190,6 +190,7 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
     signals::end_when_asked();
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let out = arguments.out.clone().unwrap_or_else(|| format!("gpu-check-{seconds}.json.gz").into());
+    let own = std::env::current_exe().map_err(|error| format!("cannot find the path of this command: {error}"))?;
     let mut checking = Checking {
         arguments,
         place: Workplace::new()?,
@@ -197,8 +198,8 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
         end: Instant::now() + arguments.time,
         steps: Vec::new(),
     };
-    let own = std::env::current_exe().map_err(|error| format!("cannot find the path of this command: {error}"))?;
     let chosen = checking.environment(&own)?;
+    let Some(chosen) = chosen else { return checking.finish(&out, seconds, None) };
     // Before anything is taken: what the user has named, or a device that shows nothing to anybody.
     let visible = |ordinal: u32| match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(list) if !list.is_empty() => {
@@ -211,32 +212,14 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
         devices = format!("{devices},{}", visible(peer));
     }
     checking.all(&own, &devices);
-    let findings = conclusion::findings(&checking.steps);
-    let new = findings.iter().filter(|finding| finding["known"].is_null()).count();
-    let file = json!({
-        "format": show::FORMAT, "version": show::VERSION, "weir": env!("CARGO_PKG_VERSION"), "when": seconds,
-        "device": chosen, "peer": arguments.peer, "budget": arguments.budget, "steps": checking.steps,
-        "findings": findings,
-    });
-    write(&out, &file).map_err(|error| format!("{}: {error}", out.display()))?;
-    for finding in &findings {
-        putln!("{}", show::finding(finding));
-    }
-    let size = fs::metadata(&out).map_or(0, |file| file.len());
-    putln!("{} steps, {new} new findings; {} ({})", checking.steps.len(), out.display(), human(size));
-    putln!("weir gpu-check --read {} shows what is in it. Please send it back, whatever was found.", out.display());
-    Ok(if new == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    checking.finish(&out, seconds, Some(chosen))
 }
 
 /// Writes the file, without the paths of the user's own directory.
 fn write(out: &Path, file: &Value) -> std::io::Result<()> {
     let mut text = file.to_string();
-    for variable in ["HOME", "USER", "LOGNAME"] {
-        if let Ok(own) = std::env::var(variable)
-            && own.len() > 3
-        {
-            text = text.replace(&own, "~");
-        }
+    if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 3) {
+        text = text.replace(&home, "~");
     }
     output::whole(out, |file| -> std::io::Result<()> {
         let mut packed = GzEncoder::new(file, Compression::default());
@@ -246,21 +229,35 @@ fn write(out: &Path, file: &Value) -> std::io::Result<()> {
 }
 
 impl Checking<'_> {
-    /// The first step, and the device that the others use.
-    fn environment(&mut self, own: &Path) -> Result<u32, String> {
+    /// Writes the file and says what is new in it.
+    fn finish(self, out: &Path, seconds: u64, device: Option<u32>) -> Result<ExitCode, String> {
+        let arguments = self.arguments;
+        let findings = conclusion::findings(&self.steps);
+        let new = findings.iter().filter(|finding| finding["known"].is_null()).count();
+        let file = json!({
+            "format": show::FORMAT, "version": show::VERSION, "weir": env!("CARGO_PKG_VERSION"), "when": seconds,
+            "device": device, "peer": arguments.peer, "budget": arguments.budget, "steps": self.steps,
+            "findings": findings,
+        });
+        write(out, &file).map_err(|error| format!("{}: {error}", out.display()))?;
+        for finding in &findings {
+            putln!("{}", show::finding(finding));
+        }
+        let size = fs::metadata(out).map_or(0, |file| file.len());
+        putln!("{} steps, {new} new findings; {} ({})", self.steps.len(), out.display(), human(size));
+        putln!("weir gpu-check --read {} shows what is in it. Please send it back, whatever was found.", out.display());
+        Ok(if new == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The first step, and the device that the others use; none if the driver shows none, which is a finding.
+    fn environment(&mut self, own: &Path) -> Result<Option<u32>, String> {
         let mut command = Command::new(own);
         command.args(["gpu-check-step", "environment"]);
         self.step("environment", command);
-        let (devices, problem) = {
-            let lines = self.steps.last().map(|step| step["lines"].as_array().cloned().unwrap_or_default());
-            let lines = lines.unwrap_or_default();
-            let devices: Vec<Value> = lines.iter().filter(|line| line["kind"] == "device").cloned().collect();
-            let problem = lines.iter().find_map(|line| Some(line["what"].as_str()?.to_owned()));
-            (devices, problem)
-        };
+        let lines = self.steps.last().and_then(|step| step["lines"].as_array()).cloned().unwrap_or_default();
+        let devices: Vec<Value> = lines.into_iter().filter(|line| line["kind"] == "device").collect();
         if devices.is_empty() {
-            let ended = self.steps.last().map(|step| step["end"].to_string()).unwrap_or_default();
-            return Err(problem.unwrap_or(format!("no device (the first step: {ended})")));
+            return Ok(None);
         }
         let number = |device: &Value| device["ordinal"].as_u64().unwrap_or(0) as u32;
         for wanted in [self.arguments.device, self.arguments.peer].into_iter().flatten() {
@@ -272,10 +269,11 @@ impl Checking<'_> {
             if self.arguments.peer == Some(wanted) {
                 return Err(format!("--peer {wanted} is the same device as --device {wanted}"));
             }
-            return Ok(wanted);
+            return Ok(Some(wanted));
         }
         let free = devices.iter().find(|device| !displays(device) && Some(number(device)) != self.arguments.peer);
-        free.map(number).ok_or_else(|| "each device may drive a display; name one with --device to use it".to_owned())
+        free.map(|device| Some(number(device)))
+            .ok_or_else(|| "each device may drive a display; name one with --device to use it".to_owned())
     }
 
     fn all(&mut self, own: &Path, devices: &str) {
@@ -341,7 +339,8 @@ impl Checking<'_> {
             };
             command.env("CUDA_VISIBLE_DEVICES", devices);
             match name {
-                "conformance-weir" => self.under_weir(&mut command, budget),
+                // Page tables are charged to nobody.
+                "conformance-weir" => self.under_weir(&mut command, budget / 16 * 15),
                 "pool" => {
                     let cap = (self.context() + POOL_ROOM).min(budget);
                     self.under_weir(&mut command, cap);
