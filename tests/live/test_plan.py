@@ -37,7 +37,18 @@ def test_roles_and_holders_add_up(fitting):
 
 
 def test_the_smallest_known_gpu(fitting):
-    assert fitting["smallest"]["gpu"]["bytes"] == 8 * GIB
+    assert fitting["smallest"]["gpu"]["bytes"] == 8 * GIB // 64 * 63  # as CUDA shows 8 GiB
+
+
+def test_stock_tensorflow_has_an_answer_of_its_own(fitting):
+    stock = fitting["stock"]
+    # 304 MiB are live; of 1 GiB TensorFlow leaves more free than there is.
+    assert stock["need"] >= 304 * MIB + 100 * MIB and stock["kept"] == 1536 * MIB and stock["fits"] is False
+
+
+def test_a_named_gpu_has_its_size_and_compute_capability():
+    known = {gpu["name"]: gpu for gpu in json.loads(weir("plan", "--list", "--json", env=environment()).stdout)}
+    assert known["T4"]["bytes"] == 15104 * MIB and known["T4"]["compute"] == [7, 5]
 
 
 def test_what_a_job_needs_is_found_on_a_larger_gpu(plan):

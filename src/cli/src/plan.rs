@@ -184,6 +184,15 @@ impl Plan {
         }
     }
 
+    /// What stock TensorFlow would do: its own allocator needs so much, and leaves a part of the device free. None without
+    /// figures, or where nothing was requested by an allocator's steps that could be replayed.
+    fn stock(&self) -> Option<serde_json::Value> {
+        let trial = self.needed.as_ref().or(self.single.as_ref()).filter(|trial| trial.fits() == Some(true))?;
+        let (need, kept) = (trial.need_stock()?, self.gpu.kept_by_tensorflow());
+        let fits = need.saturating_add(kept) <= self.gpu.bytes;
+        Some(json!({"need": need, "kept": kept, "room": self.gpu.bytes.saturating_sub(kept), "fits": fits}))
+    }
+
     fn json(&self) -> serde_json::Value {
         let sweep = self.sweep.as_ref().map(|sweep| {
             json!({
@@ -194,7 +203,7 @@ impl Plan {
         });
         json!({
             "command": self.command, "gpu": self.gpu, "context": self.context,
-            "fits": self.single.as_ref().and_then(Trial::fits), "run": self.single, "needs": self.needed,
+            "fits": self.single.as_ref().and_then(Trial::fits), "stock": self.stock(), "run": self.single, "needs": self.needed,
             "smallest": self.smallest.as_ref().map(|(gpu, good)| json!({"gpu": gpu, "confirmed": good})),
             "sweep": sweep,
         })
@@ -203,7 +212,7 @@ impl Plan {
 
 /// A GPU that nothing is too large for.
 fn boundless() -> Gpu {
-    Gpu { name: String::new(), bytes: 1 << 40 }
+    Gpu::sized(1 << 40)
 }
 
 fn say(text: &str) {

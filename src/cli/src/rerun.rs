@@ -215,7 +215,7 @@ impl Reruns {
     }
 
     fn with_room(&mut self, room: u64) -> Result<Outcome, String> {
-        let gpu = Gpu { name: String::new(), bytes: room };
+        let gpu = Gpu::sized(room);
         // Every event is needed, to see what it needs.
         let ring = [("WEIR_RING".to_owned(), "4M".to_owned())];
         let outcome = self.run(&gpu, &ring, &format!("with {}", size(room)))?;
@@ -233,7 +233,7 @@ impl Reruns {
                 (gpu, variables, format!("with a cap of {}", size(bytes)))
             }
         };
-        let outcome = self.run(&Gpu { name: String::new(), bytes: gpu }, &variables, &name)?;
+        let outcome = self.run(&Gpu::sized(gpu), &variables, &name)?;
         Ok(outcome.map(|outcome| matches!(outcome, Outcome::Well(_) | Outcome::Stopped(_))))
     }
 
@@ -245,7 +245,7 @@ impl Reruns {
             all.push((name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
         }
         all.extend(variables.iter().cloned());
-        let gpu = Gpu { name: String::new(), bytes: self.device.saturating_sub(self.others) };
+        let gpu = Gpu::sized(self.device.saturating_sub(self.others));
         self.run(&gpu, &all, name)
     }
 

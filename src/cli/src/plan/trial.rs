@@ -80,6 +80,8 @@ pub(crate) struct Peak {
     pub(super) taken: u64,
     /// The least into which the same requests go: with room the pool takes more than it needs.
     pub(super) enough: u64,
+    /// The same for TensorFlow's own allocator.
+    pub(super) enough_stock: Option<u64>,
     /// The most bytes that the job held.
     pub(super) live: u64,
     /// In so many allocations.
@@ -131,6 +133,14 @@ impl Trial {
     /// What a device must have for this: room for the requests and for each process's context.
     pub(super) fn need(&self) -> u64 {
         self.peak.enough.saturating_add(self.context.saturating_mul(self.processes as u64))
+    }
+}
+
+impl Trial {
+    /// The same for stock TensorFlow's allocator, where the requests could be replayed.
+    pub(super) fn need_stock(&self) -> Option<u64> {
+        let stock = self.peak.enough_stock?;
+        Some(stock.saturating_add(self.context.saturating_mul(self.processes as u64)))
     }
 }
 
@@ -227,6 +237,7 @@ impl Conditions {
             .env("VGPU_NAME", name)
             .env("VGPU_DEVICES", self.devices.to_string())
             .env("VGPU_CONTEXT", self.context.to_string())
+            .envs(gpu.compute.map(|(major, minor)| ("VGPU_COMPUTE", format!("{major}.{minor}"))))
             .env("VGPU_BACKING", if backed { "memory" } else { "none" })
             .env("VGPU_SHARED", dir.join("devices"))
             .env("WEIR_DIR", dir)
@@ -344,6 +355,7 @@ impl Drop for Scratch {
 fn add(sum: &mut Peak, other: Peak) {
     sum.taken += other.taken;
     sum.enough += other.enough;
+    sum.enough_stock = sum.enough_stock.zip(other.enough_stock).map(|(one, other)| one + other);
     sum.live += other.live;
     sum.blocks += other.blocks;
     sum.at = sum.at.max(other.at);
@@ -448,7 +460,8 @@ fn peak_at(run: &Run, device: u8, way: &Way) -> Result<Peak, Error> {
     let taken = way.most_taken.bytes;
     Ok(Peak {
         taken,
-        enough: enough(run, device).map_or(taken, |enough| enough.min(taken)),
+        enough: enough(run, device, Policy::Weir).map_or(taken, |enough| enough.min(taken)),
+        enough_stock: enough(run, device, Policy::Bfc),
         live: way.most_live.bytes,
         blocks: live.iter().filter(|entry| is_held(entry.class)).count() as u64,
         at: newest.or(after).map_or(0.0, |time| header.elapsed_ns(header.started.ticks, time) as f64 / 1e9),
@@ -458,15 +471,15 @@ fn peak_at(run: &Run, device: u8, way: &Way) -> Result<Peak, Error> {
     })
 }
 
-/// The least memory that serves the recorded requests, by replaying them through the pool; none where some are missing or
+/// The least memory that serves the recorded requests, by replaying them through an allocator; none where some are missing or
 /// they are too many.
-fn enough(run: &Run, device: u8) -> Option<u64> {
+fn enough(run: &Run, device: u8, policy: Policy) -> Option<u64> {
     let reader = run.reader();
     if reader.header().counters.lapped > 0 || reader.header().counters.events > MOST_REPLAYED {
         return None;
     }
     let requests = Requests::from_journal(&run.name(), reader, Some(device)).ok()?;
-    let found = smallest_cap(&requests, &Settings::new(Policy::Weir, requests.peak_live), &mut |_, _| {});
+    let found = smallest_cap(&requests, &Settings::new(policy, requests.peak_live), &mut |_, _| {});
     found.map(|(cap, _)| cap)
 }
 

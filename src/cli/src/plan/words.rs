@@ -22,6 +22,16 @@ pub(super) fn page(plan: &Plan) -> String {
     if let Some(trial) = plan.needed.as_ref().or(plan.single.as_ref()).filter(|trial| trial.processes > 0) {
         peak(trial, &mut text);
     }
+    if let Some(stock) = plan.stock() {
+        let bytes = |name: &str| size(stock[name].as_u64().unwrap_or(0));
+        let fits = if stock["fits"] == true { "yes" } else { "NO" };
+        let _ = writeln!(
+            text,
+            "Stock     {fits}: TensorFlow's own allocator needs {} with the context, and leaves {} of the device free",
+            bytes("need"),
+            bytes("kept")
+        );
+    }
     if let Some((smallest, good)) = &plan.smallest {
         let confirmed = match good {
             Some(true) => "confirmed by a run",
