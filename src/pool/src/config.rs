@@ -95,7 +95,9 @@ impl Config {
         match bytes >> 30 {
             0..4 => 2 << 20,
             4..16 => 4 << 20,
-            _ => 8 << 20,
+            16..32 => 8 << 20,
+            32..64 => 16 << 20,
+            _ => 32 << 20,
         }
     }
 
@@ -129,7 +131,11 @@ mod tests {
         let large = |text: &str, budget| config(text, budget).large_handle;
         assert_eq!(
             (large("on", 40 << 30), large("on", 1 << 30), large("handle=32MiB", 1 << 30)),
-            (8 << 20, 2 << 20, 32 << 20)
+            (16 << 20, 2 << 20, 32 << 20)
         );
+        // A device is no more than 4096 handles, whatever its size, up to the largest that are built.
+        for gib in [1, 4, 8, 16, 24, 40, 80, 128] {
+            assert!((gib << 30) / Config::large_handle_for(gib << 30) <= 4096, "{gib} GiB");
+        }
     }
 }
