@@ -426,7 +426,6 @@ impl Checking<'_> {
         let place = &self.place.0;
         // A cache of compiled kernels would stay behind.
         command.env("WEIR_DIR", place).env("TMPDIR", place).env("CUDA_CACHE_DISABLE", "1").env("WEIR_OOM_TEXT", "off");
-        command.current_dir(place);
         let bound = bound.min(self.end.saturating_duration_since(Instant::now()));
         let step = Step::run(command, bound);
         let end = match step.end {
