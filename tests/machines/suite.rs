@@ -70,6 +70,7 @@ fn main() -> ExitCode {
     others::copies(&mut suite);
     others::contexts(&mut suite);
     others::edits(&mut suite);
+    others::remote(&mut suite);
     checks::checks(&mut suite);
     others::parts(&mut suite);
     suite.run()

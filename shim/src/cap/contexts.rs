@@ -117,7 +117,8 @@ fn taken(at: (&CapDevice, DeviceId), caps: &Caps, ctx: u64, before: (Option<u64>
     let Ok(_within) = ContextGuard::enter(ctx) else { return 0 };
     let used = machine::used_here(at.0.ordinal).unwrap_or(0);
     let charged = accounted(caps, at.1).map_or(0, |(charged, pending)| charged + pending);
-    used.saturating_sub(charged).min(ASSUMED)
+    // The driver takes chunks; what is left over is page tables.
+    used.saturating_sub(charged).min(ASSUMED) / PAGE * PAGE
 }
 
 /// A call that makes a context on a device: what it takes is measured and charged as a fact. `made` returns the context;

@@ -81,6 +81,12 @@ plain_calls! {
     "pread64" pread64(fd: c_int, to: *mut c_void, size: usize, at: i64) -> isize {
         libc::syscall(libc::SYS_pread64, fd, to, size, at)
     }
+    "pwrite" pwrite(fd: c_int, from: *const c_void, size: usize, at: i64) -> isize {
+        libc::syscall(libc::SYS_pwrite64, fd, from, size, at)
+    }
+    "pwrite64" pwrite64(fd: c_int, from: *const c_void, size: usize, at: i64) -> isize {
+        libc::syscall(libc::SYS_pwrite64, fd, from, size, at)
+    }
     "write" write(fd: c_int, from: *const c_void, size: usize) -> isize {
         libc::syscall(libc::SYS_write, fd, from, size)
     }

@@ -48,9 +48,13 @@ pub(crate) fn remote(dir: &File) -> Option<&'static str> {
 
 /// Whether writing to a new file takes long each time.
 pub(crate) fn slow(file: &File) -> bool {
+    takes_long(|| file.write_all_at(&PROBE, 0).is_ok())
+}
+
+fn takes_long(write: impl Fn() -> bool) -> bool {
     (0..TRIES).all(|_| {
         let began = Instant::now();
-        file.write_all_at(&PROBE, 0).is_ok() && began.elapsed() > PATIENCE
+        write() && began.elapsed() > PATIENCE
     })
 }
 
@@ -76,4 +80,46 @@ pub fn folders_instead_of(dir: &Path) -> Vec<PathBuf> {
         files::sub_folders(files::user()).map(|name| Path::new(base).join(name)).filter(own).collect::<Vec<_>>()
     };
     FAST.into_iter().flat_map(inside).map(|private| private.join(name(dir))).filter(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_file_system_is_slow_if_each_write_is() {
+        let wait = || std::thread::sleep(PATIENCE + Duration::from_millis(20));
+        let always = || {
+            wait();
+            true
+        };
+        assert!(takes_long(always));
+        let first = Cell::new(true);
+        let once = || {
+            if first.replace(false) {
+                wait();
+            }
+            true
+        };
+        assert!(!takes_long(once), "one slow write is a busy machine");
+        assert!(!takes_long(|| false), "a full disk is another matter");
+    }
+
+    #[test]
+    fn the_folder_instead_of_another_is_private_and_has_its_name() {
+        let dir = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
+        assert_eq!(folders_instead_of(&dir), Vec::<PathBuf>::new());
+        let place = instead(&dir).next().expect("a folder in memory");
+        assert_eq!(place.handle().metadata().unwrap().mode() & 0o777, 0o700);
+        assert!(place.path().to_string_lossy().ends_with(&name(&dir)) && name(&dir) != name(Path::new("/")));
+        assert!(folders_instead_of(&dir).contains(&place.path().to_owned()));
+        std::fs::remove_dir(place.path()).unwrap();
+    }
+
+    #[test]
+    fn this_machines_own_file_systems_are_not_remote() {
+        assert_eq!(remote(&File::open("/dev/shm").unwrap()), None);
+        assert_eq!(remote(&File::open("/proc").unwrap()), None);
+    }
 }
