@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use std::ffi::CStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -278,7 +279,8 @@ impl Checking<'_> {
 
     fn all(&mut self, own: &Path, devices: &str) {
         let (budget, peer) = (self.arguments.budget, self.arguments.peer.is_some());
-        let program = |name: &str| beside(own, name);
+        let place = self.place.0.clone();
+        let program = |name: &str| runnable(beside(own, name)?, &place);
         let child = |name: &str, bound: Duration| {
             let mut command = Command::new(own);
             command.args([
@@ -453,6 +455,17 @@ fn beside(own: &Path, name: &str) -> Option<PathBuf> {
         .iter()
         .map(|folder| home.join(folder).join(name))
         .find_map(|path| path.canonicalize().ok())
+}
+
+/// The same, or a copy of it that can be run: a wheel may not keep the mode of what it installs.
+fn runnable(program: PathBuf, place: &Path) -> Option<PathBuf> {
+    if fs::metadata(&program).ok()?.permissions().mode() & 0o111 != 0 {
+        return Some(program);
+    }
+    let copy = place.join(program.file_name()?);
+    fs::copy(&program, &copy).ok()?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o700)).ok()?;
+    Some(copy)
 }
 
 /// The process group of a child.

@@ -353,9 +353,14 @@ impl Drop for Scratch {
 
 /// Adds the peak of another process: at worst both come at once.
 fn add(sum: &mut Peak, other: Peak) {
+    let first = sum.taken == 0;
     sum.taken += other.taken;
     sum.enough += other.enough;
-    sum.enough_stock = sum.enough_stock.zip(other.enough_stock).map(|(one, other)| one + other);
+    // One that is not known makes the sum so.
+    sum.enough_stock = match (first, sum.enough_stock.zip(other.enough_stock)) {
+        (true, _) => other.enough_stock,
+        (false, both) => both.map(|(one, other)| one + other),
+    };
     sum.live += other.live;
     sum.blocks += other.blocks;
     sum.at = sum.at.max(other.at);
