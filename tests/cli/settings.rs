@@ -26,6 +26,7 @@ fn options_set_variables() {
         ("--ring", "64K"),
         ("--keep", "3"),
         ("--journal", "on"),
+        ("--xla", "off"),
         ("--oom-text", "off"),
     ]);
     // A paragraph of the help is an option and, in brackets, its variable.
@@ -63,6 +64,7 @@ fn bad_values() {
         ("--ring", "100k"),
         ("--keep", "many"),
         ("--journal", "yes"),
+        ("--xla", "sizes"),
         ("--oom-text", "1"),
     ]);
     let page = std::fs::read_to_string(stage().root.join("docs/reference/environment.md")).expect("the page");
