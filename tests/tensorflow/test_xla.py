@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import MIB, TENSORFLOW_RELEASES, TESTS, environment, run, tensorflow, tensorflow_marks, under_weir, until, weir
+from conftest import MIB, ROOT, TENSORFLOW_RELEASES, TESTS, environment, run, tensorflow, tensorflow_marks, under_weir, until, weir
 
 HERE = TESTS / "tensorflow/compiled"
 MODELS = ["resnet", "transformer", "lstm"]
@@ -61,18 +61,18 @@ def test_the_inside_of_an_arena_outlives_the_job(weir_dir, ends):
         journal, _ = play(weir_dir, SMALL, "killed", code=-9)
         shown = report(journal)
     else:
-        journal, _ = play(weir_dir, SMALL, code=1, VGPU_MEM="700MiB", BATCH="1024")
+        journal, _ = play(weir_dir, ROOT / "examples/oom/compiled.py", code=1, VGPU_MEM="512MiB")
         shown = report(journal)
         assert shown["request"]["compiled"] and shown["compiled"][0]["bytes"] == shown["request"]["bytes"]
         screen = weir("report", journal, code=None, env=environment(COLUMNS="100", NO_COLOR="1")).stdout
-        assert re.search(r"Compiled +one_step_on_data: .* of which .*conv2d.*activations \(small\.py:\d+\)", " ".join(screen.split())), screen
+        assert re.search(r"Compiled +one_step_on_data: .* of which .* activations \(compiled\.py:\d+\)", " ".join(screen.split())), screen
     arena = shown["compiled"][0]
     assert arena["certain"] and arena["exact"] and arena["live"] == (ends == "full")
     assert 0.95 * arena["peak"] <= arena["named"] and 0.9 * arena["peak"] <= arena["lined"], arena
     assert arena["peak"] <= arena["bytes"] <= arena["total"]
     assert sum(part["bytes"] for part in arena["parts"]) + arena["rest"] == arena["peak"] == sum(size for _, size in arena["roles"])
     places = {part["python"].rpartition("/")[2] for part in arena["parts"]}
-    assert {line(SMALL, "first"), line(SMALL, "second")} <= places, places
+    assert ends == "full" or {line(SMALL, "first"), line(SMALL, "second")} <= places, places
     folder = journal.with_suffix(".xla")
     assert folder.stat().st_mode & 0o777 == 0o700
 
