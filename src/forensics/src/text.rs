@@ -337,7 +337,8 @@ fn arena_sentence(arena: &Arena) -> String {
 
 /// What is inside the arenas of compiled code.
 fn arenas(page: &mut Page, report: &Report) {
-    let (all, air) = (page.look.details, page.room.air);
+    // What to do comes first where there is not room for both.
+    let (all, air) = (page.look.details, page.room.air && page.room.remedies > 1);
     let arenas = report.compiled.iter().filter(|_| all || air);
     for arena in arenas.take(if all { usize::MAX } else { 1 }) {
         let when = if arena.live { "" } else { ", not live at this moment" };

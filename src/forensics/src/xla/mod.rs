@@ -142,8 +142,7 @@ pub fn arenas(run: &Run, survey: &Survey, device: u8, refused: Option<u64>) -> V
                 }
                 match found {
                     // What is nearer in size is it; of two that are as near, nobody knows.
-                    Some(other) if other.bytes > allocation.bytes => other.certain = false,
-                    Some(other) if other.bytes == allocation.bytes => other.certain = false,
+                    Some(other) if other.bytes >= allocation.bytes => other.certain = false,
                     _ => {
                         let certain = found.is_none();
                         *found = Some(Arena { live: *live, certain, ..describe(&module, allocation, &lines) });
