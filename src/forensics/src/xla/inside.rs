@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::module::{Allocation, Event, Instruction, Module};
 
-/// What XLA calls what a cluster is given.
-const ARGUMENTS: &str = "XLA_Args";
+/// What XLA calls what a cluster is given, and what it gives back: no operations.
+const ENDS: [&str; 2] = ["XLA_Args", "XLA_Retvals"];
 /// Instructions that are looked at to name one buffer.
 const MOST_STEPS: usize = 256;
 
@@ -224,7 +224,7 @@ impl<'module, 'file> Naming<'module, 'file> {
     }
 
     fn named(&self, id: i64) -> Option<&'file str> {
-        self.get(id).map(|instruction| instruction.op).filter(|op| !op.is_empty() && *op != ARGUMENTS)
+        self.get(id).map(|instruction| instruction.op).filter(|op| !op.is_empty() && !ENDS.contains(op))
     }
 
     fn operands(&self, id: i64) -> &'module [i64] {
