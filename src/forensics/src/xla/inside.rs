@@ -132,6 +132,8 @@ fn apart(module: &Module<'_>, arena: &Allocation) -> Vec<i64> {
 struct Naming<'module, 'file> {
     module: &'module Module<'file>,
     users: HashMap<i64, Vec<i64>>,
+    /// The instruction that calls a computation.
+    callers: HashMap<i64, i64>,
     /// The parameters of the step that it gives back changed.
     variables: HashSet<i64>,
 }
@@ -139,7 +141,15 @@ struct Naming<'module, 'file> {
 impl<'module, 'file> Naming<'module, 'file> {
     fn of(module: &'module Module<'file>) -> Self {
         let mut users: HashMap<i64, Vec<i64>> = HashMap::new();
+        let mut callers: HashMap<i64, i64> = HashMap::new();
         for (id, instruction) in &module.instructions {
+            for called in &instruction.called {
+                callers.entry(*called).and_modify(|caller| *caller = (*caller).min(*id)).or_insert(*id);
+                // What a computation results in goes on where it is called: XLA puts parts of a step into computations.
+                if let Some(root) = module.roots.get(called) {
+                    users.entry(*root).or_default().push(*id);
+                }
+            }
             for operand in &instruction.operands {
                 users.entry(*operand).or_default().push(*id);
             }
@@ -148,7 +158,7 @@ impl<'module, 'file> Naming<'module, 'file> {
             users.sort_unstable();
         }
         let changed = module.allocations.iter().filter(|allocation| allocation.live_out);
-        Self { module, users, variables: changed.filter_map(|allocation| allocation.parameter).collect() }
+        Self { module, users, callers, variables: changed.filter_map(|allocation| allocation.parameter).collect() }
     }
 
     fn get(&self, id: i64) -> Option<&'module Instruction<'file>> {
@@ -181,7 +191,13 @@ impl<'module, 'file> Naming<'module, 'file> {
             let inside = instruction.called.first().and_then(|called| self.module.roots.get(called));
             let inside = inside.and_then(|root| self.get(*root));
             let copies = match (instruction.opcode, inside) {
-                ("parameter", _) => return Some(instruction.parameter),
+                ("parameter", _) => match self.handed(id, instruction).first() {
+                    Some(handed) => {
+                        id = *handed;
+                        continue;
+                    }
+                    None => return Some(instruction.parameter),
+                },
                 ("fusion", Some(inside)) => {
                     COPIES.contains(&inside.opcode) && instruction.operands.len() == 1 && self.only_copies(instruction)
                 }
@@ -227,8 +243,19 @@ impl<'module, 'file> Naming<'module, 'file> {
         self.get(id).map(|instruction| instruction.op).filter(|op| !op.is_empty() && !ENDS.contains(op))
     }
 
+    /// What an instruction is made from; a parameter of a computation is made from what its caller hands over.
     fn operands(&self, id: i64) -> &'module [i64] {
-        self.get(id).map_or(&[], |instruction| &instruction.operands)
+        self.get(id).map_or(&[], |instruction| match instruction.opcode {
+            "parameter" => self.handed(id, instruction),
+            _ => &instruction.operands,
+        })
+    }
+
+    fn handed(&self, id: i64, parameter: &Instruction<'_>) -> &'module [i64] {
+        let caller =
+            self.module.homes.get(&id).and_then(|home| self.callers.get(home)).and_then(|caller| self.get(*caller));
+        let place = usize::try_from(parameter.parameter).ok();
+        caller.zip(place).and_then(|(caller, place)| caller.operands.get(place..=place)).unwrap_or_default()
     }
 
     /// The operation of the nearest instruction in one direction.

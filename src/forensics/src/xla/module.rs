@@ -12,6 +12,8 @@ pub(super) struct Module<'file> {
     pub(super) instructions: HashMap<i64, Instruction<'file>>,
     /// The last instruction of each computation.
     pub(super) roots: HashMap<i64, i64>,
+    /// The computation that an instruction is in.
+    pub(super) homes: HashMap<i64, i64>,
     pub(super) buffers: HashMap<i64, Buffer>,
     pub(super) allocations: Vec<Allocation>,
     pub(super) traces: Vec<Vec<Event>>,
@@ -101,12 +103,13 @@ impl<'file> Module<'file> {
 
     /// `HloComputationProto`.
     fn computation(&mut self, message: &'file [u8]) -> Result<(), Broken> {
-        let (mut id, mut root) = (0, 0);
+        let (mut id, mut root, mut inside) = (0, 0, Vec::new());
         for field in fields(message) {
             match field? {
                 (2, value) => {
                     let (id, instruction) = instruction(value.bytes()?)?;
                     self.instructions.insert(id, instruction);
+                    inside.push(id);
                 }
                 (5, value) => id = value.id()?,
                 (6, value) => root = value.id()?,
@@ -114,6 +117,7 @@ impl<'file> Module<'file> {
             }
         }
         self.roots.insert(id, root);
+        self.homes.extend(inside.into_iter().map(|instruction| (instruction, id)));
         Ok(())
     }
 

@@ -36,14 +36,18 @@ fn event(kind: u64, buffer: u64, shares: u64) -> Message {
 /// A step: a variable is copied, a convolution has a result and scratch memory, a fusion takes the place of the copy.
 fn step(traced: bool) -> Vec<u8> {
     let mut entry = Message::new();
-    let mut conv = instruction(CONV, "custom-call", "model/conv/Conv2D", &[COPY], &[]);
+    let mut conv = instruction(CONV, "custom-call", "model/conv/Conv2D", &[31], &[]);
     let (mut result, mut scratch, mut tuple) = (Message::new(), Message::new(), Message::new());
     result.number(2, 11).numbers(3, [8, 64]);
     scratch.number(2, 6).numbers(3, [4096]);
     tuple.number(2, 13).message(4, &result).message(4, &scratch);
     conv.message(3, &tuple);
     entry.message(2, &instruction(ARGUMENT, "parameter", "XLA_Args", &[], &[8, 64]));
-    entry.message(2, &instruction(COPY, "copy", "", &[ARGUMENT], &[64, 8])).message(2, &conv);
+    // The copy is made in a computation of its own, as XLA makes it for command buffers.
+    let mut copies = Message::new();
+    copies.message(2, &instruction(30, "parameter", "XLA_Args", &[], &[8, 64]));
+    copies.message(2, &instruction(COPY, "copy", "", &[30], &[64, 8])).number(5, 3).number(6, COPY as u64);
+    entry.message(2, &instruction(31, "call", "", &[ARGUMENT], &[64, 8]).number(38, 3).clone()).message(2, &conv);
     entry.message(2, &instruction(FUSION, "fusion", "", &[CONV], &[8, 64]).number(38, 2).clone());
     entry.number(5, 1).number(6, FUSION as u64);
     let mut fused = Message::new();
@@ -51,7 +55,7 @@ fn step(traced: bool) -> Vec<u8> {
     fused.message(2, &instruction(21, "multiply", "gradient_tape/model/conv/Mul", &[20], &[8, 64]));
     fused.number(5, 2).number(6, 21);
     let mut module = Message::new();
-    module.text(1, "a_inference_one_step_on_data_77__.13").message(3, &fused).message(3, &entry);
+    module.text(1, "a_inference_one_step_on_data_77__.13").message(3, &fused).message(3, &copies).message(3, &entry);
     let mut assignment = Message::new();
     assignment.message(1, &buffer(1, 2048, COPY, &[])).message(1, &buffer(2, 4000, CONV, &[0]));
     assignment.message(1, &buffer(3, 4096, CONV, &[1])).message(1, &buffer(4, 2048, FUSION, &[]));
