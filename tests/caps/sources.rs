@@ -113,7 +113,8 @@ fn files(suite: &mut Suite) {
 }
 
 fn odd_files(suite: &mut Suite) {
-    let cases: [(&str, &str, fn(PathBuf)); 5] = [
+    type Case = (&'static str, &'static str, fn(PathBuf));
+    let cases: [Case; 5] = [
         ("a FIFO", "is a FIFO, not a regular file; a limit in it cannot be enforced", |path| {
             let _ = Job::new("mkfifo").arg(path).run().quiet();
         }),
@@ -161,12 +162,15 @@ fn machine(text: &str, environment: &str) -> Done {
 
 /// As [`witness`], where the namespace's tools may have said something and weir more than one line.
 fn witness_last(done: &Done, taken: Taken, line: Option<&str>) {
-    let own: Vec<&str> = done.err.lines().filter(|said| said.starts_with("weir: ")).collect();
-    let told = match line {
-        Some(word) => own.iter().find(|said| said.contains(word)).map(|said| format!("{said}\n")),
-        None => Some(own.iter().map(|said| format!("{said}\n")).collect()),
+    let own = || done.err.lines().filter(|said| said.starts_with("weir: "));
+    let kept: Vec<&str> = match line {
+        Some(word) => {
+            vec![own().find(|said| said.contains(word)).unwrap_or_else(|| panic!("no line with {word:?}\n{done}"))]
+        }
+        None => own().collect(),
     };
+    let err = kept.iter().flat_map(|said| [*said, "\n"]).collect();
     let mut done = done.clone();
-    done.err = told.unwrap_or_else(|| panic!("no line with {line:?}\n{done}"));
+    done.err = err;
     witness(&done, taken, line);
 }

@@ -134,16 +134,15 @@ fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backin
         return Err(io::Error::new(io::ErrorKind::NotFound, "no directory for journals"));
     };
     let dir = SafeDir::open(wanted)?;
-    let unfit = match place::remote(dir.handle()) {
-        Some(kind) => format!("{} is on a remote file system ({kind})", wanted.display()),
-        None => {
-            let (name, file) = create_named(&dir)?;
-            if !place::slow(&file) {
-                return fill(dir, name, file, bytes);
-            }
-            let _ = dir.remove(&name);
-            format!("{} is on a slow file system", wanted.display())
+    let unfit = if let Some(kind) = place::remote(dir.handle()) {
+        format!("{} is on a remote file system ({kind})", wanted.display())
+    } else {
+        let (name, file) = create_named(&dir)?;
+        if !place::slow(&file) {
+            return fill(dir, name, file, bytes);
         }
+        let _ = dir.remove(&name);
+        format!("{} is on a slow file system", wanted.display())
     };
     for dir in place::instead(wanted) {
         if let Ok((name, file)) = create_named(&dir)

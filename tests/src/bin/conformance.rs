@@ -27,6 +27,8 @@ usage: conformance [--list] [--filter X]... [--json FILE] [--markdown] [--lines]
 
 LD_LIBRARY_PATH decides which libcuda.so.1 is found. Exit code 1 if a rule failed.";
 
+// Each is a switch of its own on the command line.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Default)]
 struct Wish {
     list: bool,

@@ -106,14 +106,14 @@ mod tests {
 
     #[test]
     fn flags_are_added_and_never_replaced() {
-        assert_eq!(with("").unwrap(), OWN);
-        assert_eq!(with(" --xla_gpu_cuda_data_dir=/c ").unwrap(), format!("--xla_gpu_cuda_data_dir=/c {OWN}"));
+        assert_eq!(with("").as_deref(), Ok(OWN));
+        assert_eq!(with(" --xla_gpu_cuda_data_dir=/c "), Ok(format!("--xla_gpu_cuda_data_dir=/c {OWN}")));
         let own = "--xla_dump_max_hlo_modules=3 --a=1";
         let rest = "--xla_dump_to=/w/7-8.xla --xla_dump_hlo_as_proto=true";
-        assert_eq!(with(own).unwrap(), format!("{own} {rest}"));
+        assert_eq!(with(own), Ok(format!("{own} {rest}")));
         for chosen in ["--xla_dump_to=/mine", "--a --xla_dump_to /mine", "-xla_dump_to=/mine", "--xla_dump_hlo_as_text"]
         {
-            assert!(with(chosen).unwrap_err().starts_with("as the job chose"), "{chosen}");
+            assert!(with(chosen).is_err_and(|why| why.starts_with("as the job chose")), "{chosen}");
         }
         assert!(with("/etc/xla_flags").is_err(), "a file of flags");
         assert!(flags("", Path::new("/a b/7-8.xla")).is_err());
@@ -122,10 +122,7 @@ mod tests {
     #[test]
     fn what_a_parents_weir_set_is_taken_out() {
         let parents = OWN.replace("/w/7-8", "/elsewhere/5-6-1");
-        assert_eq!(with(&format!("--a=1 {parents}")).unwrap(), format!("--a=1 {OWN}"));
-        assert_eq!(
-            with(&format!("{parents} --xla_dump_hlo_pass_re=x")).unwrap(),
-            format!("--xla_dump_hlo_pass_re=x {OWN}")
-        );
+        assert_eq!(with(&format!("--a=1 {parents}")), Ok(format!("--a=1 {OWN}")));
+        assert_eq!(with(&format!("{parents} --xla_dump_hlo_pass_re=x")), Ok(format!("--xla_dump_hlo_pass_re=x {OWN}")));
     }
 }

@@ -1,6 +1,7 @@
 //! Which job a run is a part of, and which rank it is there, by the variables that the journal has kept: Slurm's, those of
 //! torchrun, MPI and TensorFlow, and weir's own group. Pure.
 
+use std::fmt::Write as _;
 use weir_journal::Job;
 
 use crate::{Error, Run};
@@ -30,7 +31,10 @@ impl Member {
     /// What a run says of itself.
     pub fn of(run: &Run) -> Result<Self, Error> {
         let job = run.reader().job().map_err(|error| run.broken(&error))?.unwrap_or_default();
-        let boot: String = run.header().identity.boot.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let boot = run.header().identity.boot.iter().take(4).fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         Ok(Self::from(&job, &boot))
     }
 

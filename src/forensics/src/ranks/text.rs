@@ -65,15 +65,16 @@ pub fn text(report: &JobReport, offset: i64) -> String {
         let most = &report.ranks[balance.most];
         let when = report.moment_ns.map_or("at its peak".into(), |ns| format!("at {}", time(ns)));
         let excess = most.live.saturating_sub(balance.others);
-        let _ = match excess.saturating_mul(10) > most.live {
-            true => writeln!(
+        let _ = if excess.saturating_mul(10) > most.live {
+            writeln!(
                 out,
                 "\nImbalance {} holds {} {when}, {} more than the median of the others",
                 plain(&most.name),
                 human(most.live),
                 human(excess)
-            ),
-            false => writeln!(out, "\nBalanced  all hold about the same {when}"),
+            )
+        } else {
+            writeln!(out, "\nBalanced  all hold about the same {when}")
         };
         let columns = report.ranks.len().min(MOST_COLUMNS);
         let _ = write!(out, "{:<40}", "live, by operation");

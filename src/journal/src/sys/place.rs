@@ -27,7 +27,7 @@ const REMOTE: [(u64, &str); 14] = [
     (0x0102_1997, "9P"),
 ];
 /// What is written to see how long it takes, and how long it may. It is tried a few times: a busy machine is not a slow disk.
-const PROBE: [u8; 64 << 10] = [0; 64 << 10];
+static PROBE: [u8; 64 << 10] = [0; 64 << 10];
 const PATIENCE: Duration = Duration::from_millis(200);
 const TRIES: u32 = 3;
 /// Directories that every machine has in memory, or at least to itself.
