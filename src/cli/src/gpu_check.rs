@@ -304,12 +304,11 @@ impl Checking<'_> {
                     command.args(["doctor", "--json", "--library"]).arg(&self.library);
                     command
                 }
-                "probe" | "latency" => child(name, bound),
                 "peers" if !peer => {
                     self.skip(name, "--peer names no second device");
                     continue;
                 }
-                "peers" => child(name, bound),
+                "probe" | "latency" | "peers" => child(name, bound),
                 "conformance" | "conformance-weir" => {
                     let Some(program) = program("conformance") else {
                         self.skip(name, "no program conformance beside weir");

@@ -34,8 +34,8 @@ pub(super) fn device(steps: &[Value], ordinal: u64) -> Option<&Value> {
 struct Findings(Vec<Value>);
 
 impl Findings {
-    fn add(&mut self, step: &str, what: String, known: Option<&str>) {
-        self.0.push(json!({"step": step, "what": what, "known": known}));
+    fn add(&mut self, step: &str, what: impl Into<String>, known: Option<&str>) {
+        self.0.push(json!({"step": step, "what": what.into(), "known": known}));
     }
 }
 

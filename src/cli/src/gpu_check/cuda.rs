@@ -138,7 +138,7 @@ impl Driver {
         let mut uuid = CUuuid { bytes: [0; 16] };
         call!(self.cuDeviceGetUuid_v2(&raw mut uuid, device))
             .or_else(|_| call!(self.cuDeviceGetUuid(&raw mut uuid, device)))?;
-        let digits: String = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+        let digits = format!("{:032x}", u128::from_be_bytes(uuid.bytes.map(|byte| byte as u8)));
         let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| digits.get(part).unwrap_or_default().to_owned());
         Ok(parts.join("-"))
     }

@@ -107,7 +107,7 @@ fn measure(
         {
             driver.launch(kernel, stream, SPIN.as_nanos() as u64).map_err(|code| ("cuLaunchKernel", code))?;
         }
-        if granule > 0 && setup.size % granule == 0 {
+        if granule > 0 && setup.size.is_multiple_of(granule) {
             mapped(driver, setup, times)?;
         }
         // Freeing memory waits for running work on many drivers: beside a kernel it would measure the kernel.

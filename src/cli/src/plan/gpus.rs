@@ -26,9 +26,11 @@ enum Memory {
     Ecc,
 }
 
+type Row = (u64, Memory, (u8, u8), &'static [&'static str]);
+
 /// Published memory in GiB with its kind, compute capability, names; smallest first.
 #[rustfmt::skip]
-const KNOWN: &[(u64, Memory, (u8, u8), &[&str])] = &[
+const KNOWN: &[Row] = &[
     (8, Memory::Whole, (8, 6), &["RTX-3070"]),
     (8, Memory::Whole, (8, 9), &["RTX-4060"]),
     (10, Memory::Whole, (8, 6), &["RTX-3080"]),
@@ -177,10 +179,9 @@ mod tests {
     /// Published reports: what CUDA showed of a GPU, in MiB. None of these has a profile.
     #[test]
     fn sizes_are_those_that_others_saw() {
-        for (name, seen) in [("V100-32GB", 32_481)] {
-            let shown = parse(name).unwrap().bytes >> 20;
-            assert!(shown.abs_diff(seen) * 100 <= seen, "{name}: {shown} MiB, and {seen} were seen");
-        }
+        let (name, seen) = ("V100-32GB", 32_481);
+        let shown = parse(name).unwrap().bytes >> 20;
+        assert!(shown.abs_diff(seen) * 100 <= seen, "{name}: {shown} MiB, and {seen} were seen");
     }
 
     #[test]

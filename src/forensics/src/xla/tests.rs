@@ -116,7 +116,7 @@ fn without_an_order_of_events_what_does_not_overlap_is_a_lower_bound() {
 fn a_fusion_is_named_by_what_is_fused() {
     let file = step(false);
     let mut module = Module::of(&file).expect("a module");
-    module.allocations.retain(|allocation| allocation.is_arena());
+    module.allocations.retain(super::module::Allocation::is_arena);
     let mut arena = module.allocations.pop().expect("an arena");
     arena.assigned = vec![(4, 0)];
     let (pieces, _) = inside::at_peak(&module, &arena);
