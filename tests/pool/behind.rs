@@ -49,10 +49,10 @@ pub(crate) fn mesh(api: &'static Api) {
     context_on(api, 0);
     let kernels = Kernels::load(api);
     let stream = stream(api);
+    let bytes = free_bytes(api) / 10 * 6;
     let kept = sparse(api);
     let mut peer = Peer::start();
     let opened: Vec<(usize, usize)> = [3, 5, 7].map(|at| (at, peer.open(api, kept[at]))).into();
-    let bytes = free_bytes(api) / 10 * 6;
     // First far longer than the library waits for an idle device, so that it has to give up; then idle.
     for (round, nanoseconds) in [(1, LONG), (2, 0)] {
         let pattern = |at: usize, late: u32| round << 20 | (at as u32) << 1 | late;
@@ -84,6 +84,82 @@ pub(crate) fn mesh(api: &'static Api) {
         synchronise(api);
         peer.check(number, WORDS as u64, at as u32);
     }
+}
+
+/// A few blocks of 1 KiB are left of as many as there is room for. What cuMemGetInfo tells as free can be had in one
+/// piece, though it is little; then the granules of these blocks share, and nearly all of the memory serves large ones.
+pub(crate) fn survivors(api: &'static Api) {
+    const BLOCK: usize = 1 << 10;
+    const LARGE: usize = 8 * MIB;
+    context_on(api, 0);
+    let kernels = Kernels::load(api);
+    let stream = stream(api);
+    let room = free_bytes(api);
+    let (mut kept, mut count) = (Vec::new(), 0_usize);
+    let mut freed = Vec::new();
+    loop {
+        let mut ptr = 0;
+        // SAFETY: the place is a live local.
+        match unsafe { (api.cuMemAllocAsync)(&raw mut ptr, BLOCK, stream) } {
+            OK => {}
+            code => break assert_eq!(code, OUT_OF_MEMORY),
+        }
+        // As good as random: one of 320.
+        let random = (count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        if random.is_multiple_of(320) {
+            kept.push(ptr)
+        } else {
+            freed.push(ptr)
+        }
+        count += 1;
+    }
+    assert!(kept.len() > 400 && count * BLOCK > room / 10 * 9, "{} of {count} blocks", kept.len());
+    let pattern = |at: usize| 0x5EED_0000 | at as u32;
+    let intact = |kept: &[u64]| {
+        synchronise(api);
+        let broken = |(at, ptr): &(usize, &u64)| words(api, **ptr, BLOCK / 4).iter().any(|word| *word != pattern(*at));
+        assert_eq!(kept.iter().enumerate().filter(broken).count(), 0, "blocks with a broken pattern");
+    };
+    for (at, ptr) in kept.iter().enumerate() {
+        kernels.fill(stream, *ptr, BLOCK as u64 / 4, pattern(at));
+    }
+    for ptr in freed {
+        // SAFETY: our own block.
+        ok(unsafe { (api.cuMemFreeAsync)(ptr, stream) });
+    }
+    synchronise(api);
+    let told = free_bytes(api);
+    assert!(told < room / 4, "{} MiB are told as free, which only small requests could get", told / MIB);
+    if told > 0 {
+        let all = alloc_async(api, told, stream);
+        // SAFETY: our own block.
+        ok(unsafe { (api.cuMemFreeAsync)(all, stream) });
+    }
+    let mut large = Vec::new();
+    loop {
+        let mut ptr = 0;
+        // SAFETY: the place is a live local.
+        match unsafe { (api.cuMemAllocAsync)(&raw mut ptr, LARGE, stream) } {
+            OK => large.push(ptr),
+            code => break assert_eq!(code, OUT_OF_MEMORY),
+        }
+    }
+    for ptr in &large {
+        kernels.fill(stream, *ptr, LARGE as u64 / 4, 7);
+    }
+    intact(&kept);
+    assert!(large.len() * LARGE > room / 10 * 8, "{} blocks of 8 MiB beside {} of 1 KiB", large.len(), kept.len());
+    // Granules that share come apart again.
+    for ptr in large.into_iter().chain(kept) {
+        // SAFETY: our own block.
+        ok(unsafe { (api.cuMemFreeAsync)(ptr, stream) });
+    }
+    synchronise(api);
+    let whole = alloc_async(api, room / 10 * 9, stream);
+    // SAFETY: our own block.
+    ok(unsafe { (api.cuMemFreeAsync)(whole, stream) });
+    synchronise(api);
+    assert!(free_bytes(api) > room / 10 * 9, "{} of {room} bytes came back", free_bytes(api));
 }
 
 /// What one stream has freed and not finished is not another's, be its size the very one that is requested.

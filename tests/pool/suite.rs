@@ -87,6 +87,9 @@ fn properties(suite: &mut Suite) {
         property(suite, check, Plain, "VGPU_MEM=64MiB", check);
         property(suite, &format!("{check}, with checks built in"), Checked, "VGPU_MEM=64MiB", check);
     }
+    for (name, library) in [("survivors", Plain), ("survivors, with checks built in", Checked)] {
+        property(suite, name, library, "WEIR_CAP=192MiB", "survivors");
+    }
     for how in ["WEIR_POOL=novmm", "WEIR_POOL=off WEIR_CAP=2GiB"] {
         let check = "coming-and-going";
         property(suite, &format!("{check}, {how}"), Plain, format!("VGPU_MEM=4GiB {how}"), check);

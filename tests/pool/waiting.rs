@@ -272,8 +272,8 @@ pub(crate) fn stops_beside_host_functions(api: &'static Api) {
     let kernels = Kernels::load(api);
     watch();
     let target = alloc(api, 4096);
-    let kept = crate::behind::sparse(api);
     let bytes = free_bytes(api) / 10 * 6;
+    let kept = crate::behind::sparse(api);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // SAFETY: a context of ours.

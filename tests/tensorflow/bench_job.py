@@ -50,13 +50,28 @@ def resnet50():
     return model, [np.zeros((8, 64, 64, 3), "float32")]
 
 
+def transformer():
+    """Two encoder blocks over texts of five lengths."""
+    inputs = layers.Input((None,), dtype="int32")
+    values = layers.Embedding(20000, 128)(inputs)
+    for _ in range(2):
+        attended = layers.MultiHeadAttention(4, 32)(values, values)
+        values = layers.LayerNormalization()(values + attended)
+        hidden = layers.Dense(512, activation="relu")(values)
+        values = layers.LayerNormalization()(values + layers.Dropout(0.1)(layers.Dense(128)(hidden)))
+    model = tf.keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(values)))
+    model.compile("adam", LOSS, jit_compile=False)
+    return model, [np.zeros((32, length), "int32") for length in (40, 96, 64, 120, 80)]
+
+
 def say(**line):
     print(json.dumps(line), flush=True)
 
 
 def main():
     name = sys.argv[1]
-    model, batches = {"dense": dense, "convolution": convolution, "recurrent": recurrent, "resnet50": resnet50}[name]()
+    models = [dense, convolution, recurrent, resnet50, transformer]
+    model, batches = {make.__name__: make for make in models}[name]()
     labels = [np.zeros(len(batch), "int64") for batch in batches]
 
     def train(count):

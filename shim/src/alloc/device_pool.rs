@@ -190,12 +190,8 @@ impl DevicePool {
         idle
     }
 
-    /// Bytes of the device that the pool holds and the job does not: free memory in the job's eyes.
+    /// Bytes of the device that the pool holds and that could serve any request: free memory in the job's eyes.
     pub(crate) fn reusable(&self) -> u64 {
-        if self.host {
-            return 0;
-        }
-        let stats = self.pool.stats();
-        stats.free_bytes + stats.stream_free_bytes + stats.deferred_bytes + stats.spare_bytes
+        if self.host { 0 } else { self.pool.available() }
     }
 }

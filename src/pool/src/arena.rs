@@ -4,6 +4,7 @@
 use crate::backing::Handle;
 use crate::block::{Block, Id, NIL, Slab, State};
 use crate::config::{UNIT_SHIFT, WALL_GRANULES};
+use crate::core::LOST;
 use crate::index::Index;
 
 /// One granule: as much address space as one handle fills.
@@ -167,9 +168,44 @@ impl Arena {
 
     /// A live block that starts in `start..end`, if any.
     pub(crate) fn live_within(&self, slab: &Slab, start: u32, end: u32) -> Option<Id> {
-        (start >> self.page_shift..=end.saturating_sub(1) >> self.page_shift)
-            .map(|page| self.pages.get(page))
+        self.pages
+            .within(start >> self.page_shift, (end.saturating_sub(1) >> self.page_shift) + 1)
             .find(|id| slab.get(*id).state == State::Live && (start..end).contains(&slab.get(*id).start))
+    }
+
+    /// How many blocks start in the pages of `start..end`, those included that are free but still indexed.
+    pub(crate) fn starts_within(&self, start: u32, end: u32) -> u32 {
+        self.pages.count_within(start >> self.page_shift, (end.saturating_sub(1) >> self.page_shift) + 1)
+    }
+
+    /// An indexed block near `unit`: the last one before it, else the first one behind it.
+    pub(crate) fn near(&self, unit: u32) -> Id {
+        let page = unit >> self.page_shift;
+        let before = self.pages.last_upto(page);
+        if before == NIL { self.pages.within(page, u32::MAX).next().unwrap_or(NIL) } else { before }
+    }
+
+    /// Units of a granule.
+    pub(crate) fn bounds(&self, granule: u32) -> (u32, u32) {
+        (granule << self.granule_shift, (granule + 1) << self.granule_shift)
+    }
+
+    /// Does a granule that `start..end` touches share its handle?
+    #[inline]
+    pub(crate) fn shared(&self, start: u32, end: u32) -> bool {
+        self.meshed != 0 && self.touched(start, end).any(|index| self.granule(index).mesh != 0)
+    }
+
+    /// Is there memory behind a granule, of its own and nobody else's, without a live byte? Whether the device is through
+    /// with it is another question.
+    pub(crate) fn idle(&self, slab: &Slab, index: u32) -> bool {
+        let Granule { handle, mesh, pins, .. } = self.granule(index);
+        let (start, end) = self.bounds(index);
+        !matches!(handle, 0 | LOST)
+            && mesh == 0
+            && pins == 0
+            && self.live_over(slab, start).is_none()
+            && self.live_within(slab, start, end).is_none()
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 
 use crate::block::{Block, DEVICE, Id, NIL, State};
 use crate::config::UNIT_SHIFT;
-use crate::core::{Core, LOST, SMALL};
+use crate::core::{Core, LARGE, LOST};
 use crate::order::Domain;
 
 impl Core {
@@ -191,7 +191,7 @@ impl Core {
                 if !fresh && granule.mesh == 0 {
                     return Err(format!("arena {index}: {granule:?} shares its handle without a group"));
                 }
-                if granule.mesh != 0 && index != SMALL {
+                if granule.mesh != 0 && index == LARGE {
                     return Err(format!("arena {index}: {granule:?} is meshed"));
                 }
                 if !self.config.vmm && granule.handle != 0 {

@@ -14,7 +14,7 @@ use crate::{AllocError, Allocation, BlockInfo, Fault, FreeError, Freed, Request}
 
 /// Arena of blocks below `tiny_limit`.
 pub(crate) const TINY: usize = 0;
-/// Arena of blocks up to `small_limit`: the one that meshes.
+/// Arena of blocks up to `small_limit`.
 pub(crate) const SMALL: usize = 1;
 /// Arena of all larger blocks.
 pub(crate) const LARGE: usize = 2;
@@ -48,6 +48,8 @@ pub(crate) struct Queue {
     head: Id,
     tail: Id,
     pub(crate) units: u64,
+    /// Those of large blocks.
+    pub(crate) large_units: u64,
     pub(crate) count: usize,
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) spare: [Vec<Handle>; 2],
     pub(crate) grants: Vec<PeerAccess>,
     pub(crate) meshes: Vec<Mesh>,
+    /// Units freed until a mesh found nothing; 0: the last one found something.
+    pub(crate) barren: u64,
     /// Address space for one handle that is about to take another's place; 0 before it is needed.
     pub(crate) window: u64,
     /// A growth is under way.
@@ -91,6 +95,7 @@ impl Core {
             spare: [Vec::new(), Vec::new()],
             grants: Vec::new(),
             meshes: Vec::new(),
+            barren: 0,
             window: 0,
             turn: false,
             config,
@@ -320,7 +325,8 @@ impl Core {
         let allocated = u64::from(block.len) << UNIT_SHIFT;
         let freed =
             Freed { bytes: allocated - u64::from(block.slack), allocated, buffer: block.buffer, number: id as usize };
-        let listable = domain != DEVICE && block.pins == 0 && self.arenas[arena].meshed == 0;
+        let shared = self.arenas[arena].shared(block.start, block.end());
+        let listable = domain != DEVICE && block.pins == 0 && (!shared || injected(Fault::SharedFreeListed));
         if listable && self.order.domain_at(domain).free_lists[arena].put(block, id, domain, stamp) {
             // Its granules get the stamp when the free list is flushed; until then it is as good as live to them.
             return freed;
@@ -334,7 +340,8 @@ impl Core {
         let block = *self.blocks.get(id);
         let arena = usize::from(block.arena).min(LARGE);
         // What is deferred stays in the index, for it is likely to go into a free list; everything else leaves it.
-        let kept = domain == DEVICE && !safe && block.pins == 0 && self.arenas[arena].meshed == 0;
+        let shared = self.arenas[arena].shared(block.start, block.end());
+        let kept = domain == DEVICE && !safe && block.pins == 0 && !shared;
         if !kept || injected(Fault::EpochsIgnored) {
             self.arenas[arena].set_live(block.start, NIL);
         }
@@ -343,7 +350,7 @@ impl Core {
             self.blocks.at(id).state = State::Limbo;
             return;
         }
-        if self.arenas[arena].meshed > 0 {
+        if shared {
             self.free_among_meshed(id, domain, safe, stamp);
         } else {
             self.retire(id, domain, safe, stamp);
@@ -369,6 +376,7 @@ impl Core {
         (block.state, block.stamp, block.domain) = (State::Deferred, stamp, DEVICE);
         (block.before, block.after) = (tail, NIL);
         self.deferred.units += u64::from(block.len);
+        self.deferred.large_units += if usize::from(block.arena) == LARGE { u64::from(block.len) } else { 0 };
         self.deferred.count += 1;
         if tail == NIL {
             self.deferred.head = id;
@@ -393,6 +401,8 @@ impl Core {
                 self.blocks.at(block.after).before = NIL;
             }
             self.deferred.units = self.deferred.units.saturating_sub(u64::from(block.len));
+            let large = if usize::from(block.arena) == LARGE { u64::from(block.len) } else { 0 };
+            self.deferred.large_units = self.deferred.large_units.saturating_sub(large);
             self.deferred.count = self.deferred.count.saturating_sub(1);
             self.put_proven(id);
         }
@@ -480,7 +490,7 @@ impl Core {
             let stamp = self.order.tick();
             let index = usize::from(block.arena).min(LARGE);
             self.arenas[index].touch(block.start, block.end(), stamp);
-            if self.arenas[index].meshed > 0 {
+            if self.arenas[index].shared(block.start, block.end()) {
                 self.free_among_meshed(id, DEVICE, false, stamp);
             } else {
                 self.retire(id, DEVICE, false, stamp);

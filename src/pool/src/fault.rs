@@ -41,11 +41,15 @@ pub enum Fault {
     MigrateWithoutQuiesce,
     /// Memory is exchanged without its content.
     MigrateWithoutCopy,
+    /// What is freed in a granule that shares its handle goes into a free list.
+    SharedFreeListed,
+    /// A granule joins a group in which it collides with another guest.
+    GuestsForgotten,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::EpochsIgnored,
         Self::EpochTakenAtTheEnd,
         Self::EventsIgnored,
@@ -63,6 +67,8 @@ impl Fault {
         Self::FreeListStampForgotten,
         Self::MigrateWithoutQuiesce,
         Self::MigrateWithoutCopy,
+        Self::SharedFreeListed,
+        Self::GuestsForgotten,
     ];
 }
 

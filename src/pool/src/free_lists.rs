@@ -171,7 +171,7 @@ impl Core {
         let block = self.blocks.at(id);
         let (arena, start) = (usize::from(block.arena).min(LARGE), block.start);
         // A piece of a block may share its page with the next block; the index has one entry per page.
-        let listable = self.arenas[arena].meshed == 0 && block.len >= self.arenas[arena].page_units();
+        let listable = block.len >= self.arenas[arena].page_units();
         if listable && self.order.domain_at(DEVICE).free_lists[arena].put(block, id, DEVICE, 0) {
             self.arenas[arena].set_live(start, id);
         } else {

@@ -14,6 +14,9 @@ use crate::plan::{FencePlan, FenceReport, MapPlan, MapReport, ReleasePlan, Relea
 use crate::search::{Donor, Fit};
 use crate::{AllocError, Allocation};
 
+/// How often one request stops the device for a slice of a mesh.
+const SLICES: u32 = 64;
+
 /// How far up the ladder one request has come.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each rung is tried once, in any order")]
@@ -26,7 +29,10 @@ pub(crate) struct Ladder {
     waited: bool,
     converted: bool,
     synced: bool,
+    joined: bool,
     meshed: bool,
+    /// How often the device was stopped for a mesh.
+    slices: u32,
 }
 
 impl Ladder {
@@ -39,6 +45,12 @@ impl Ladder {
     pub(crate) fn retry(&mut self) {
         (self.refused, self.converted, self.exact_segment) = (None, false, false);
     }
+
+    /// A slice of a mesh has moved so many granules: another one follows where there were many.
+    pub(crate) fn sliced(&mut self, moved: usize) {
+        self.slices += 1;
+        self.meshed = moved < crate::mesh::SLICE / 4 || self.slices >= SLICES;
+    }
 }
 
 /// The next thing to do for a request.
@@ -50,7 +62,7 @@ pub(crate) enum Step {
     Wait(WaitPlan),
     Release(ReleasePlan),
     Sync(u64),
-    Mesh(usize),
+    Mesh,
     Unmesh(Vec<crate::mesh::Leave>),
     Fail(AllocError),
 }
@@ -133,9 +145,17 @@ impl Core {
             }
             return self.climb(want, ladder, need, place);
         }
-        if quiet && place && !ladder.meshed && self.config.mesh && self.config.vmm {
+        if !ladder.joined {
+            ladder.joined = true;
+            // The requester's own proven holes join everybody's: a granule with holes of both can be moved now.
+            if self.promote(DEVICE) {
+                ladder.converted = false;
+                return self.step(want, ladder);
+            }
+        }
+        if quiet && place && !ladder.meshed && self.config.mesh && self.config.vmm && !self.mesh_is_barren() {
             ladder.meshed = true;
-            return Step::Mesh(need);
+            return Step::Mesh;
         }
         self.counters.refusals += 1;
         Step::Fail(match ladder.refused {

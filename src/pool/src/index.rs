@@ -121,6 +121,33 @@ impl Index {
         }
     }
 
+    /// The blocks that start in pages `from..to`, in their order.
+    pub(crate) fn within(&self, from: u32, to: u32) -> impl Iterator<Item = Id> + '_ {
+        let to = to.min((self.lines.len() as u32).saturating_mul(PAGES));
+        (from / PAGES..to.div_ceil(PAGES)).flat_map(move |at| {
+            let mut starts = self.starts_within(at, from, to);
+            std::iter::from_fn(move || {
+                let page = (starts != 0).then(|| starts.trailing_zeros())?;
+                starts &= starts - 1;
+                Some(self.get(at * PAGES + page))
+            })
+        })
+    }
+
+    /// How many blocks start in pages `from..to`.
+    pub(crate) fn count_within(&self, from: u32, to: u32) -> u32 {
+        let to = to.min((self.lines.len() as u32).saturating_mul(PAGES));
+        (from / PAGES..to.div_ceil(PAGES)).map(|at| self.starts_within(at, from, to).count_ones()).sum()
+    }
+
+    /// The pages of a line within `from..to` in which a block starts.
+    fn starts_within(&self, at: u32, from: u32, to: u32) -> u64 {
+        let starts = self.lines.get(at as usize).map_or(0, |line| line.starts);
+        let low = if from > at * PAGES { u64::MAX << (from % PAGES) } else { u64::MAX };
+        let high = if to - at * PAGES < PAGES { (1 << (to % PAGES)) - 1 } else { u64::MAX };
+        starts & low & high
+    }
+
     /// Move the blocks of a full line to a table of their own.
     #[cold]
     fn spill(&mut self, at: u32) {
@@ -170,6 +197,10 @@ mod tests {
             assert_eq!(index.get(other), model.get(&other).copied().unwrap_or(NIL), "page {other}, round {round}");
             let last = model.range(..=other).next_back().map_or(NIL, |(_, id)| *id);
             assert_eq!(index.last_upto(other), last, "up to page {other}, round {round}");
+            let (from, to) = (page.min(other), page.max(other));
+            let within: Vec<Id> = model.range(from..to).map(|(_, id)| *id).collect();
+            assert_eq!(index.count_within(from, to) as usize, within.len(), "{from}..{to}, round {round}");
+            assert_eq!(index.within(from, to).collect::<Vec<Id>>(), within, "{from}..{to}, round {round}");
         }
         assert!(index.tables.len() <= 5, "tables are used again");
     }
@@ -180,6 +211,7 @@ mod tests {
         index.set(5, 1);
         index.clear(u32::MAX);
         assert_eq!((index.get(5), index.get(u32::MAX), index.last_upto(u32::MAX)), (NIL, NIL, NIL));
+        assert_eq!((index.within(0, u32::MAX).count(), index.count_within(7, 7)), (0, 0));
         index.prepare(1);
         index.set(5, 1);
         assert_eq!((index.get(5), index.last_upto(u32::MAX), index.last_upto(4)), (1, 1, NIL));

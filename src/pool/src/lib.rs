@@ -15,7 +15,7 @@
 //! it from there; only a request that misses makes the pool coalesce them.
 //!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
-//! the driver; mesh sparse granules of small blocks. A pointer handed out never changes its value or content.
+//! the driver; mesh sparse granules of small blocks, in slices. A pointer handed out never changes its value or content.
 //! That holds as well when the memory behind it is exchanged for better memory ([`Pool::migrate`]).
 //!
 //! A pool shares nothing between threads without its lock ([`shared`] is for its user), nothing panics on any input, and

@@ -1,6 +1,7 @@
 //! Figures of a pool: counted where things happen, read at the cost of a copy. Touches host memory only.
 
 use crate::config::UNIT_SHIFT;
+use crate::core::LARGE;
 
 /// Calls into the driver, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub(crate) struct Counters {
     pub(crate) recent_peak_units: u64,
     pub(crate) earlier_peak_units: u64,
     pub(crate) slack_bytes: u64,
+    /// Units that were ever freed.
+    pub(crate) freed_units: u64,
     pub(crate) mapped_bytes: u64,
     pub(crate) lost_bytes: u64,
     pub(crate) allocations: u64,
@@ -141,6 +144,7 @@ impl Counters {
     pub(crate) fn freed(&mut self, units: u32, slack: u16) {
         self.live_blocks = self.live_blocks.saturating_sub(1);
         self.allocated_units = self.allocated_units.saturating_sub(u64::from(units));
+        self.freed_units += u64::from(units);
         self.slack_bytes = self.slack_bytes.saturating_sub(u64::from(slack));
     }
 
@@ -228,6 +232,22 @@ impl crate::core::Core {
             refusals: counters.refusals,
             calls: counters.calls,
         }
+    }
+
+    /// Free bytes that serve a request of any size, once the device is through with them: whole granules without a live
+    /// block, handles that are mapped nowhere, and what is free among large blocks. Holes between small blocks serve small
+    /// requests only.
+    pub(crate) fn available(&self) -> u64 {
+        let free =
+            |domains: &[crate::order::Domain]| domains.iter().map(|domain| domain.bins[LARGE].units).sum::<u64>();
+        let large = (free(&self.order.domains) + self.deferred.large_units) << UNIT_SHIFT;
+        let spare = self.spare[0].len() as u64 * self.config.small_handle
+            + self.spare[1].len() as u64 * self.config.large_handle;
+        let whole = self.arenas.iter().take(LARGE).map(|arena| {
+            let idle = (0..arena.granule_count()).filter(|index| arena.idle(&self.blocks, *index));
+            idle.count() as u64 * arena.granule_bytes()
+        });
+        whole.sum::<u64>() + large + spare
     }
 
     /// All holes, by address; at most `limit` of them.

@@ -13,6 +13,7 @@ fn operations() -> u64 {
 #[test]
 fn random_programs_keep_every_rule() {
     let mut seen = weir_pool::Stats::default();
+    let mut tiny_meshes = 0;
     for (number, kind) in KINDS.iter().enumerate() {
         for seed in 1..=6 {
             let mut program = Program::new(kind, seed * 100 + number as u64);
@@ -22,6 +23,7 @@ fn random_programs_keep_every_rule() {
             let stats = program.stats();
             seen.remaps += stats.remaps;
             seen.meshes += stats.meshes;
+            tiny_meshes += if kind.tiny { stats.meshes } else { 0 };
             seen.migrated += stats.migrated;
             seen.trims += stats.trims;
             seen.self_syncs += stats.self_syncs;
@@ -35,6 +37,7 @@ fn random_programs_keep_every_rule() {
     for (what, count) in [
         ("remaps", seen.remaps),
         ("meshes", seen.meshes),
+        ("meshes of tiny blocks", tiny_meshes),
         ("migrated granules", seen.migrated),
         ("trims", seen.trims),
         ("self syncs", seen.self_syncs),

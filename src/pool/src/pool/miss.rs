@@ -90,12 +90,13 @@ impl Pool {
                     core = self.lock();
                 }
                 Step::Unmesh(leaves) => core = self.unmesh(backing, &leaves),
-                Step::Mesh(need) => {
+                Step::Mesh => {
                     drop(turn);
-                    self.mesh(backing, need)?;
+                    let moved = self.mesh(backing)?;
                     turn = self.turn().ok_or(AllocError::Busy)?;
                     core = self.lock();
                     ladder.retry();
+                    ladder.sliced(moved);
                 }
             }
         }
@@ -112,31 +113,30 @@ impl Pool {
         core
     }
 
-    /// Stop the device, share handles between sparse granules, let it go on.
-    fn mesh(&self, backing: &impl Backing, need: usize) -> Result<(), AllocError> {
+    /// Stop the device, share handles between some sparse granules, let it go on. Returns how many were moved.
+    fn mesh(&self, backing: &impl Backing) -> Result<usize, AllocError> {
         let began = self.lock().order.now;
         let stopped = injected(Fault::MeshWithoutQuiesce) || backing.quiesce() == Ok(true);
         if !stopped {
-            return Ok(());
+            return Ok(0);
         }
         let _stopped = Stopped::by(backing);
         // Nobody is kept waiting by a device that stands still for want of a turn.
-        let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(()) };
+        let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
         let mut core = self.lock();
         if core.order.captures > 0 {
-            return Ok(());
+            return Ok(0);
         }
         core.counters.calls.sync += 1;
         core.order.all_done(began);
         core.reclaim();
-        let (small, large) = (core.config.small_handle, core.config.large_handle);
-        // What is lacking counts in the larger handles; mesh a few more, for the stop is what is dear.
-        let moves = core.plan_mesh(need.max(1).saturating_mul((large / small) as usize).max(32));
+        let moves = core.plan_mesh();
         drop(core);
-        let mut calls = DriverCalls::default();
+        let (mut calls, mut done) = (DriverCalls::default(), 0);
         let mut lost = None;
         for plan in &moves {
             let moved = plan.run(backing, &mut calls);
+            done += usize::from(matches!(moved, Replaced::Yes));
             if let Replaced::Lost(error) = &moved {
                 lost = Some(*error);
             }
@@ -147,7 +147,7 @@ impl Pool {
         core.finish_mesh();
         drop(core);
         match lost {
-            None => Ok(()),
+            None => Ok(done),
             Some(BackingError::Driver(code)) => Err(AllocError::Driver(code)),
             Some(_) => Err(AllocError::OutOfMemory),
         }

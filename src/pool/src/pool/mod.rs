@@ -236,6 +236,17 @@ impl Pool {
         self.lock().stats()
     }
 
+    /// Bytes that the job does not hold and that serve a request of any size: what is to be told as free. What is free
+    /// between small blocks is not, nor is it told by the driver, whose small blocks share pages too.
+    pub fn available(&self) -> u64 {
+        let core = self.lock();
+        if core.config.vmm {
+            return core.available();
+        }
+        let stats = core.stats();
+        stats.free_bytes + stats.stream_free_bytes + stats.deferred_bytes
+    }
+
     /// Holes, for the report about an allocation that failed; at most `limit`.
     pub fn holes(&self, limit: usize) -> Vec<Hole> {
         self.lock().holes(limit)

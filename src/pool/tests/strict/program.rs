@@ -15,8 +15,10 @@ pub(crate) struct Kind {
     pub(crate) lazy: bool,
     /// One call in so many fails; 0 is none.
     pub(crate) faults: u64,
-    /// Mostly blocks of the zone that meshes.
+    /// Mostly blocks up to the small limit, which mesh.
     pub(crate) sparse: bool,
+    /// Only tiny blocks, which mesh too, and large ones.
+    pub(crate) tiny: bool,
 }
 
 impl Kind {
@@ -34,13 +36,15 @@ impl Kind {
     }
 }
 
-pub(crate) const KINDS: [Kind; 6] = [
-    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
-    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 0, sparse: false },
-    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: true },
-    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 12, sparse: false },
-    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: false, lazy: true, faults: 20, sparse: false },
-    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: false, faults: 30, sparse: true },
+pub(crate) const KINDS: [Kind; 8] = [
+    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: false },
+    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: false },
+    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: true, tiny: false },
+    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 12, sparse: false, tiny: false },
+    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: false, lazy: true, faults: 20, sparse: false, tiny: false },
+    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: false, faults: 30, sparse: true, tiny: false },
+    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: true },
+    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 20, sparse: false, tiny: true },
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +135,12 @@ impl<'a> Program<'a> {
 
     fn size(&mut self) -> u64 {
         let unit = UNIT;
+        if self.kind.tiny && !self.rng.chance(16) {
+            return 1 + self.rng.below(3 * unit);
+        }
+        if self.kind.tiny {
+            return 64 * unit + self.rng.below(400 * unit);
+        }
         match self.rng.below(if self.kind.sparse { 12 } else { 8 }) {
             0 => 1 + self.rng.below(unit),
             1 | 2 => 1 + self.rng.below(4 * unit),
