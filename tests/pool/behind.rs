@@ -107,9 +107,9 @@ pub(crate) fn survivors(api: &'static Api) {
         // As good as random: one of 320.
         let random = (count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         if random.is_multiple_of(320) {
-            kept.push(ptr)
+            kept.push(ptr);
         } else {
-            freed.push(ptr)
+            freed.push(ptr);
         }
         count += 1;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_pool::{AllocError, Budget, Call, Config, Fence, Mempool, PeerAccess, Pool, Proof, Request, Reuse, UNIT};
 
 /// What kind of job it is.
+#[allow(clippy::struct_excessive_bools, reason = "independent switches")]
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) capacity: u64,
