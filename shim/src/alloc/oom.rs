@@ -28,8 +28,9 @@ pub(crate) fn situation(ordinal: i32) -> Situation {
     for device_pool in pools().filter(|device_pool| device_pool.ordinal == ordinal) {
         let stats = device_pool.pool.stats();
         now.pool_free += stats.free_bytes + stats.stream_free_bytes + stats.spare_bytes;
-        now.pool_largest = now.pool_largest.max(stats.largest_hole);
-        now.pool_holes += device_pool.pool.holes(HOLES).len() as u64;
+        // Handles that are mapped nowhere can be mapped side by side: one range.
+        now.pool_largest = now.pool_largest.max(stats.largest_hole).max(stats.spare_bytes);
+        now.pool_holes += device_pool.pool.holes(HOLES).len() as u64 + u64::from(stats.spare_bytes > 0);
         now.pool_deferred += stats.deferred_bytes;
     }
     now
