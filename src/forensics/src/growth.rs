@@ -16,6 +16,9 @@ const LEAST_SHARE: f64 = 0.005;
 /// Without steps, a job that has freed a smaller share of its allocations than this is still building up.
 const LEAST_FREED: f64 = 0.3;
 
+/// Slots for each weight up to which an optimizer is still building up: two of Adam's, and a moving average.
+const MOST_SLOTS: u64 = 3;
+
 /// Parts of the run in each of which what grows must rise: one jump and then nothing is no growth, however well a line
 /// fits it.
 const PARTS: usize = 5;
@@ -34,7 +37,7 @@ pub struct Growth {
     pub grown: u64,
     /// Whether the line is by steps; else by seconds in which the job allocates.
     pub by_step: bool,
-    /// How often the line ran, by its largest owner.
+    /// How often the line ran, by what its largest owner makes most often and keeps.
     pub runs: u64,
     /// Whether it comes in stairs, with many samples on each: something larger than a step makes it grow.
     pub in_stairs: bool,
@@ -100,11 +103,6 @@ pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
     if !by_step && (freed as f64) < LEAST_FREED * made as f64 {
         return Vec::new();
     }
-    // A loop inside one step keeps all that it computes for the backward pass, and brings no new input.
-    let brought = survey.owners.iter().filter(|owner| owner.device == device).flat_map(|owner| &owner.pieces);
-    let from_host = |piece: &&Piece| piece.op.region == "dynamic" || roles::is_input(&piece.op.name);
-    let brought = brought.filter(|piece| from_host(piece) || roles::is_maker(&piece.op.name));
-    let brought = brought.map(|piece| piece.made).max().unwrap_or(0);
     let mut found = Vec::new();
     let mut lines: HashMap<String, (Vec<usize>, Vec<usize>)> = HashMap::new();
     for (place, owner) in survey.owners.iter().enumerate() {
@@ -128,13 +126,23 @@ pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
         let owners = if growing.is_empty() && others.len() > 1 { others } else { growing };
         found.extend(grows(survey, owners, limit, by_step));
     }
-    found.retain(|growth| by_step || goes_on(survey, growth, brought));
+    found.retain(|growth| by_step || goes_on(survey, growth));
     found.sort_by(|a, b| b.trend.slope.total_cmp(&a.trend.slope));
-    // Slots come with the weights that they are for: who keeps the model keeps both.
     let of = |growth: &Growth, role: Role| {
         let largest = growth.owners.first().and_then(|place| survey.owners.get(*place));
         largest.is_some_and(|owner| owner.ruling.0 == role)
     };
+    // Several models side by side get their slots one after another, and no more than these: that has an end.
+    let bytes = |role: Role| -> u64 { own().filter(|owner| owner.ruling.0 == role).map(|owner| owner.bytes).sum() };
+    let bounded = bytes(Role::Optimizer) <= bytes(Role::Parameters).saturating_mul(MOST_SLOTS);
+    if bounded && !found.iter().any(|growth| of(growth, Role::Parameters)) {
+        let copies = |growth: &Growth| {
+            let owners = growth.owners.iter().filter_map(|place| survey.owners.get(*place));
+            owners.into_iter().any(|owner| owner.ruling.1 == roles::COPY)
+        };
+        found.retain(|growth| !of(growth, Role::Optimizer) || copies(growth));
+    }
+    // Slots come with the weights that they are for: who keeps the model keeps both.
     if let Some(fastest) = found.first().filter(|growth| of(growth, Role::Optimizer)).map(|growth| growth.trend.slope)
         && let Some(place) =
             found.iter().position(|growth| of(growth, Role::Parameters) && growth.trend.slope * 6.0 >= fastest)
@@ -147,9 +155,8 @@ pub fn growths(survey: &Survey, device: u8, limit: u64) -> Vec<Growth> {
 /// Turns in which what grows must have been made, in a job that computes derivatives.
 const FEWEST_TURNS: usize = 6;
 
-/// Whether what rises in a job without steps does so from turn to turn, and not within the first of them. `brought` is how
-/// often an input came.
-fn goes_on(survey: &Survey, growth: &Growth, brought: u64) -> bool {
+/// Whether what rises in a job without steps does so from turn to turn, and not within the first of them.
+fn goes_on(survey: &Survey, growth: &Growth) -> bool {
     let owners: Vec<&Owner> = growth.owners.iter().filter_map(|place| survey.owners.get(*place)).collect();
     // Names of a graph's operations are paths; these jobs have steps where TensorFlow reports them.
     if owners.iter().any(|owner| owner.who.op_name().contains('/') || owner.frees > 0) {
@@ -157,12 +164,31 @@ fn goes_on(survey: &Survey, growth: &Growth, brought: u64) -> bool {
     }
     if survey.steps.turns == 0 {
         // A loop inside one step keeps all that it computes for the backward pass, and brings no new input.
-        return brought * 2 >= owners.iter().map(|owner| owner.blocks).sum();
+        return brought(survey, &owners) * 2 >= owners.iter().map(|owner| owner.blocks).sum();
     }
     let pieces = || owners.iter().flat_map(|owner| &owner.pieces).filter(|piece| piece.live > 0);
     let turns: HashSet<u32> = pieces().flat_map(|piece| [piece.first_turn, piece.last_turn]).collect();
     let often = pieces().any(|piece| piece.live as usize >= FEWEST_TURNS && piece.last_turn > piece.first_turn + 4);
     turns.len() >= FEWEST_TURNS || often
+}
+
+/// How often a line ran: it may allocate several blocks each time, of different sizes or shapes.
+fn runs_of(owner: &Owner) -> u64 {
+    let kept = owner.pieces.iter().filter(|piece| piece.live > 0).map(|piece| piece.made.max(piece.live)).max();
+    kept.unwrap_or_else(|| owner.allocs.max(owner.blocks))
+}
+
+/// How often an input came while these grew: what came before is no part of the loop.
+fn brought(survey: &Survey, growing: &[&Owner]) -> u64 {
+    let pieces = || growing.iter().flat_map(|owner| &owner.pieces);
+    let (first, last) =
+        pieces().fold((u64::MAX, 0), |(first, last), piece| (first.min(piece.first), last.max(piece.last)));
+    let middle = first.min(last) + last.saturating_sub(first) / 2;
+    let device = growing.first().map(|owner| owner.device);
+    let all = survey.owners.iter().filter(|owner| Some(owner.device) == device).flat_map(|owner| &owner.pieces);
+    let from_host = |piece: &&Piece| piece.op.region == "dynamic" || roles::is_input(&piece.op.name);
+    let inputs = all.filter(|piece| piece.last >= middle && (from_host(piece) || roles::is_maker(&piece.op.name)));
+    inputs.map(|piece| piece.made).max().unwrap_or(0)
 }
 
 /// Whether owners grow, together.
@@ -184,14 +210,16 @@ fn grows(survey: &Survey, mut owners: Vec<usize>, limit: u64, by_step: bool) -> 
     }
     let rises = samples.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
     owners.sort_by_key(|place| std::cmp::Reverse(of(place).map_or(0, |owner| owner.bytes)));
-    // What the line says was there when the run began did not grow; the rest of what is there now did.
+    // What the line says was there when the run began did not grow; the rest of what is there now did. By a clock, what was
+    // there is known.
     let began = if by_step { survey.marks.first().map_or(0.0, |mark| mark.step as f64) } else { 0.0 };
-    let before = (trend.now - trend.slope * (trend.last - began)).max(0.0);
+    let by_line = (trend.now - trend.slope * (trend.last - began)).max(0.0);
+    let before = if by_step { by_line } else { floor[0] as f64 };
     let held: u64 = owners.iter().filter_map(of).map(|owner| owner.bytes).sum();
     // A floor is the least of its bucket: by as much as two buckets bring, what is there may be above it. What is more
     // than that is temporary.
     let bucket = trend.slope * (trend.last - began) / BUCKETS as f64;
     let grown = (held as f64 - before).clamp(trend.now - before, trend.now - before + 2.0 * bucket);
-    let runs = owners.first().and_then(of).map_or(0, |owner| owner.allocs.max(owner.blocks));
+    let runs = owners.first().and_then(of).map_or(0, runs_of);
     Some(Growth { owners, trend, grown: grown as u64, by_step, runs, in_stairs: rises * 3 < samples.len() })
 }
