@@ -53,6 +53,8 @@ struct Tensors {
     derived: HashSet<Key>,
     /// Shapes, else sizes, of new values of variables.
     assigned: HashSet<Key>,
+    /// Shapes of one example, of what is brought in batch by batch.
+    examples: HashSet<Vec<u64>>,
     /// Number of the first event of a result, a derivative or an update: what was made before was there from the start.
     computed: u64,
 }
@@ -119,9 +121,12 @@ impl Tensors {
         let owners = survey.owners.iter().filter(|owner| owner.device == device);
         let assigned = owners.flat_map(|owner| &owner.pieces).filter(|piece| is_assignment(&piece.op));
         let assigned = assigned.flat_map(keys).collect();
+        let brought = pieces(survey, device, Role::Inputs).filter_map(Piece::dimensions);
+        let examples = brought.filter(|sides| sides.len() > 1 && Some(sides[0]) == batch);
+        let examples = examples.map(|sides| sides[1..].to_vec()).collect();
         let results = pieces(survey, device, Role::Activations).filter(|piece| !is_made(piece));
         let computed = results.chain(pieces(survey, device, Role::Gradients)).map(|piece| piece.first).min();
-        Self { batch, derived, assigned, computed: computed.unwrap_or(u64::MAX) }
+        Self { batch, derived, assigned, examples, computed: computed.unwrap_or(u64::MAX) }
     }
 
     /// Whether what names call a result is a variable.
@@ -147,7 +152,21 @@ impl Tensors {
             return Some("derivatives of this shape are computed");
         }
         let enough = sides.is_some_and(|sides| sides.len() > 1) && self.batch.is_some();
-        (early && enough).then_some("made before the first result, without a batch in its shape")
+        (early && enough && !self.is_data(piece))
+            .then_some("made before the first result, without a batch in its shape")
+    }
+
+    /// Whether these are several batches of what is brought in batch by batch, made before the first result.
+    fn is_data(&self, piece: &Piece) -> bool {
+        let whole = |first: u64| self.batch.is_some_and(|batch| first > batch && first % batch == 0);
+        let like = |sides: &[u64]| {
+            sides.split_first().is_some_and(|(first, rest)| whole(*first) && self.examples.contains(rest))
+        };
+        let there = piece.live > 0 && piece.freed == 0 && piece.last < self.computed && is_made(piece);
+        there
+            && !has(&self.derived, piece)
+            && !has(&self.assigned, piece)
+            && piece.dimensions().is_some_and(|sides| like(&sides))
     }
 }
 
@@ -181,6 +200,10 @@ fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling>
     let bytes: u64 = rules.iter().map(|(bytes, _)| bytes).sum();
     if bytes > 0 && bytes * 2 > owner.bytes {
         return rules.first().map(|(_, rule)| (Role::Parameters, *rule));
+    }
+    let data: u64 = owner.pieces.iter().filter(|piece| tensors.is_data(piece)).map(Piece::bytes).sum();
+    if data > 0 && data * 2 > owner.bytes {
+        return Some((Role::Inputs, "made before the first result, of examples like those of a batch"));
     }
     // Without pieces: what is never freed and older than many steps is kept by the model, whatever made it.
     let many = survey.steps.seen >= 4 && survey.steps.ticks > 0;
