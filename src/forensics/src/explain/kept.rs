@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Explanation, Of, Scene, place};
+use super::{Explanation, Of, Refused, Scene, place};
 use crate::names::function;
 use crate::roles::{self, Role};
 use crate::survey::Piece;
@@ -51,7 +51,14 @@ pub(super) fn data(scene: &Scene<'_>) -> Option<Explanation> {
     let begun = steps.seen > 0 || steps.turns > 0;
     let model = scene.bytes_of(Role::Parameters) + scene.bytes_of(Role::Gradients);
     let brought = scene.live(Role::Inputs).map(|(_, piece)| piece).max_by_key(|piece| piece.bytes());
-    if let Some(brought) = brought.filter(|piece| !begun && model == 0 && piece.bytes() * 16 >= scene.all()) {
+    // However large a result is that is computed of each example: pictures that are resized, say.
+    let sides = scene.refused.as_ref().and_then(Refused::dimensions).filter(|sides| sides.len() > 2);
+    let of_each = |piece: &Piece| match (piece.dimensions(), &sides) {
+        (Some(own), Some(sides)) => own.len() == sides.len() && own.first() == sides.first() && own[0] > 1,
+        _ => false,
+    };
+    let whole = |piece: &&Piece| piece.bytes() * 16 >= scene.all() || of_each(piece);
+    if let Some(brought) = brought.filter(|_| !begun && model == 0).filter(whole) {
         let text =
             format!("all of the data at once, {} on the device, and what is computed of it", size(brought.bytes()));
         return Some(Explanation::new(Of::Data, scene.all(), text).at(place(brought)));
@@ -144,15 +151,18 @@ pub(super) fn earlier_models(scene: &Scene<'_>) -> Option<Explanation> {
     }
     let bytes: u64 = by_line.values().map(|(bytes, ..)| bytes).sum();
     let (line, (_, first, last, blocks)) = by_line.into_iter().max_by_key(|(_, (bytes, ..))| *bytes)?;
-    if last <= first + 1 || bytes * 2 < scene.all() || line.is_empty() || blocks < 2 {
+    // What an optimizer keeps for them stays with them.
+    let state = slots(scene);
+    if last <= first + 1 || (bytes + state) * 2 < scene.all() || line.is_empty() || blocks < 2 {
         return None;
     }
+    let beside = if state > 0 { format!(" and {} of optimizer state", size(state)) } else { String::new() };
     let text = format!(
-        "{} of {line} from models of several rounds, {} of weights in all",
+        "{} of {line} from models of several rounds, {} of weights{beside} in all",
         several(blocks, "weight"),
         size(bytes)
     );
-    Some(Explanation::new(Of::EarlierModels, bytes, text).at(line))
+    Some(Explanation::new(Of::EarlierModels, bytes + state, text).at(line))
 }
 
 /// Bytes that an optimizer keeps, without what it computes while it applies gradients.
