@@ -234,6 +234,21 @@ impl<'a> Scene<'a> {
             && self.refused.as_ref().is_none_or(|refused| refused.bytes * 8 <= all)
     }
 
+    /// Sides that one example has in most bytes of results, without the batch and the channels: 1 of sequences, 2 of pictures,
+    /// 3 of volumes.
+    pub(crate) fn sides_of_examples(&self) -> Option<u32> {
+        let live =
+            self.live(Role::Activations).filter_map(|(_, piece)| Some((piece.dimensions()?.len(), piece.bytes())));
+        let refused = self.refused.as_ref().filter(|refused| refused.role == Role::Activations);
+        let refused = refused.and_then(|refused| Some((refused.dimensions()?.len(), refused.bytes)));
+        let mut by_rank: BTreeMap<usize, u64> = BTreeMap::new();
+        for (rank, bytes) in live.chain(refused).filter(|(rank, _)| (3..=5).contains(rank)) {
+            *by_rank.entry(rank).or_default() += bytes;
+        }
+        let (rank, bytes) = by_rank.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        (bytes * 8 >= self.all()).then_some(rank as u32 - 2)
+    }
+
     /// Bytes of gradients of weights that are not there yet.
     pub(crate) fn gradients_to_come(&self) -> u64 {
         // While they are applied, all are there.

@@ -12,6 +12,8 @@ use crate::words::{count, size, size_up};
 
 /// Parts of a batch at most.
 const MOST_PARTS: u64 = 256;
+/// By how much a side of an example is divided at most.
+const MOST_FACTOR: u64 = 8;
 /// What a whole step may need, as a multiple of what it needs so far; where one request is most of what is known of it; and
 /// the least that it may need.
 const WHOLE_STEP: f64 = 3.0;
@@ -210,6 +212,10 @@ pub(super) fn smaller_batch(
     if so_far * 6 < facts.live + facts.requested {
         return;
     }
+    // One example cannot be divided.
+    if scene.batch == Some(1) {
+        return smaller_input(advice, scene, &Needs::of(scene, facts, found.evaluating));
+    }
     // More than the largest side that results have in common says nothing.
     let batch = scene.batch.filter(|_| found.of != Of::LargeBatch);
     if let Ok(replayed) = bench.scene()
@@ -227,7 +233,8 @@ pub(super) fn smaller_batch(
     }
     let needs = Needs::of(scene, facts, found.evaluating);
     let Some(parts) = needs.parts(batch) else {
-        return advice.useless.push("a smaller batch".into());
+        advice.useless.push("a smaller batch".into());
+        return smaller_input(advice, scene, &needs);
     };
     let peak = (needs.fixed + needs.batch / parts as f64) as u64;
     let needed = if peak <= facts.limit() {
@@ -237,6 +244,20 @@ pub(super) fn smaller_batch(
     };
     let text = format!("{}{needed}", batch_text(parts, batch));
     advice.add(Remedy { act: Act::SmallerBatch(parts), text, check: Check::Estimated, how: needs.how() });
+}
+
+/// Smaller examples, where fewer of them are not enough or there is only one: of pictures each side, of sequences the length.
+fn smaller_input(advice: &mut Advice, scene: &Scene<'_>, needs: &Needs) {
+    let Some(sides) = scene.sides_of_examples() else { return };
+    let left = |factor: &u64| needs.fixed + needs.batch / factor.pow(sides) as f64;
+    let Some(factor) = (2..=MOST_FACTOR).find(|factor| left(factor) <= needs.room) else { return };
+    let what = match sides {
+        1 => "length",
+        2 => "width and height (or the length of a sequence)",
+        _ => "each of their three sides",
+    };
+    let text = format!("smaller examples: {what} / {factor}");
+    advice.add(Remedy { act: Act::SmallerInput(factor), text, check: Check::Estimated, how: needs.how() });
 }
 
 fn batch_text(parts: u64, batch: Option<u64>) -> String {

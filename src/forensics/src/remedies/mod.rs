@@ -49,6 +49,8 @@ pub enum Act {
     Pairs,
     /// The batch of an evaluation in so many parts.
     EvalBatch(u64),
+    /// Sides of each example, or its length, divided by so much.
+    SmallerInput(u64),
     /// No batch far longer than the others.
     Outlier,
     /// Inputs of one operation in the same shape.
