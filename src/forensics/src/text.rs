@@ -176,7 +176,12 @@ fn forecast(report: &Report) -> String {
 /// Size, operation and line on one line.
 fn requester(request: &Request, width: usize) -> String {
     let bytes = size(request.bytes);
-    let times = if request.times > 1 { format!("   ({} times)", count(request.times)) } else { String::new() };
+    let times = match (request.times, request.only_tried) {
+        (0 | 1, _) => String::new(),
+        (times, true) => format!("   ({} times)", count(times)),
+        (2, false) => "   (refused twice)".into(),
+        (times, false) => format!("   (refused {} times)", count(times)),
+    };
     let who = if request.op.is_empty() { &request.library } else { &request.op };
     let place = crate::names::base_name(&request.python);
     if who.is_empty() && place.is_empty() {

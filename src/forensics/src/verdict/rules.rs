@@ -2,7 +2,7 @@
 
 use weir_journal::Class;
 
-use super::facts::LARGEST_HANDLE;
+use super::facts::{LARGEST_HANDLE, TINY_RESERVE};
 use super::{Cause, Facts, Finding};
 use crate::Fate;
 use crate::words::{beyond, count, size, size_down};
@@ -257,13 +257,16 @@ pub(super) fn nearly_full(facts: &Facts) -> Option<Finding> {
     let free = facts.free?;
     if free < facts.requested.saturating_add(LARGEST_HANDLE) {
         let left = facts.total.saturating_sub(facts.live);
+        let kept = if facts.pool_free >= TINY_RESERVE {
+            format!(", {} of them are kept for requests up to 4 KiB, the rest is", size(TINY_RESERVE))
+        } else {
+            ", they are".to_owned()
+        };
         let evidence = format!(
-            "{} live on {}; the other {} are in pieces too small for the {} requested, {} of them with the driver",
+            "{} live on {}; the other {} cannot serve it{kept} in ranges that are too small or for other sizes",
             size(facts.live),
             size(facts.total),
             size_down(left),
-            size(facts.requested),
-            size_down(free)
         );
         return Some(finding(Cause::DeviceFull, 50, "what the device has left cannot be taken whole", evidence));
     }
