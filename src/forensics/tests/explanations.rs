@@ -410,6 +410,100 @@ fn a_loop_inside_one_step_is_no_growth() {
 }
 
 #[test]
+fn what_came_before_a_loop_is_no_input_of_it() {
+    let report = report_on("before", |job| {
+        for _ in 0..120 {
+            let made = job.alloc(op(job, "_EagerConst", "[]", 3), 512);
+            job.free(made);
+        }
+        for _ in 0..120 {
+            let passing = job.alloc(op(job, "MatMul", "[512,512]", 17), MIB);
+            job.alloc(op(job, "Tanh", "", 17), 300 * MIB);
+            job.wait(0.1);
+            job.free(passing);
+        }
+        job.refused(op(job, "Tanh", "", 17), 8 * GIB, &device(4 * GIB));
+    });
+    assert_eq!(report.verdict().unwrap().cause, Cause::DeviceFull, "{:?}", report.findings);
+}
+
+/// Models side by side that are trained in turn; as many have slots as there were turns. `each` is how many slots a weight gets.
+fn side_by_side(job: &mut Job, models: u64, each: u64) {
+    for _ in 0..models {
+        job.alloc(weight(job, "AddV2", "[4096,4096]", 3), 12 * GIB / models);
+    }
+    for _ in 0..models {
+        let made = job.alloc(op(job, "MatMul", "[64,4096]", 7), MIB);
+        let derived = job.alloc(derived(job, "MatMul", "[4096,4096]", 8), MIB);
+        for _ in 0..each {
+            job.alloc(called(job, "Fill", "", &[(ADAM, "Adam.build", 9), (TRAIN, "<module>", 9)]), 12 * GIB / models);
+        }
+        job.wait(0.1);
+        job.free(made);
+        job.free(derived);
+    }
+    job.refused(
+        called(job, "AddV2", "", &[(ADAM, "Adam.update_step", 9), (TRAIN, "<module>", 9)]),
+        8 * GIB,
+        &device(2 * GIB),
+    );
+}
+
+#[test]
+fn models_side_by_side_get_their_slots_one_after_another_and_do_not_grow() {
+    let report = report_on("side-by-side", |job| side_by_side(job, 60, 2));
+    assert_eq!(report.verdict().unwrap().cause, Cause::DeviceFull, "{:?}", report.findings);
+    assert_eq!(explained(&report).of, Of::OptimizerState);
+    let report = report_on("too-many-slots", |job| {
+        job.alloc(weight(job, "AddV2", "[4096,4096]", 3), 200 * MIB);
+        for _ in 0..60 {
+            let made = job.alloc(op(job, "MatMul", "[64,4096]", 7), MIB);
+            let derived = job.alloc(derived(job, "MatMul", "[4096,4096]", 8), MIB);
+            job.alloc(called(job, "Fill", "", &[(ADAM, "Adam.build", 9), (TRAIN, "<module>", 9)]), 600 * MIB);
+            job.wait(0.1);
+            job.free(made);
+            job.free(derived);
+        }
+        job.refused(op(job, "MatMul", "[64,4096]", 7), 8 * GIB, &device(2 * GIB));
+    });
+    assert_eq!(report.verdict().unwrap().cause, Cause::Growth, "more than any optimizer keeps for one model");
+}
+
+#[test]
+fn kept_models_are_growth_though_their_slots_are_more_than_they() {
+    let report = report_on("rounds-of-adam", |job| {
+        for round in 0..4 {
+            job.alloc(weight(job, "AddV2", "[4096,4096]", 3), 3 * GIB);
+            for slot in 0..2 {
+                let name = format!("adam_{round}/momentum{slot}/Initializer/zeros");
+                job.alloc(op(job, &name, "[4096,4096]", 9), 3 * GIB);
+            }
+            for _ in 0..3 {
+                job.step();
+                let made = job.alloc(op(job, "gradient_tape/model/dense/MatMul", "[4096,4096]", 9), MIB);
+                job.free(made);
+            }
+        }
+        job.refused(op(job, "adam_4/momentum/Initializer/zeros", "[4096,4096]", 9), 8 * GIB, &device(4 * GIB));
+    });
+    assert_eq!(report.verdict().unwrap().cause, Cause::Growth, "{:?}", report.findings);
+    assert_eq!(first(&report), &Act::FreeModels, "{:?}", report.remedies);
+}
+
+#[test]
+fn data_of_many_batches_is_input_and_a_variable_is_not() {
+    let report = report_on("data", |job| {
+        job.alloc(op(job, "Fill", "[8192,256]", 3), 8 * GIB);
+        job.alloc(op(job, "Fill", "[8192,100]", 4), 4 * GIB);
+        job.alloc(op(job, "IteratorGetNext", "[64,256]", 9), GIB);
+        job.alloc(op(job, "model/MatMul", "[64,4096]", 9), 16 * GIB);
+        job.refused(op(job, "model/MatMul", "[64,4096]", 9), 16 * GIB, &device(11 * GIB));
+    });
+    assert_eq!(role_at(&report, 3, "Fill"), Role::Inputs, "rows like those of the batch");
+    assert_eq!(role_at(&report, 4, "Fill"), Role::Parameters, "other rows");
+}
+
+#[test]
 fn a_wait_at_the_end_does_not_hide_growth() {
     let report = report_on("wait", |job| {
         let region = job.alloc_as(Class::Device, 0, Attribution::default(), 39 * GIB);
@@ -556,4 +650,41 @@ fn all_of_the_data_at_once_has_no_batch() {
         job.refused(op(job, "Conv2D", "[1500,64,64]", 7), 39 * GIB, &device(36 * GIB));
     });
     assert_eq!((explained(&report).of, first(&report)), (Of::Data, &Act::DataOnHost), "{:?}", report.findings);
+}
+
+#[test]
+fn what_is_computed_of_each_example_is_data_however_large_it_gets() {
+    let story = |data: &'static str, result: &'static str| {
+        move |job: &mut Job| {
+            let data = job.by_op(
+                &Op { name: "_EagerConst", region: "dynamic", shape: data, dtype: 1 },
+                &[(TRAIN, "<module>", 4)],
+            );
+            job.alloc(data, GIB);
+            job.refused(op(job, "ResizeBilinear", result, 7), 49 * GIB, &device(39 * GIB));
+        }
+    };
+    let report = report_on("resized", story("[1500,32,32,3]", "[1500,224,224,3]"));
+    assert_eq!((explained(&report).of, first(&report)), (Of::Data, &Act::DataOnHost), "{:?}", report.findings);
+    let report = report_on("scored", story("[1500,64]", "[1500,100000]"));
+    assert_eq!(explained(&report).of, Of::Activations, "a result for each example and each of something else");
+}
+
+#[test]
+fn one_example_cannot_be_divided_but_made_smaller() {
+    let story = |batch: u64, weights: u64| {
+        move |job: &mut Job| {
+            let (shape, each) = (format!("[{batch},512,512,64]"), (40 - weights) * GIB / 10);
+            job.alloc(weight(job, "AddV2", "[3,3,64,64]", 3), weights * GIB);
+            for layer in 0..9 {
+                job.alloc(op(job, &format!("model/conv{layer}/Relu"), &shape, 10), each);
+            }
+            job.refused(op(job, "model/conv9/Relu", &shape, 10), each, &device(each - MIB));
+        }
+    };
+    assert_eq!(first(&report_on("one-example", story(1, 1))), &Act::SmallerInput(2));
+    assert_eq!(first(&report_on("many-examples", story(64, 1))), &Act::SmallerBatch(4));
+    let report = report_on("two-examples", story(2, 10));
+    assert!(report.useless.contains(&"a smaller batch".to_owned()), "{:?}", report.useless);
+    assert_eq!(first(&report), &Act::SmallerInput(3));
 }
