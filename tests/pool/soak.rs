@@ -503,8 +503,8 @@ impl Worker<'_> {
             }
             1980..1985 => self.replace_stream(),
             1985..1990 => self.share(),
-            1990..1992 => self.replace_pool(),
-            1992..1994 => {
+            1990..1992 if !self.plain => self.replace_pool(),
+            1992..1994 if !self.plain => {
                 let pool = self.pools[0];
                 // SAFETY: our own pool.
                 ok(unsafe { (self.api.cuMemPoolTrimTo)(pool, self.rng.below(64 << 20) as usize) });
@@ -561,6 +561,10 @@ fn mempool(api: &Api, rng: &mut Rng) -> CUmemoryPool {
 fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
     let api = Api::load();
     context_on(api, 0);
+    // A device without memory pools has only synchronous allocation.
+    let mut pool = null_mut();
+    // SAFETY: the place is a live local.
+    let plain = options.plain || unsafe { (api.cuDeviceGetDefaultMemPool)(&raw mut pool, 0) } != OK;
     let kernels = Kernels::load(api);
     let (mut free, mut total) = (0, 0);
     // SAFETY: both places are live locals.
@@ -592,7 +596,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
                     stream
                 };
                 let streams = (0..options.streams).map(|_| stream(&mut rng)).collect();
-                let pools = (0..2).map(|_| mempool(api, &mut rng)).collect();
+                let pools = if plain { Vec::new() } else { (0..2).map(|_| mempool(api, &mut rng)).collect() };
                 let mut place = null_mut();
                 // SAFETY: the place is a live local; the memory is the kernels' to count in.
                 let errors = unsafe {
@@ -625,7 +629,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
                     since: 0,
                     focus: options.focus,
                     leader: thread == 0,
-                    plain: options.plain,
+                    plain,
                 };
                 start.wait();
                 // A panic of one thread is the end of all: the others would wait for ever.
