@@ -1,6 +1,6 @@
 """A table of machines: each profile of the virtual GPU, and whether weir does what it should there.
 
-usage: table.py [PROFILE...]      prints the table and writes it to target/machines.tsv; red if a cell is
+usage: table.py [--without COLUMN] [PROFILE...]      prints the table and writes it to target/machines.tsv; red if a cell is
 
 A cell is `ok` or the reason. The columns:
 
@@ -85,6 +85,9 @@ def row(profile):
 
 
 def main(profiles):
+    if profiles[:1] == ["--without"]:
+        COLUMNS.remove(profiles[1])
+        profiles = profiles[2:]
     table = {profile: row(profile) for profile in profiles or PROFILES}
     lines = ["\t".join(["profile", *COLUMNS])]
     lines += ["\t".join([profile, *(cells[column].replace("\t", " ") for column in COLUMNS)]) for profile, cells in table.items()]
