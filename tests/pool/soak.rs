@@ -243,7 +243,13 @@ impl Worker<'_> {
         self.shared.live.lock().expect("no thread panics").remove(&block.ptr);
         self.bytes -= block.bytes;
         let stream = self.streams[block.home];
-        let synchronously = if block.plain { self.rng.below(10) < 8 } else { self.rng.below(50) == 0 };
+        let synchronously = if self.pools.is_empty() {
+            true
+        } else if block.plain {
+            self.rng.below(10) < 8
+        } else {
+            self.rng.below(50) == 0
+        };
         // SAFETY: a live block of ours.
         unsafe {
             if synchronously {
@@ -503,8 +509,8 @@ impl Worker<'_> {
             }
             1980..1985 => self.replace_stream(),
             1985..1990 => self.share(),
-            1990..1992 if !self.plain => self.replace_pool(),
-            1992..1994 if !self.plain => {
+            1990..1992 if !self.pools.is_empty() => self.replace_pool(),
+            1992..1994 if !self.pools.is_empty() => {
                 let pool = self.pools[0];
                 // SAFETY: our own pool.
                 ok(unsafe { (self.api.cuMemPoolTrimTo)(pool, self.rng.below(64 << 20) as usize) });
@@ -561,10 +567,11 @@ fn mempool(api: &Api, rng: &mut Rng) -> CUmemoryPool {
 fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
     let api = Api::load();
     context_on(api, 0);
-    // A device without memory pools has only synchronous allocation.
+    // A device without memory pools has only synchronous allocation and freeing.
     let mut pool = null_mut();
     // SAFETY: the place is a live local.
-    let plain = options.plain || unsafe { (api.cuDeviceGetDefaultMemPool)(&raw mut pool, 0) } != OK;
+    let pooled = unsafe { (api.cuDeviceGetDefaultMemPool)(&raw mut pool, 0) } == OK;
+    let plain = options.plain || !pooled;
     let kernels = Kernels::load(api);
     let (mut free, mut total) = (0, 0);
     // SAFETY: both places are live locals.
@@ -596,7 +603,7 @@ fn run(options: &Options, ops: u64, seed: u64) -> (u64, u64) {
                     stream
                 };
                 let streams = (0..options.streams).map(|_| stream(&mut rng)).collect();
-                let pools = if plain { Vec::new() } else { (0..2).map(|_| mempool(api, &mut rng)).collect() };
+                let pools = if pooled { (0..2).map(|_| mempool(api, &mut rng)).collect() } else { Vec::new() };
                 let mut place = null_mut();
                 // SAFETY: the place is a live local; the memory is the kernels' to count in.
                 let errors = unsafe {

@@ -40,6 +40,8 @@ pub(super) fn run(budget: u64, time: Duration, peer: bool) -> Result<(), String>
     driver.init().map_err(failed)?;
     driver.context(0).map_err(failed)?;
     let granule = driver.granularity(0).unwrap_or(0);
+    // Rights are for devices that reach this one.
+    let peer = peer && driver.can_access(1, 0) == Ok(true);
     let room = budget.min(driver.free_bytes().map_err(failed)? / 2);
     let mut setups = Vec::new();
     for busy in [false, true] {
