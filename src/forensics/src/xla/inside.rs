@@ -132,6 +132,8 @@ fn apart(module: &Module<'_>, arena: &Allocation) -> Vec<i64> {
 struct Naming<'module, 'file> {
     module: &'module Module<'file>,
     users: HashMap<i64, Vec<i64>>,
+    /// What takes one part out of what a call or a fusion results in.
+    parts: HashMap<(i64, i64), Vec<i64>>,
     /// The instruction that calls a computation.
     callers: HashMap<i64, i64>,
     /// The parameters of the step that it gives back changed.
@@ -142,23 +144,41 @@ impl<'module, 'file> Naming<'module, 'file> {
     fn of(module: &'module Module<'file>) -> Self {
         let mut users: HashMap<i64, Vec<i64>> = HashMap::new();
         let mut callers: HashMap<i64, i64> = HashMap::new();
+        let mut parts: HashMap<(i64, i64), Vec<i64>> = HashMap::new();
         for (id, instruction) in &module.instructions {
             for called in &instruction.called {
                 callers.entry(*called).and_modify(|caller| *caller = (*caller).min(*id)).or_insert(*id);
-                // What a computation results in goes on where it is called: XLA puts parts of a step into computations.
-                if let Some(root) = module.roots.get(called) {
-                    users.entry(*root).or_default().push(*id);
-                }
             }
             for operand in &instruction.operands {
-                users.entry(*operand).or_default().push(*id);
+                let of = module.instructions.get(operand).map_or("", |operand| operand.opcode);
+                if instruction.opcode == "get-tuple-element" && ["call", "fusion", "custom-call"].contains(&of) {
+                    parts.entry((*operand, instruction.part)).or_default().push(*id);
+                } else {
+                    users.entry(*operand).or_default().push(*id);
+                }
             }
         }
-        for users in users.values_mut() {
+        // What a computation results in goes on where it is called: XLA puts parts of a step into computations.
+        for (called, caller) in &callers {
+            let root = module.roots.get(called).and_then(|root| module.instructions.get(root));
+            if let Some(root) = root.filter(|root| root.opcode == "tuple") {
+                for (part, operand) in (0_i64..).zip(&root.operands) {
+                    let after = parts.get(&(*caller, part)).into_iter().flatten();
+                    users.entry(*operand).or_default().extend(after);
+                }
+            }
+        }
+        for users in users.values_mut().chain(parts.values_mut()) {
             users.sort_unstable();
         }
         let changed = module.allocations.iter().filter(|allocation| allocation.live_out);
-        Self { module, users, callers, variables: changed.filter_map(|allocation| allocation.parameter).collect() }
+        Self {
+            module,
+            users,
+            parts,
+            callers,
+            variables: changed.filter_map(|allocation| allocation.parameter).collect(),
+        }
     }
 
     fn get(&self, id: i64) -> Option<&'module Instruction<'file>> {
@@ -236,7 +256,11 @@ impl<'module, 'file> Naming<'module, 'file> {
         let own = fused.and_then(|root| self.named(root)).or_else(|| self.named(id));
         own.or_else(|| fused.and_then(|root| self.nearest(root, |id| self.operands(id))))
             .or_else(|| self.nearest(id, |id| self.operands(id)))
-            .or_else(|| self.nearest(id, |id| self.users.get(&id).map_or(&[], Vec::as_slice)))
+            .or_else(|| {
+                let users = |id| self.users.get(&id).map_or(&[][..], Vec::as_slice);
+                let part = index.first().and_then(|part| self.parts.get(&(id, *part)));
+                part.map_or(users(id), Vec::as_slice).iter().find_map(|user| self.nearest(*user, users))
+            })
     }
 
     fn named(&self, id: i64) -> Option<&'file str> {

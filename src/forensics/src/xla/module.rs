@@ -27,6 +27,8 @@ pub(super) struct Instruction<'file> {
     pub(super) op: &'file str,
     shape: &'file [u8],
     pub(super) parameter: i64,
+    /// Which part of a tuple it takes out.
+    pub(super) part: i64,
     pub(super) operands: Vec<i64>,
     pub(super) called: Vec<i64>,
 }
@@ -159,6 +161,7 @@ fn instruction(message: &[u8]) -> Result<(i64, Instruction<'_>), Broken> {
                 }
             }
             (9, value) => instruction.parameter = value.id()?,
+            (13, value) => instruction.part = value.id()?,
             (35, value) => id = value.id()?,
             (36, value) => value.numbers(&mut instruction.operands)?,
             (38, value) => value.numbers(&mut instruction.called)?,

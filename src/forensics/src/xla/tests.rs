@@ -36,7 +36,7 @@ fn event(kind: u64, buffer: u64, shares: u64) -> Message {
 /// A step: a variable is copied, a convolution has a result and scratch memory, a fusion takes the place of the copy.
 fn step(traced: bool) -> Vec<u8> {
     let mut entry = Message::new();
-    let mut conv = instruction(CONV, "custom-call", "model/conv/Conv2D", &[31], &[]);
+    let mut conv = instruction(CONV, "custom-call", "model/conv/Conv2D", &[7], &[]);
     let (mut result, mut scratch, mut tuple) = (Message::new(), Message::new(), Message::new());
     result.number(2, 11).numbers(3, [8, 64]);
     scratch.number(2, 6).numbers(3, [4096]);
@@ -46,8 +46,13 @@ fn step(traced: bool) -> Vec<u8> {
     // The copy is made in a computation of its own, as XLA makes it for command buffers.
     let mut copies = Message::new();
     copies.message(2, &instruction(30, "parameter", "XLA_Args", &[], &[8, 64]));
-    copies.message(2, &instruction(COPY, "copy", "", &[30], &[64, 8])).number(5, 3).number(6, COPY as u64);
+    copies.message(2, &instruction(COPY, "copy", "", &[30], &[64, 8])).number(5, 3).number(6, 32);
+    copies.message(2, &instruction(33, "constant", "", &[], &[1]));
+    copies.message(2, &instruction(32, "tuple", "", &[33, COPY], &[]));
     entry.message(2, &instruction(31, "call", "", &[ARGUMENT], &[64, 8]).number(38, 3).clone()).message(2, &conv);
+    entry.message(2, &instruction(5, "get-tuple-element", "", &[31], &[1]).number(13, 0).clone());
+    entry.message(2, &instruction(6, "negate", "another/Neg", &[5], &[1]));
+    entry.message(2, &instruction(7, "get-tuple-element", "", &[31], &[64, 8]).number(13, 1).clone());
     entry.message(2, &instruction(FUSION, "fusion", "", &[CONV], &[8, 64]).number(38, 2).clone());
     entry.number(5, 1).number(6, FUSION as u64);
     let mut fused = Message::new();
