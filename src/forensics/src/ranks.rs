@@ -227,7 +227,7 @@ fn course(ranks: &[Rank], first: Option<usize>, place: usize) -> String {
             format!("{end} {}; nothing of it was refused: it lost {name}", later(own.seen_ns))
         }
         (None, Fate::Killed | Fate::Unknown, _) => {
-            format!("{end}; nothing of it was refused: it ended with the job of {name}")
+            format!("{end}; nothing of it was refused: its job had lost {name}")
         }
         (None, ..) => format!("{end} before {name} ran out"),
     }

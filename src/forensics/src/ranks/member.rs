@@ -52,9 +52,11 @@ impl Member {
             rank: of_cluster
                 .map(|(rank, _)| rank)
                 .or_else(|| number(&["RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"])),
-            ranks: of_cluster.map(|(_, ranks)| ranks).or_else(|| {
-                number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"])
-            }),
+            // A batch script has the number of tasks that its steps will have, and is one process.
+            ranks: of_cluster
+                .map(|(_, ranks)| ranks)
+                .or_else(|| number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]))
+                .or_else(|| text("SLURM_STEP_ID").and_then(|_| number(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]))),
             task: cluster.map(|cluster| cluster.name),
             host: text("SLURMD_NODENAME").unwrap_or_else(|| boot.to_owned()),
         }
@@ -128,6 +130,11 @@ mod tests {
             "one launcher, eight ranks"
         );
         assert_eq!(member(&[("OMPI_COMM_WORLD_RANK", "2")]).label().unwrap(), "rank 2");
+        assert_eq!(
+            member(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]).ranks,
+            None,
+            "a batch script is one process"
+        );
         assert_eq!(member(&[]).label(), None);
         assert_eq!(member(&[("RANK", "many")]).rank, None);
     }
