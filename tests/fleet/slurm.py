@@ -161,6 +161,12 @@ class Cluster:
         path = self.jobs / f"{job}.out"
         return path.read_text() if path.exists() else ""
 
+    def explain(self, job):
+        """What there is to see of a job that did not do what it should."""
+        print(self.out(job), self.logs(), self.command("ls", "-l", "/mnt/jobs", "/mnt/jobs/.local/state/weir").stdout, sep="\n", file=sys.stderr)
+        self.command("/mnt/weir/bin/weir", "report", "--check", "--job", job, user=USER)
+        return f"see above for job {job}"
+
     def end(self):
         self.process.stdin.close()
         try:

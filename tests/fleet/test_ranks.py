@@ -45,6 +45,14 @@ def test_the_rank_that_ran_out_is_named_and_what_it_holds_more(weir_dir):
     assert "no run of a job or group 9" in missing.stderr
 
 
+def test_a_rank_that_began_after_the_failure_held_nothing_then(weir_dir):
+    rank(weir_dir, 1, "--fail", WEIR_CAP="256MiB", code=1)
+    rank(weir_dir, 0, "--until", "64", code=0)
+    found = report("--job", "7", "--dir", weir_dir, "--check", code=3)
+    assert found["first"] == 1 and [one["live"] > 0 for one in found["ranks"]] == [False, True]
+    assert found["ranks"][0]["peak"] >= 64 * MIB and found["ranks"][0]["course"] == "ended well"
+
+
 def test_a_rank_without_a_journal_is_named(weir_dir):
     rank(weir_dir, 1, "--until", "64", ranks=3, code=0)
     found = report("--job", "7", "--dir", weir_dir)

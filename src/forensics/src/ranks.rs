@@ -115,7 +115,7 @@ impl JobReport {
         let failed = failures.iter().enumerate().filter_map(|(place, failure)| Some((failure.as_ref()?.1, place)));
         let first = failed.min().map(|(_, place)| place);
         let moment_ns = first.and_then(|place| failures[place]).map(|(_, time)| time);
-        let mut ranks = Vec::new();
+        let (mut ranks, mut notes) = (Vec::new(), Vec::new());
         let (mut reports, mut report) = (Vec::new(), None);
         for (place, (member, run)) in members.iter().enumerate() {
             let at = match moment_ns {
@@ -126,7 +126,23 @@ impl JobReport {
             let oom =
                 failures[place].filter(|_| first == Some(place)).and_then(|(number, _)| (number > 0).then_some(number));
             let options = Options { oom, holders: HOLDERS, no_replay: true, at, ..Options::default() };
-            let own = Report::of(run, &options, &mut progress)?;
+            let own = match (Report::of(run, &options, &mut progress), at) {
+                // It began later, or its events of that time are overwritten: its peak is known all the same.
+                (Err(_), At::Time(_)) => {
+                    let mut own = Report::of(run, &Options { at: At::Peak, ..options }, &mut progress)?;
+                    if own.evidence.overwritten == 0 {
+                        own.holders.clear();
+                        own.rest = 0;
+                    } else {
+                        notes.push(format!(
+                            "pid {}: what is live is that of its peak; older events are overwritten",
+                            run.pid()
+                        ));
+                    }
+                    own
+                }
+                (own, _) => own?,
+            };
             ranks.push(rank(member, run, &own, failures[place].map(|(_, time)| time)));
             if first == Some(place) {
                 report = Some(Box::new(own.clone()));
@@ -138,7 +154,8 @@ impl JobReport {
             ranks[place].course = course(&ranks, first, place);
         }
         let balance = (ranks.len() > 1).then(|| balance(&ranks, &reports));
-        let (missing, notes) = (missing(&ranks), notes(&ranks));
+        let missing = missing(&ranks);
+        notes.extend(clocks(&ranks));
         Ok(Self { schema: SCHEMA, job: job.to_owned(), ranks, first, report, moment_ns, balance, missing, notes })
     }
 
@@ -276,14 +293,11 @@ fn missing(ranks: &[Rank]) -> Vec<u32> {
         .collect()
 }
 
-fn notes(ranks: &[Rank]) -> Vec<String> {
-    let mut notes = Vec::new();
-    if ranks.iter().any(|rank| rank.member.host != ranks[0].member.host)
-        && ranks.iter().any(|rank| rank.failed_ns.is_some())
-    {
-        notes.push("times are those of each machine's own clock".to_owned());
-    }
-    notes
+/// What is to be known where times of several machines are compared.
+fn clocks(ranks: &[Rank]) -> Option<String> {
+    let several = ranks.iter().any(|rank| rank.member.host != ranks[0].member.host);
+    let compared = several && ranks.iter().any(|rank| rank.failed_ns.is_some());
+    compared.then(|| "times are those of each machine's own clock".to_owned())
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 /// The step that is a batch script, and others that are not srun's (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
 /// Set for a batch script and what it starts: its end is the end of the job.
-const IN_BATCH: &str = "WEIR_SLURM_BATCH";
+const IN_BATCH: &str = "SLURM_WEIR_BATCH";
 
 /// Runs one of Slurm's calls; neither a panic nor a wrong word in plugstack.conf goes further.
 fn guarded(count: c_int, words: *const *const c_char, act: impl FnOnce(&Arguments) -> Result<(), String>) -> c_int {

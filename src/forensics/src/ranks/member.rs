@@ -1,7 +1,6 @@
 //! Which job a run is a part of, and which rank it is there, by the variables that the journal has kept: Slurm's, those of
 //! torchrun, MPI and TensorFlow, and weir's own group. Pure.
 
-use std::fmt::Write as _;
 use weir_journal::Job;
 
 use crate::{Error, Run};
@@ -31,11 +30,8 @@ impl Member {
     /// What a run says of itself.
     pub fn of(run: &Run) -> Result<Self, Error> {
         let job = run.reader().job().map_err(|error| run.broken(&error))?.unwrap_or_default();
-        let boot = run.header().identity.boot.iter().take(4).fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        Ok(Self::from(&job, &boot))
+        let [a, b, c, d, ..] = run.header().identity.boot;
+        Ok(Self::from(&job, &format!("{:08x}", u32::from_be_bytes([a, b, c, d]))))
     }
 
     fn from(job: &Job, boot: &str) -> Self {

@@ -66,13 +66,8 @@ pub fn text(report: &JobReport, offset: i64) -> String {
         let when = report.moment_ns.map_or("at its peak".into(), |ns| format!("at {}", time(ns)));
         let excess = most.live.saturating_sub(balance.others);
         let _ = if excess.saturating_mul(10) > most.live {
-            writeln!(
-                out,
-                "\nImbalance {} holds {} {when}, {} more than the median of the others",
-                plain(&most.name),
-                human(most.live),
-                human(excess)
-            )
+            let (name, held, more) = (plain(&most.name), human(most.live), human(excess));
+            writeln!(out, "\nImbalance {name} holds {held} {when}, {more} more than the median of the others")
         } else {
             writeln!(out, "\nBalanced  all hold about the same {when}")
         };
