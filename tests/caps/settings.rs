@@ -43,6 +43,7 @@ const BAD_OTHERS: [(&[u8], &[u8], &str); 19] = [
     (b"WEIR_STACKS", b"some", "expected off"),
     (b"WEIR_XLA", b"sizes", "expected on or off"),
     (b"WEIR_OOM_TEXT", b"1", "expected on or off"),
+    (b"WEIR_TERMINATION_LOG", b"on", "absolute path"),
     (b"WEIR_RUN", b"here", "absolute path"),
     (b"WEIR_CPA", b"8GiB", "did you mean WEIR_CAP?"),
     (b"WEIR_ANYTHING", b"x", "unknown variable"),

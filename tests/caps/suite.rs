@@ -6,10 +6,12 @@
 
 mod abi;
 mod groups;
+mod peers;
 mod random;
 mod settings;
 mod sources;
 mod spill;
+mod termination;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,6 +85,8 @@ fn main() -> ExitCode {
     settings::settings(&mut suite);
     settings::unkept(&mut suite);
     sources::sources(&mut suite);
+    peers::peers(&mut suite);
+    termination::termination(&mut suite);
     groups::waits(&mut suite);
     groups::changes(&mut suite);
     groups::groups(&mut suite);

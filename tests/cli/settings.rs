@@ -28,6 +28,7 @@ fn options_set_variables() {
         ("--journal", "on"),
         ("--xla", "off"),
         ("--oom-text", "off"),
+        ("--termination-log", "/t"),
     ]);
     // A paragraph of the help is an option and, in brackets, its variable.
     let (option, variable) = (Regex::new("--[a-z-]+").unwrap(), Regex::new(r"\((WEIR_[A-Z_]+)(?:=(\S+))?\)").unwrap());
@@ -66,6 +67,7 @@ fn bad_values() {
         ("--journal", "yes"),
         ("--xla", "sizes"),
         ("--oom-text", "1"),
+        ("--termination-log", "on"),
     ]);
     let page = std::fs::read_to_string(stage().root.join("docs/reference/environment.md")).expect("the page");
     let row = Regex::new(r"(?m)^\| `(WEIR_[A-Z_]+)` \| `(--[a-z-]+)").unwrap();

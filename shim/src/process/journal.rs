@@ -1,10 +1,11 @@
 //! What a job's journal shall be like, by the settings. Nothing is touched here.
 
+use std::path::PathBuf;
 use weir_journal::{Geometry, Keep};
 use weir_settings::record;
 
 /// What a job's journal shall be like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Whether there is one.
     pub(crate) on: bool,
@@ -16,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) stacks: record::Stacks,
     /// Whether an out-of-memory is reported on standard error.
     pub(crate) oom_text: bool,
+    /// The container's message about its end, where an out-of-memory is reported as well.
+    pub(crate) termination: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -36,6 +39,7 @@ impl Settings {
             geometry: geometry(settings.ring),
             stacks: settings.stacks,
             oom_text: settings.oom_text,
+            termination: settings.termination.clone(),
         }
     }
 }

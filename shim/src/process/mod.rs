@@ -17,4 +17,5 @@ pub(crate) mod note;
 pub(crate) mod reserve;
 pub(crate) mod stack;
 pub(crate) mod surroundings;
+pub(crate) mod termination;
 pub(crate) mod third_parties;

@@ -31,6 +31,7 @@ use crate::process::{choices, job, surroundings};
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weir_cuda::CUuuid;
 #[cfg(feature = "fault-injection")]
@@ -58,6 +59,7 @@ pub(crate) struct Recorder {
     physical: Mutex<physical::Mappings>,
     syncs: AtomicU64,
     oom_text: bool,
+    termination: Option<PathBuf>,
 }
 
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(core::ptr::null_mut());
@@ -169,6 +171,7 @@ fn make(devices: i32) -> Option<()> {
         physical: Mutex::new(Rank::RecordedMappings, physical::Mappings::default()),
         syncs: AtomicU64::new(0),
         oom_text: settings.oom_text,
+        termination: settings.termination.clone(),
     });
     if !WATCHED.swap(true, Ordering::AcqRel) {
         // SAFETY: both functions stay as long as the process; the first makes only calls which are allowed in a forked

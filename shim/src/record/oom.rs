@@ -1,9 +1,9 @@
 //! Requests that found no memory: what the device, the pool and the cap looked like, kept in the journal, beside it as
-//! JSON, and reported once on standard error. The journal collapses repeated failures of one cause.
+//! JSON, and reported once on standard error and as the container's message. The journal collapses repeated failures of one cause.
 
 use super::{Recorder, device};
 use crate::attribute::{self, What};
-use crate::process::surroundings;
+use crate::process::{surroundings, termination};
 use weir_cuda::CUresult;
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Class, Failure, Outcome, STREAM_UNKNOWN, Situation};
@@ -35,10 +35,13 @@ pub(crate) fn report(
         ..situation(ordinal)
     };
     let outcome = journal.out_of_memory(&failure, &situation);
-    if let Outcome::Reported { text, .. } = outcome
-        && recorder.oom_text
-    {
-        surroundings::write_quietly(2, text.as_bytes());
+    if let Outcome::Reported { text, .. } = outcome {
+        if recorder.oom_text {
+            surroundings::write_quietly(2, text.as_bytes());
+        }
+        if let Some(path) = &recorder.termination {
+            termination::leave(path, &text);
+        }
     }
 }
 

@@ -151,8 +151,9 @@ pub struct Reading {
     pub runtime_dir: Option<PathBuf>,
 }
 
-/// Variables of the project's own scripts and examples, which mean nothing to the library.
-const TOOLS: [&str; 4] = ["WEIR_CACHE", "WEIR_LIBRARY", "WEIR_SHARDS_PER_GPU", "WEIR_VGPU"];
+/// Variables of the project's own scripts and examples, which mean nothing to the library. The journal keeps them:
+/// WEIR_POD is a label of metrics.
+const TOOLS: [&str; 5] = ["WEIR_CACHE", "WEIR_LIBRARY", "WEIR_SHARDS_PER_GPU", "WEIR_VGPU", "WEIR_POD"];
 
 /// A value that a source offers.
 struct Offer<'f> {
@@ -625,6 +626,7 @@ mod tests {
             ("WEIR_KEEP", "many", "a number of journals"),
             ("WEIR_STACKS", "some", "expected off, sampled or all"),
             ("WEIR_OOM_TEXT", "1", "expected on or off"),
+            ("WEIR_TERMINATION_LOG", "on", "not an absolute path"),
             ("WEIR_RUN", "here", "absolute path"),
         ];
         for setting in SETTINGS {

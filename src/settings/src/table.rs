@@ -264,6 +264,19 @@ settings! {
         help: "Whether the library prints a summary on standard error when the job runs out of memory",
     } read |value| word(text(value)?, ON_OR_OFF);
 
+    termination: Option<PathBuf> = "WEIR_TERMINATION_LOG" {
+        flag: Flag::Takes("termination-log"),
+        value_name: "FILE",
+        values: "an absolute path, or off",
+        default: "/dev/termination-log",
+        default_note: "",
+        kind: Kind::Recording,
+        help: "The file that gets the reason when a container runs out of GPU memory, if it is there",
+    } read |value| match value.as_bytes() {
+        b"off" => Ok(None),
+        path => absolute(path, "a path like /dev/termination-log, or off").map(Some),
+    };
+
     runs: Vec<PathBuf> = "WEIR_RUN" {
         flag: Flag::None,
         value_name: "FOLDERS",
