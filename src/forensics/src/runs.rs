@@ -1,6 +1,7 @@
 //! The runs of a directory: finding one by its name, and listing them all. Reads directories and files.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,11 +18,13 @@ pub fn directory(reading: &Reading) -> Result<PathBuf, Error> {
 }
 
 /// Files of a directory that may be journals or recordings, newest first. A directory that others may write to has
-/// them in a sub-folder of each user, which is looked into as well, and so is where they go if the directory is slow.
+/// them in a sub-folder of each user: this user's is looked into as well, by root those of all, and so is where they go if
+/// the directory is slow.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     let elsewhere = weir_journal::folders_instead_of(dir);
-    let shared = weir_journal::folders_in(dir).into_iter().chain(elsewhere).map(|dir| (dir, false));
+    let shared = if is_root() { folders_of_all(dir) } else { weir_journal::folders_in(dir) };
+    let shared = shared.into_iter().chain(elsewhere).map(|dir| (dir, false));
     for (place, required) in std::iter::once((dir.to_owned(), true)).chain(shared) {
         let entries = match std::fs::read_dir(&place) {
             Ok(entries) => entries,
@@ -40,6 +43,21 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     found.sort();
     Ok(found.into_iter().rev().map(|(_, path)| path).collect())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+/// The sub-folders of all users: each belongs to the user whose number is in its name.
+fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
+    let of_its_user = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let user: u32 = name.to_str()?.strip_prefix("weir-")?.split('-').next()?.parse().ok()?;
+        let meta = entry.metadata().ok()?;
+        (meta.is_dir() && meta.uid() == user).then(|| entry.path())
+    };
+    std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(of_its_user).collect()
 }
 
 /// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest run,
