@@ -2,6 +2,7 @@
 
 mod exposition;
 mod server;
+mod totals;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -11,18 +12,19 @@ use clap::Args;
 use crate::output;
 use crate::screen::{self, RunsDir};
 use crate::watch::{Show, Watch};
+use totals::Totals;
 
 /// Arguments of `weir metrics`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  weir metrics                                answer on http://127.0.0.1:9400/metrics
-  weir metrics --listen 0.0.0.0:9400          for a Prometheus elsewhere; names of operations and lines are then readable there
+  weir metrics                                answer on http://127.0.0.1:9847/metrics
+  weir metrics --listen 0.0.0.0:9847          for a Prometheus elsewhere; names of operations and lines are then readable there
   weir metrics --once | grep weir_oom_total
   weir metrics --json | jq '.[] | select(.name == \"weir_oom_total\").samples'")]
 pub(crate) struct Arguments {
     /// Address and port to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9400")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9847")]
     listen: SocketAddr,
     /// Print the metrics once and exit
     #[arg(long)]
@@ -45,9 +47,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<(), String> {
     let mut watch = Watch::new(arguments.place.dir.as_deref())?;
     let holders = usize::from(arguments.holders);
+    let mut totals = Totals::default();
     let mut figures = move || {
         let jobs = watch.look(Show::Living);
-        exposition::Page::of(&jobs, watch.unreadable().len(), holders)
+        totals.count(&jobs);
+        exposition::Page::of(&jobs, &totals, watch.unreadable().len(), holders)
     };
     if arguments.json {
         output::json(&figures().json(), true);
@@ -57,5 +61,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         put!("{}", figures().text());
         return Ok(());
     }
+    // What happens from here on is counted, also before the first scrape.
+    figures();
     server::serve(arguments.listen, move || figures().text())
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use super::totals::Totals;
 use crate::watch::{Gpu, Job, Life};
 
 /// Names and their values; names come from jobs, so values are escaped.
@@ -22,7 +23,7 @@ pub(super) struct Page(Vec<Family>);
 
 impl Page {
     /// The figures of these jobs, with so many holders of each.
-    pub(super) fn of(jobs: &[Job], unreadable: usize, holders: usize) -> Self {
+    pub(super) fn of(jobs: &[Job], totals: &Totals, unreadable: usize, holders: usize) -> Self {
         let mut page = Self(Vec::new());
         page.family("weir_jobs", "gauge", "Jobs by whether they live.");
         for (name, life) in
@@ -33,6 +34,7 @@ impl Page {
         }
         page.family("weir_unreadable_journals", "gauge", "Files named like a journal that cannot be read.");
         page.sample(&vec![], unreadable as f64);
+        of_totals(totals, &mut page);
         of_jobs(jobs, &mut page);
         of_gpus(jobs, &mut page);
         of_holders(jobs, holders, &mut page);
@@ -89,11 +91,36 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+fn of_totals(totals: &Totals, page: &mut Page) {
+    page.family("weir_runs_started_total", "counter", "Runs that began since the exporter did.");
+    page.sample(&vec![], totals.started as f64);
+    page.family("weir_runs_ended_total", "counter", "Runs that ended since the exporter began, by how.");
+    for (how, count) in ["ended", "killed"].iter().zip(totals.ended) {
+        page.sample(&vec![("life", how)], count as f64);
+    }
+    page.family(
+        "weir_runs_oom_total",
+        "counter",
+        "Runs in which a request for memory failed since the exporter began.",
+    );
+    page.sample(&vec![], totals.failed as f64);
+    page.family("weir_runs_oom_requests_total", "counter", "Requests for memory of all runs that failed since then.");
+    page.sample(&vec![], totals.ooms as f64);
+}
+
 fn of_jobs(jobs: &[Job], page: &mut Page) {
     page.family("weir_job_info", "gauge", "What the job is; always 1.");
     for (job, pid) in with_pid(jobs) {
-        let labels =
-            vec![("pid", pid.as_str()), ("command", &job.command), ("group", job.group.as_deref().unwrap_or(""))];
+        let text = |value: &'_ Option<String>| value.clone().unwrap_or_default();
+        let (group, id, pod) = (text(&job.group), text(&job.job), text(&job.pod));
+        let labels = vec![
+            ("pid", pid.as_str()),
+            ("command", &job.command),
+            ("group", &group),
+            ("user", &job.user),
+            ("job_id", &id),
+            ("pod", &pod),
+        ];
         page.sample(&labels, 1.0);
     }
     type Figure = (&'static str, &'static str, &'static str, fn(&Job) -> f64);
@@ -194,7 +221,7 @@ mod tests {
 
     #[test]
     fn no_job_is_a_page_too() {
-        let text = Page::of(&[], 2, 10).text();
+        let text = Page::of(&[], &Totals::default(), 2, 10).text();
         assert!(
             text.contains("weir_jobs{life=\"alive\"} 0\n") && text.contains("weir_unreadable_journals 2\n"),
             "{text}"

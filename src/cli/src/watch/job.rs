@@ -100,6 +100,12 @@ pub(crate) struct Job {
     pub(crate) command: String,
     /// Its group, if it shares a cap.
     pub(crate) group: Option<String>,
+    /// Its user, by name where the machine knows it.
+    pub(crate) user: String,
+    /// The job of a scheduler that it belongs to: SLURM_JOB_ID, with the step.
+    pub(crate) job: Option<String>,
+    /// The pod that it runs in: WEIR_POD, which a deployment sets.
+    pub(crate) pod: Option<String>,
     /// When the journal was begun, in seconds since 1970.
     pub(crate) started: f64,
     /// The journal.
@@ -118,6 +124,21 @@ pub(crate) struct Job {
     pub(crate) gpus: Vec<Gpu>,
 }
 
+/// Whose a run is: its user, its scheduler's job and its pod.
+fn owner(reader: &Reader) -> (String, Option<String>, Option<String>) {
+    let uid = reader.header().identity.user.to_string();
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| clean(name))
+    });
+    let job = reader.job().ok().flatten().unwrap_or_default();
+    let value = |name: &str| job.variable(name).map(|value| clean(&value.to_string_lossy()));
+    let step = value("SLURM_STEP_ID").map(|step| format!(".{step}")).unwrap_or_default();
+    (named.unwrap_or(uid), value("SLURM_JOB_ID").map(|job| job + &step), value("WEIR_POD"))
+}
+
 /// A journal that is being watched.
 pub(super) struct Watched {
     path: PathBuf,
@@ -129,23 +150,27 @@ pub(super) struct Watched {
     read_at: Option<u64>,
     sums: HashMap<Key, (u64, u64)>,
     last_oom: (u64, Option<Oom>),
-    /// Whether it has been seen alive.
+    /// Whether it has been seen alive, or began and ended between two looks.
     lived: bool,
+    /// Its user, its scheduler's job and its pod.
+    owner: (String, Option<String>, Option<String>),
 }
 
 impl Watched {
-    /// Opens a journal; of a living job, with the last minute before now.
-    pub(super) fn open(path: &Path, now: f64) -> Result<Self, Error> {
+    /// Opens a journal; of a living job, with the last minute before now. A run that began after `began` has lived while it
+    /// was watched.
+    pub(super) fn open(path: &Path, now: f64, began: f64) -> Result<Self, Error> {
         let reader = Reader::open(path)?;
         let file = open_file(path)?;
         let lived = journal_life(&file, Some(reader.header())) != weir_journal::Life::Dead;
         let mut names = Names::default();
         let history = if lived { History::from_journal(&reader, now, &mut names)? } else { History::default() };
-        let (path, sums) = (path.to_owned(), HashMap::new());
-        Ok(Self { path, file, reader, names, history, read_at: None, sums, last_oom: (0, None), lived })
+        let lived = lived || reader.header().started.realtime as f64 / 1e9 >= began;
+        let (path, sums, owner) = (path.to_owned(), HashMap::new(), owner(&reader));
+        Ok(Self { path, file, reader, names, history, read_at: None, sums, last_oom: (0, None), lived, owner })
     }
 
-    /// Whether the job was alive when it was first seen.
+    /// Whether the job lived while it was watched.
     pub(super) fn lived(&self) -> bool {
         self.lived
     }
@@ -183,6 +208,9 @@ impl Watched {
             },
             command: clean(&header.command.join(" ")),
             group: devices.iter().filter_map(of_pid).find_map(|charge| charge.group.clone()),
+            user: self.owner.0.clone(),
+            job: self.owner.1.clone(),
+            pod: self.owner.2.clone(),
             started: header.started.realtime as f64 / 1e9,
             journal: self.path.clone(),
             events,

@@ -55,6 +55,8 @@ pub(crate) struct Watch {
     dir: PathBuf,
     place: LedgerDir,
     known: HashMap<PathBuf, job::Watched>,
+    /// When the watch began, in seconds since 1970.
+    began: f64,
     /// Files that cannot be read, with the reason, so that each is reported once.
     unreadable: Vec<String>,
 }
@@ -67,7 +69,7 @@ impl Watch {
         let own = given.as_ref().or(settings.own_dir.as_ref());
         let place = LedgerDir::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
         let dir = given.map_or_else(settings::directory, Ok).map_err(|error| error.to_string())?;
-        Ok(Self { dir, place, known: HashMap::new(), unreadable: Vec::new() })
+        Ok(Self { dir, place, known: HashMap::new(), began: now(), unreadable: Vec::new() })
     }
 
     /// The folder.
@@ -91,7 +93,7 @@ impl Watch {
         let mut jobs = Vec::new();
         for path in &paths {
             if !self.known.contains_key(path) {
-                match job::Watched::open(path, now) {
+                match job::Watched::open(path, now, self.began) {
                     Ok(watched) => self.known.insert(path.clone(), watched),
                     Err(error) => {
                         self.unreadable.push(format!("{} {error}", path.display()));
