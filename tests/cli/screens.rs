@@ -6,7 +6,7 @@ use regex_lite::Regex;
 use weir_tests::harness::{Done, Suite, stage};
 
 /// What `weir --help` lists, in its order.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "run",
     "report",
     "list",
@@ -21,6 +21,8 @@ const COMMANDS: [&str; 16] = [
     "top",
     "plan",
     "metrics",
+    "mcp",
+    "cdi",
     "completions",
     "man",
 ];

@@ -5,6 +5,7 @@
 mod output;
 
 mod cap;
+mod cdi;
 mod completions;
 mod diff;
 mod doctor;
@@ -14,6 +15,7 @@ mod gpu_check;
 mod library;
 mod list;
 mod man;
+mod mcp;
 mod metrics;
 mod plan;
 mod probe;
@@ -81,6 +83,10 @@ enum Command {
     Plan(plan::Arguments),
     /// Export metrics of running jobs to Prometheus
     Metrics(metrics::Arguments),
+    /// Serve the recorded runs to an assistant by the Model Context Protocol
+    Mcp(mcp::Arguments),
+    /// Print a CDI spec: the library, caps and the journals' folder for containers
+    Cdi(cdi::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Print or write the manual pages
@@ -108,6 +114,7 @@ fn main() -> ExitCode {
     });
     match arguments.command {
         Command::Cap(arguments) => cap::run(&arguments),
+        Command::Cdi(arguments) => cdi::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::GpuCheck(arguments) => gpu_check::run(&arguments),
         Command::GpuCheckStep(arguments) => gpu_check::run_step(&arguments),
@@ -122,6 +129,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
+        Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
