@@ -1,12 +1,14 @@
 """What is installed: completions in their shells, manual pages, the wheel, the Debian package, examples of deployment."""
+import json
 import os
 import pathlib
+import shutil
 import sys
 
 import pytest
 import yaml
 from actors import JOB, surroundings
-from conftest import ROOT, STAGE, environment, need, run, weir
+from conftest import ROOT, STAGE, environment, need, run, under_weir, weir
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +122,56 @@ def test_mounts_of_a_pod_have_volumes(path):
     mounts = [mount["name"] for document in documents for container in document["spec"]["containers"] + document["spec"].get("initContainers", [])
               for mount in container["volumeMounts"]]
     assert documents[0]["kind"] == "Pod" and mounts and set(mounts) == set(names)
+
+
+KUBERNETES = ROOT / "examples/deploy/kubernetes.yaml"
+
+
+def test_the_init_container_copies_what_the_job_preloads(tmp_path):
+    """The command is run, on the layout that the Debian package has."""
+    pod = yaml.safe_load(KUBERNETES.read_text())["spec"]
+    image, volume = tmp_path / "image", tmp_path / "volume"
+    (image / "usr/lib/weir/vgpu").mkdir(parents=True)
+    (image / "usr/lib/weir/libweir.so").write_text("the library")
+    volume.mkdir()
+    at = lambda word: f"{image}{word}" if word.startswith("/usr/") else word.replace("/weir", str(volume), 1) if word.startswith("/weir") else word
+    command = [at(word) for word in pod["initContainers"][0]["command"]]
+    (image / "usr/bin").mkdir()
+    (image / "usr/bin/weir").write_text("the command")
+    run(*command)
+    variables = {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+    preloaded = variables["LD_PRELOAD"]
+    assert preloaded.startswith("/weir/") and (volume / preloaded.removeprefix("/weir/")).read_text() == "the library"
+
+
+def test_the_sidecar_ends_with_the_job():
+    sidecar = yaml.safe_load(KUBERNETES.read_text())["spec"]["initContainers"][1]
+    assert sidecar["restartPolicy"] == "Always" and sidecar["command"][:2] == ["weir", "metrics"]
+
+
+def test_kubectl_builds_the_base(tmp_path):
+    need("kubectl", "kubernetes-client")
+    built = list(yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "examples/deploy/kubernetes").stdout))
+    kinds = {one["kind"]: one for one in built}
+    assert set(kinds) == {"Namespace", "ConfigMap", "DaemonSet"}
+    pod = kinds["DaemonSet"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["conf"]["configMap"]["name"] == kinds["ConfigMap"]["metadata"]["name"]
+    mounts = [mount["name"] for one in pod["initContainers"] + pod["containers"] for mount in one["volumeMounts"]]
+    assert set(mounts) == set(volumes)
+    # The file that it installs is one that the library takes: run the install command, then a job beside the file.
+    install = pod["initContainers"][0]["command"]
+    (tmp_path / "usr/lib/weir").mkdir(parents=True)
+    (tmp_path / "host/opt/weir").mkdir(parents=True)
+    (tmp_path / "host/var/lib/weir").mkdir(parents=True)
+    (tmp_path / "etc/weir").mkdir(parents=True)
+    (tmp_path / "etc/weir/weir.conf").write_text(kinds["ConfigMap"]["data"]["weir.conf"])
+    shutil.copy(STAGE / "lib/libweir.so", tmp_path / "usr/lib/weir")
+    run(*install[:2], install[2].replace("/host/", f"{tmp_path}/host/").replace(" /usr/", f" {tmp_path}/usr/").replace(" /etc/", f" {tmp_path}/etc/"))
+    assert (tmp_path / "host/var/lib/weir").stat().st_mode & 0o7777 == 0o1777
+    job = under_weir(tmp_path, LD_PRELOAD=tmp_path / "host/opt/weir/libweir.so", VGPU_MEM="1GiB", VGPU_BACKING="none", WEIR_RING="64K")
+    taken = json.loads(run(sys.executable, ROOT / "tests/caps/limits.py", "takes_all", env=job).stdout)["physical"]
+    assert 480 << 20 <= taken <= 512 << 20
 
 
 PROLOG = ROOT / "examples/deploy/slurm-task-prolog.sh"
