@@ -31,7 +31,7 @@ const BAD_LIMITS: [(&str, &[u8], &str); 14] = [
 ];
 
 /// The same for settings that are no limits.
-const BAD_OTHERS: [(&[u8], &[u8], &str); 19] = [
+const BAD_OTHERS: [(&[u8], &[u8], &str); 20] = [
     (b"WEIR_STRICT", b"maybe", "expected 0 or 1"),
     (b"WEIR_WARN", b"101%", "more than 100%"),
     (b"WEIR_POOL", b"nostea", "unknown switch \"nostea\""),
