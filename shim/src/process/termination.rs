@@ -30,7 +30,8 @@ pub(crate) fn leave(path: &Path, text: &str) {
         if regular {
             let there = libc::pread(fd, start.as_mut_ptr().cast(), start.len(), 0);
             if (there == 0 || start == OURS) && libc::ftruncate(fd, 0) == 0 {
-                surroundings::write_quietly(fd, text.get(..text.floor_char_boundary(MOST)).unwrap_or(text).as_bytes());
+                let whole = (0..=MOST.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default();
+                surroundings::write_quietly(fd, whole.as_bytes());
             }
         }
         libc::close(fd);

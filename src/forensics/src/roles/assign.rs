@@ -158,7 +158,7 @@ impl Tensors {
 
     /// Whether these are several batches of what is brought in batch by batch, made before the first result.
     fn is_data(&self, piece: &Piece) -> bool {
-        let whole = |first: u64| self.batch.is_some_and(|batch| first > batch && first % batch == 0);
+        let whole = |first: u64| self.batch.is_some_and(|batch| first > batch && first.is_multiple_of(batch));
         let like = |sides: &[u64]| {
             sides.split_first().is_some_and(|(first, rest)| whole(*first) && self.examples.contains(rest))
         };
