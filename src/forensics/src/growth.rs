@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use weir_journal::Class;
+use weir_journal::text::plain;
 
+use crate::names::{base_name, is_users};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner, Piece, Survey};
 use crate::trend::Trend;
@@ -15,6 +17,9 @@ const FEWEST_SAMPLES: usize = 6;
 const LEAST_SHARE: f64 = 0.005;
 /// Without steps, a job that has freed a smaller share of its allocations than this is still building up.
 const LEAST_FREED: f64 = 0.3;
+
+/// Callers of a line that are named.
+const MOST_CALLERS: usize = 2;
 
 /// Slots for each weight up to which an optimizer is still building up: two of Adam's, and a moving average.
 const MOST_SLOTS: u64 = 3;
@@ -74,6 +79,17 @@ impl Growth {
             (place, op) if place.is_empty() => op.to_owned(),
             (place, _) => place,
         }
+    }
+}
+
+impl Growth {
+    /// The user's lines that call the one of [`Growth::place`], innermost first: a function's result is kept by its caller.
+    pub fn callers(&self, survey: &Survey) -> Vec<String> {
+        let Some(owner) = self.owners.first().and_then(|place| survey.owners.get(*place)) else { return Vec::new() };
+        let python = &owner.who.python;
+        let users = python.lines.iter().skip(python.users.map_or(usize::MAX, |own| own + 1));
+        let users = users.filter(|line| is_users(&line.file)).take(MOST_CALLERS);
+        users.map(|line| plain(&format!("{}:{}", base_name(&line.file), line.line)).into_owned()).collect()
     }
 }
 
@@ -158,8 +174,10 @@ const FEWEST_TURNS: usize = 6;
 /// Whether what rises in a job without steps does so from turn to turn, and not within the first of them.
 fn goes_on(survey: &Survey, growth: &Growth) -> bool {
     let owners: Vec<&Owner> = growth.owners.iter().filter_map(|place| survey.owners.get(*place)).collect();
-    // Names of a graph's operations are paths; these jobs have steps where TensorFlow reports them.
-    if owners.iter().any(|owner| owner.who.op_name().contains('/') || owner.frees > 0) {
+    // Names of a graph's operations are paths; these jobs have steps where TensorFlow reports them. What is freed now and
+    // then was replaced, in a turn before; intermediate results are few beside what is kept.
+    let goes = |owner: &&Owner| owner.who.op_name().contains('/') || owner.frees * 4 >= owner.allocs;
+    if owners.first().is_some_and(goes) {
         return true;
     }
     if survey.steps.turns == 0 {

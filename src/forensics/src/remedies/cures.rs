@@ -32,6 +32,8 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Gro
             let at = format!("at about {} {}", growth.unit(), count(at as u64));
             format!("; {} are full {at}", size(facts.limit()))
         });
+        let (name, callers) = (format!("stopping the growth at {place}"), growth.callers(bench.survey));
+        let place = callers.iter().fold(place, |place, caller| format!("{place}, called at {caller}"));
         let text = format!(
             "look at {place}: it keeps {} more each {}, {} now{}",
             size(growth.slope() as u64),
@@ -50,7 +52,6 @@ pub(super) fn stop_growth(advice: &mut Advice, bench: &Bench<'_>, growths: &[Gro
             let peak = size_up(outcome.peak_live);
             format!(". {with} {how}, at most {peak} are live and every request fits")
         };
-        let name = format!("stopping the growth at {place}");
         advice.take(bench, Act::StopGrowth(place), &name, text, tried, brings);
     }
 }
