@@ -234,19 +234,27 @@ impl<'a> Scene<'a> {
             && self.refused.as_ref().is_none_or(|refused| refused.bytes * 8 <= all)
     }
 
+    /// Whether the refused request has a row for each example of a batch, in a job that computes derivatives.
+    pub(crate) fn pairs_of_batch(&self) -> bool {
+        let derived = |owner: &Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        let rows = self.refused.as_ref().and_then(Refused::dimensions).and_then(|sides| sides.first().copied());
+        rows.is_some() && rows == self.batch && self.survey.owners.iter().any(derived)
+    }
+
     /// Sides that one example has in most bytes of results, without the batch and the channels: 1 of sequences, 2 of pictures,
     /// 3 of volumes.
     pub(crate) fn sides_of_examples(&self) -> Option<u32> {
-        let live =
-            self.live(Role::Activations).filter_map(|(_, piece)| Some((piece.dimensions()?.len(), piece.bytes())));
-        let refused = self.refused.as_ref().filter(|refused| refused.role == Role::Activations);
-        let refused = refused.and_then(|refused| Some((refused.dimensions()?.len(), refused.bytes)));
+        let results = self.owners().filter(|owner| owner.ruling.0 == Role::Activations).flat_map(|owner| &owner.pieces);
+        let rank = |sides: Option<Vec<u64>>| sides.map(|sides| sides.len()).filter(|rank| (3..=5).contains(rank));
+        let results =
+            results.filter_map(|piece| Some((rank(piece.dimensions())?, piece.size.saturating_mul(piece.made.max(1)))));
+        let refused = self.refused.as_ref().and_then(|refused| Some((rank(refused.dimensions())?, refused.bytes)));
         let mut by_rank: BTreeMap<usize, u64> = BTreeMap::new();
-        for (rank, bytes) in live.chain(refused).filter(|(rank, _)| (3..=5).contains(rank)) {
-            *by_rank.entry(rank).or_default() += bytes;
+        for (rank, bytes) in results.chain(refused) {
+            let sum = by_rank.entry(rank).or_default();
+            *sum = sum.saturating_add(bytes);
         }
-        let (rank, bytes) = by_rank.into_iter().max_by_key(|(_, bytes)| *bytes)?;
-        (bytes * 8 >= self.all()).then_some(rank as u32 - 2)
+        by_rank.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(rank, _)| rank as u32 - 2)
     }
 
     /// Bytes of gradients of weights that are not there yet.

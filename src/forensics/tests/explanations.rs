@@ -666,8 +666,8 @@ fn what_is_computed_of_each_example_is_data_however_large_it_gets() {
     };
     let report = report_on("resized", story("[1500,32,32,3]", "[1500,224,224,3]"));
     assert_eq!((explained(&report).of, first(&report)), (Of::Data, &Act::DataOnHost), "{:?}", report.findings);
-    let report = report_on("scored", story("[1500,64]", "[1500,100000]"));
-    assert_eq!(explained(&report).of, Of::Activations, "a result for each example and each of something else");
+    let report = report_on("other-rows", story("[1500,64]", "[3000,100000]"));
+    assert_eq!(explained(&report).of, Of::Activations, "other rows than those that were brought");
 }
 
 #[test]
@@ -687,4 +687,35 @@ fn one_example_cannot_be_divided_but_made_smaller() {
     let report = report_on("two-examples", story(2, 10));
     assert!(report.useless.contains(&"a smaller batch".to_owned()), "{:?}", report.useless);
     assert_eq!(first(&report), &Act::SmallerInput(3));
+}
+
+#[test]
+fn pairs_of_a_batch_shrink_with_it() {
+    let story = |trains: bool| {
+        move |job: &mut Job| {
+            job.alloc(weight(job, "AddV2", "[512,256]", 3), GIB);
+            if trains {
+                let made = job.alloc(derived(job, "MatMul", "[512,256]", 7), GIB);
+                job.free(made);
+            }
+            job.alloc(op(job, "matmul", "[6144,256]", 6), 10 * GIB);
+            job.refused(op(job, "MatMul", "[6144,6144]", 7), 30 * GIB, &device(29 * GIB));
+        }
+    };
+    assert!(matches!(first(&report_on("contrastive", story(true))), Act::SmallerBatch(_)));
+    assert_eq!(first(&report_on("distances", story(false))), &Act::Pairs);
+}
+
+#[test]
+fn who_calls_the_line_that_grows_is_named_too() {
+    let report = report_on("callers", |job| {
+        let lines = [(TRAIN, "denoise", 23), (LAYER, "Layer.__call__", 9), (TRAIN, "<module>", 30)];
+        for _ in 0..60 {
+            job.step();
+            job.alloc(called(job, "mul", "[64,128]", &lines), 600 * MIB);
+            job.wait(0.1);
+        }
+        job.refused(called(job, "mul", "[64,128]", &lines), 8 * GIB, &device(4 * GIB));
+    });
+    assert_eq!(first(&report), &Act::StopGrowth("train.py:23, called at train.py:30".into()));
 }

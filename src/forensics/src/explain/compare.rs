@@ -1,6 +1,6 @@
 //! Explanations by comparison: of the refused request with its inputs, and with what the same operation requested before.
 
-use super::{Explanation, Of, Scene, place};
+use super::{Explanation, Of, Refused, Scene, place};
 use crate::names::Who;
 use crate::roles::Role;
 use crate::survey::{Owner, Piece};
@@ -55,6 +55,12 @@ fn elements(bytes: u64, dtype: u32) -> u64 {
         18 => bytes / 16,
         _ => bytes / 4,
     }
+}
+
+/// Whether an operation combines elements of two inputs.
+pub(super) fn combines(refused: &Refused<'_>) -> bool {
+    let kind = refused.kind();
+    BY_ELEMENT.contains(&kind) || ["MatMul", "matmul", "Einsum"].iter().any(|product| kind.contains(product))
 }
 
 /// `[N]` with `[N, 1]` gives `[N, N]`.

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Explanation, Of, Refused, Scene, place};
+use super::{Explanation, Of, Scene, compare, place};
 use crate::names::function;
 use crate::roles::{self, Role};
 use crate::survey::Piece;
 use crate::words::{count, several, size};
 
+/// Models that a search has at a time.
+const THREE: u64 = 3;
 /// Batches that wait on the device, from which on they are called prefetched.
 const BATCHES: u64 = 4;
 
@@ -51,11 +53,13 @@ pub(super) fn data(scene: &Scene<'_>) -> Option<Explanation> {
     let begun = steps.seen > 0 || steps.turns > 0;
     let model = scene.bytes_of(Role::Parameters) + scene.bytes_of(Role::Gradients);
     let brought = scene.live(Role::Inputs).map(|(_, piece)| piece).max_by_key(|piece| piece.bytes());
-    // However large a result is that is computed of each example: pictures that are resized, say.
-    let sides = scene.refused.as_ref().and_then(Refused::dimensions).filter(|sides| sides.len() > 2);
-    let of_each = |piece: &Piece| match (piece.dimensions(), &sides) {
-        (Some(own), Some(sides)) => own.len() == sides.len() && own.first() == sides.first() && own[0] > 1,
-        _ => false,
+    // However large a result is that is computed of each example: pictures that are resized, words as one-hot vectors. What
+    // combines two inputs may be a batch of one with all of the other.
+    let of_each = |piece: &Piece| {
+        let rows = |sides: Option<Vec<u64>>| sides.and_then(|sides| sides.first().copied()).filter(|rows| *rows > 1);
+        let refused = scene.refused.as_ref().filter(|refused| !compare::combines(refused));
+        let result = refused.and_then(|refused| rows(refused.dimensions()));
+        result.is_some() && rows(piece.dimensions()) == result
     };
     let whole = |piece: &&Piece| piece.bytes() * 16 >= scene.all() || of_each(piece);
     if let Some(brought) = brought.filter(|_| !begun && model == 0).filter(whole) {
@@ -134,10 +138,13 @@ pub(super) fn second_model(scene: &Scene<'_>) -> Option<Explanation> {
     Some(Explanation::new(Of::SecondModel, one + other, text).at(made))
 }
 
-/// Rounds of training in each of which one line made weights of the same shape; fewer than two: none.
+/// Rounds of training in each of which one line made weights of the same shape; fewer than two: none. A model may have several
+/// weights of one shape: the rarest of its large ones counts.
 pub(super) fn rounds(scene: &Scene<'_>) -> u64 {
-    let again = |piece: &Piece| piece.freed == 0 && piece.last_turn > piece.first_turn + 1;
-    scene.live(Role::Parameters).filter(|(_, piece)| again(piece)).map(|(_, piece)| piece.live).max().unwrap_or(0)
+    let again = |piece: &&Piece| piece.freed == 0 && piece.last_turn > piece.first_turn + 1;
+    let again: Vec<&Piece> = scene.live(Role::Parameters).map(|(_, piece)| piece).filter(again).collect();
+    let most = again.iter().map(|piece| piece.bytes()).max().unwrap_or(0);
+    again.iter().filter(|piece| piece.bytes() * 16 >= most).map(|piece| piece.live).min().unwrap_or(0)
 }
 
 /// Weights that one line made in several turns, all still there.
@@ -151,8 +158,8 @@ pub(super) fn earlier_models(scene: &Scene<'_>) -> Option<Explanation> {
     }
     let bytes: u64 = by_line.values().map(|(bytes, ..)| bytes).sum();
     let (line, (_, first, last, blocks)) = by_line.into_iter().max_by_key(|(_, (bytes, ..))| *bytes)?;
-    // What an optimizer keeps for them stays with them.
-    let state = slots(scene);
+    // What an optimizer keeps for them stays with them. The best one, the last one and the next one are not kept.
+    let state = if rounds(scene) > THREE { slots(scene) } else { 0 };
     if last <= first + 1 || (bytes + state) * 2 < scene.all() || line.is_empty() || blocks < 2 {
         return None;
     }

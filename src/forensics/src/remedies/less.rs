@@ -106,11 +106,17 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
         }
         Of::Pairs => {
             let parts = parts_of(facts, &Needs::of(&scene, facts, true));
-            say(
-                Act::Pairs,
-                format!("compute the pairs{at} in {parts} parts of the rows, and reduce each before the next"),
-            );
-            smaller_batch(advice, bench, facts, &scene, found);
+            let text = format!("compute the pairs{at} in {parts} parts of the rows, and reduce each before the next");
+            let how = "estimated from what is live".into();
+            let in_parts = Remedy { act: Act::Pairs, text, check: Check::Estimated, how };
+            // Where derivatives are computed of all pairs of a batch, they are kept in parts, too.
+            if scene.pairs_of_batch() {
+                smaller_batch(advice, bench, facts, &scene, found);
+                advice.add(in_parts);
+            } else {
+                advice.add(in_parts);
+                smaller_batch(advice, bench, facts, &scene, found);
+            }
         }
         Of::LongBatch if found.evaluating => large_batch(advice, bench, facts, &scene, found),
         Of::LongBatch => {
@@ -213,8 +219,8 @@ pub(super) fn smaller_batch(
         return;
     }
     // One example cannot be divided.
-    if scene.batch == Some(1) {
-        return smaller_input(advice, scene, &Needs::of(scene, facts, found.evaluating));
+    if scene.batch == Some(1) && smaller_input(advice, scene, &Needs::of(scene, facts, found.evaluating)) {
+        return;
     }
     // More than the largest side that results have in common says nothing.
     let batch = scene.batch.filter(|_| found.of != Of::LargeBatch);
@@ -234,7 +240,8 @@ pub(super) fn smaller_batch(
     let needs = Needs::of(scene, facts, found.evaluating);
     let Some(parts) = needs.parts(batch) else {
         advice.useless.push("a smaller batch".into());
-        return smaller_input(advice, scene, &needs);
+        smaller_input(advice, scene, &needs);
+        return;
     };
     let peak = (needs.fixed + needs.batch / parts as f64) as u64;
     let needed = if peak <= facts.limit() {
@@ -247,10 +254,11 @@ pub(super) fn smaller_batch(
 }
 
 /// Smaller examples, where fewer of them are not enough or there is only one: of pictures each side, of sequences the length.
-fn smaller_input(advice: &mut Advice, scene: &Scene<'_>, needs: &Needs) {
-    let Some(sides) = scene.sides_of_examples() else { return };
+/// Whether that is enough.
+fn smaller_input(advice: &mut Advice, scene: &Scene<'_>, needs: &Needs) -> bool {
+    let Some(sides) = scene.sides_of_examples() else { return false };
     let left = |factor: &u64| needs.fixed + needs.batch / factor.pow(sides) as f64;
-    let Some(factor) = (2..=MOST_FACTOR).find(|factor| left(factor) <= needs.room) else { return };
+    let Some(factor) = (2..=MOST_FACTOR).find(|factor| left(factor) <= needs.room) else { return false };
     let what = match sides {
         1 => "length",
         2 => "width and height (or the length of a sequence)",
@@ -258,6 +266,7 @@ fn smaller_input(advice: &mut Advice, scene: &Scene<'_>, needs: &Needs) {
     };
     let text = format!("smaller examples: {what} / {factor}");
     advice.add(Remedy { act: Act::SmallerInput(factor), text, check: Check::Estimated, how: needs.how() });
+    true
 }
 
 fn batch_text(parts: u64, batch: Option<u64>) -> String {
