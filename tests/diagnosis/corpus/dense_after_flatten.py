@@ -7,7 +7,7 @@
 import keras
 import numpy as np
 
-model = keras.Sequential([
+model = keras.Sequential([  # <- culprit
     keras.layers.Input((128, 128, 3)),
     keras.layers.Conv2D(64, 3, 2, padding="same", activation="relu"),
     keras.layers.Flatten(),

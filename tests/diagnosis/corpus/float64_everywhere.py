@@ -11,10 +11,10 @@ import numpy as np
 
 keras.config.set_floatx("float64")
 BATCH = 4096
-model = keras.Sequential([keras.layers.Input((128,))]
+model = keras.Sequential([keras.layers.Input((128,))]  # <- culprit
                          + [keras.layers.Dense(1024, activation="tanh") for _ in range(8)]  # <- culprit
                          + [keras.layers.Dense(1)])
 model.compile("sgd", "mse", jit_compile=False)
 x, y = np.random.rand(8192, 128), np.random.rand(8192, 1)
-model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # <- culprit
 print("trained")

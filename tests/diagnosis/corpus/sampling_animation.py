@@ -4,7 +4,6 @@
 # cause: growth
 # older: yes
 # cure host: frames.append((x, clean)) => frames.append((x.numpy(), clean.numpy()))
-# cure reference: frames.append((x, clean)) => frames.append((x[0], clean[0]))
 # enough: 3GiB
 import tensorflow as tf
 

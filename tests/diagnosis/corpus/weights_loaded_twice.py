@@ -10,7 +10,7 @@ import numpy as np
 
 
 def build():
-    return keras.Sequential([
+    return keras.Sequential([  # <- culprit
         keras.layers.Input((2048,)),
         keras.layers.Dense(8192, activation="relu"),  # <- culprit
         keras.layers.Dense(2048),

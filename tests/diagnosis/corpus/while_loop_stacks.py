@@ -15,7 +15,7 @@ cell = tf.Variable(tf.zeros((512, 512)))
 @tf.function
 def train(start):
     with tf.GradientTape() as tape:
-        _, last = tf.while_loop(lambda turn, state: turn < TURNS,
+        _, last = tf.while_loop(lambda turn, state: turn < TURNS,  # <- culprit
                                 lambda turn, state: (turn + 1, tf.tanh(state @ cell)),  # <- culprit
                                 (tf.constant(0), start))
         loss = tf.reduce_mean(last)
