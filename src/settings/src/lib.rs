@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`table`] | the rows: one a setting |
 //! | [`mod@read`] | an environment and settings files read by the rows: what is in effect, and what is wrong |
-//! | [`file`] | settings files: where they are, and who can change them |
+//! | [`mod@file`] | settings files: where they are, and who can change them |
 //! | [`scheduler`] | limits that a scheduler set: CUDA_DEVICE_MEMORY_LIMIT, GPU_MEMORY_LIMIT |
 //! | [`limit`] | WEIR_CAP, WEIR_GROUP, WEIR_ON_CAP |
 //! | [`pool`] | WEIR_POOL |
@@ -21,7 +21,7 @@
 //! of recording or diagnosis costs one line, and its default holds. A bad *limit* means that the job must not run without
 //! it: cuInit fails with one line, unless `WEIR_STRICT=0`.
 //!
-//! Pure, but for [`file`], which reads two files.
+//! Pure, but for [`mod@file`], which reads two files.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@
 //!
 //! A wrong request (too much, not a size) fails the task with one line on its standard error, if plugstack.conf calls the
 //! plugin `required`. Everything else that goes wrong costs a line in the node's log. Nothing here may panic in Slurm's
-//! processes; if something did, it is caught in [`guarded`].
+//! processes; if something did, it is caught in `guarded`.
 #![cfg_attr(test, allow(dead_code, clippy::unwrap_used))]
 
 mod arguments;

@@ -112,7 +112,7 @@ fn of_jobs(jobs: &[Job], page: &mut Page) {
     page.family("weir_job_info", "gauge", "What the job is; always 1.");
     for (job, pid) in with_pid(jobs) {
         let text = |value: &'_ Option<String>| value.clone().unwrap_or_default();
-        let (group, id, pod) = (text(&job.group), text(&job.job), text(&job.pod));
+        let (group, id, pod) = (text(&job.group), text(&job.scheduler_id), text(&job.pod));
         let labels = vec![
             ("pid", pid.as_str()),
             ("command", &job.command),

@@ -63,7 +63,7 @@ mod tests {
             command: String::new(),
             group: None,
             user: String::new(),
-            job: None,
+            scheduler_id: None,
             pod: None,
             started: 0.0,
             journal: name.into(),

@@ -103,7 +103,7 @@ pub(crate) struct Job {
     /// Its user, by name where the machine knows it.
     pub(crate) user: String,
     /// The job of a scheduler that it belongs to: SLURM_JOB_ID, with the step.
-    pub(crate) job: Option<String>,
+    pub(crate) scheduler_id: Option<String>,
     /// The pod that it runs in: WEIR_POD, which a deployment sets.
     pub(crate) pod: Option<String>,
     /// When the journal was begun, in seconds since 1970.
@@ -209,7 +209,7 @@ impl Watched {
             command: clean(&header.command.join(" ")),
             group: devices.iter().filter_map(of_pid).find_map(|charge| charge.group.clone()),
             user: self.owner.0.clone(),
-            job: self.owner.1.clone(),
+            scheduler_id: self.owner.1.clone(),
             pod: self.owner.2.clone(),
             started: header.started.realtime as f64 / 1e9,
             journal: self.path.clone(),
