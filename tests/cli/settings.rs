@@ -26,7 +26,7 @@ fn options_set_variables() {
         ("--ring", "64K"),
         ("--keep", "3"),
         ("--journal", "on"),
-        ("--xla", "off"),
+        ("--xla", "on"),
         ("--oom-text", "off"),
         ("--termination-log", "/t"),
     ]);

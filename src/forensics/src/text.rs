@@ -144,7 +144,7 @@ fn why(page: &mut Page, report: &Report) {
     if let Some(arena) = inside {
         page.paragraph("Compiled", &arena_sentence(arena));
     } else if report.request.as_ref().is_some_and(|request| request.compiled) {
-        let note = "XLA requests memory once for all operations of what it compiled; with jit_compile=False each requests its own, and is named";
+        let note = "XLA requests memory once for all operations of what it compiled; weir run --xla on records what is inside, and with jit_compile=False each operation requests its own";
         page.paragraph("Note", note);
     }
     if report.only_tried() {
