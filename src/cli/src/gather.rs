@@ -1,7 +1,9 @@
 //! `weir gather`: copies journals into one folder, where those of several machines lie side by side under names that never
 //! meet. What is there already is never overwritten by another run.
 
+use crate::output;
 use crate::screen::{self, RunsDir};
+use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -33,6 +35,9 @@ pub(crate) struct Arguments {
     /// What to begin the names with; default: the node's name by Slurm, else the machine's
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Print a line of JSON for each file that was written
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     place: RunsDir,
 }
@@ -59,7 +64,11 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     fs::create_dir_all(into).map_err(|error| format!("{}: {error}", into.display()))?;
     for run in &found {
         let place = copy(run, into, &name).map_err(|error| format!("{}: {error}", run.path().display()))?;
-        putln!("{}", place.display());
+        if arguments.json {
+            output::json(&json!({"run": run.name(), "file": place.to_string_lossy()}), false);
+        } else {
+            putln!("{}", place.display());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -215,7 +215,9 @@ mod tests {
 
     #[test]
     fn every_visible_command_can_answer_in_json() {
-        for sub in visible(&described()) {
+        // What these make is JSON.
+        let made = |sub: &&Command| !["cdi", "gpu-check", "mcp"].contains(&sub.get_name());
+        for sub in visible(&described()).filter(made) {
             assert!(sub.get_arguments().any(|arg| arg.get_long() == Some("json")), "weir {}", sub.get_name());
         }
     }
