@@ -93,7 +93,8 @@ fn files(suite: &mut Suite) {
         let place = Place::new();
         let folder = beside(&place);
         fs::write(folder.join("weir.conf"), "WEIR_CAP=128MiB").expect("a file");
-        witness(&under(&place, "").within(folder).under("./libweir.so").run(), THE_CAP, None);
+        // What starts Python may be a script that changes its directory: there the linker says that it finds no library.
+        witness_last(&under(&place, "").within(folder).under("./libweir.so").run(), THE_CAP, None);
     });
     suite.add("sources: weir doctor shows where each value comes from", || {
         let place = Place::new();
@@ -151,7 +152,7 @@ fn machine(text: &str, environment: &str) -> Done {
     let place = Place::new();
     let etc = place.0.folder("etc");
     fs::write(place.0.at("conf"), text).expect("a file");
-    let script = "mount -t tmpfs none \"$1\" && cp -a /etc/. \"$1\" && mkdir -p \"$1/weir\" && cp \"$2\" \"$1/weir/weir.conf\" \
+    let script = "mount -t tmpfs none \"$1\" && { cp -r /etc/. \"$1\" 2>/dev/null; mkdir -p \"$1/weir\" && cp \"$2\" \"$1/weir/weir.conf\"; } \
         && chmod 755 \"$1/weir\" && mount --bind \"$1\" /etc && shift 2 && exec env LD_PRELOAD=\"$PRELOAD\" \"$@\"";
     let job = Job::new("unshare").words("-rm sh -c").arg(script).arg("sh").arg(etc).arg(place.0.at("conf"));
     let job = job.arg("python3").arg(stage().file("caps/limits.py")).arg("takes_all");

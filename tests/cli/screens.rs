@@ -6,7 +6,7 @@ use regex_lite::Regex;
 use weir_tests::harness::{Done, Suite, stage};
 
 /// What `weir --help` lists, in its order.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "run",
     "report",
     "list",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 18] = [
     "record",
     "cap",
     "doctor",
+    "gpu-check",
     "diff",
     "export",
     "replay",

@@ -1,8 +1,8 @@
-//! Legacy sharing of the pool's blocks between processes. Mapped memory has no legacy handle, and that of a block in a plain
-//! segment would be the segment's, which begins with another block; so an opaque one is made: it names an abstract socket of the exporting process and a secret. Who knows
-//! both and runs as the same user is sent the descriptors of the memory behind the block, and maps
-//! them, or the driver's handle of the segment and where the block lies in it. The exporter answers from a thread of its own, started at the first export; the block stays
-//! where it is until it is freed.
+//! Legacy sharing of the pool's blocks between processes. Mapped memory has no legacy handle, and that of a block in a
+//! plain segment would be the segment's, which begins with another block; so an opaque one is made: it names an abstract
+//! socket of the exporting process and a secret. Who knows both and runs as the same user is sent the descriptors of the
+//! memory behind the block, and maps them, or the driver's handle of the segment and where the block lies in it. The
+//! exporter answers from a thread of its own, started at the first export; the block stays where it is until it is freed.
 
 use super::transport::{self, Part};
 use super::{DevicePool, pins};
@@ -117,10 +117,12 @@ pub(crate) fn export(device_pool: &'static DevicePool, block: &BlockInfo) -> Res
     };
     let mut segment = None;
     if !device_pool.mapped() {
-        segment = segment_handle(block.addr);
-        if segment.is_none() {
-            pins::unpin(device_pool, block.addr);
-            return Err(FAILED);
+        match segment_handle(block.addr) {
+            Ok(words) => segment = Some(words),
+            Err(code) => {
+                pins::unpin(device_pool, block.addr);
+                return Err(code);
+            }
         }
     }
     let ticket = Ticket { pid: std::process::id(), socket, secret };
@@ -212,17 +214,21 @@ fn extents(start: u64, end: u64) -> Option<Vec<(u64, u64)>> {
     Some(extents)
 }
 
-/// The driver's handle of the segment that an address lies in.
-fn segment_handle(addr: u64) -> Option<[u64; 8]> {
+/// The driver's handle of the segment that an address lies in, or its answer: what is spilled may be managed memory, which
+/// has none.
+fn segment_handle(addr: u64) -> Result<[u64; 8], CUresult> {
     let mut handle = CUipcMemHandle::default();
     // SAFETY: the place is a live local.
-    done(unsafe { real::cuIpcGetMemHandle(&raw mut handle, addr) }).ok()?;
+    let result = unsafe { real::cuIpcGetMemHandle(&raw mut handle, addr) };
+    if result != CUresult::CUDA_SUCCESS {
+        return Err(result);
+    }
     let bytes = handle.reserved.map(|byte| byte as u8);
     let mut words = [0; 8];
     for (word, chunk) in words.iter_mut().zip(bytes.as_chunks().0) {
         *word = u64::from_le_bytes(*chunk);
     }
-    Some(words)
+    Ok(words)
 }
 
 /// Opens the segment of another process that a block lies in. The driver gives the same address as often as it is opened,

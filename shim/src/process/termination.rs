@@ -26,8 +26,11 @@ pub(crate) fn leave(path: &Path, text: &str) {
         }
         let mut meta: libc::stat = core::mem::zeroed();
         let regular = libc::fstat(fd, &raw mut meta) == 0 && meta.st_mode & libc::S_IFMT == libc::S_IFREG;
+        // Writing more than the process may would end it.
+        let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let may = libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut most) == 0 && most.rlim_cur >= MOST as libc::rlim_t;
         let mut start = [0_u8; OURS.len()];
-        if regular {
+        if regular && may {
             let there = libc::pread(fd, start.as_mut_ptr().cast(), start.len(), 0);
             if (there == 0 || start == OURS) && libc::ftruncate(fd, 0) == 0 {
                 let whole = (0..=MOST.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default();

@@ -46,9 +46,9 @@ pub(crate) fn remote(dir: &File) -> Option<&'static str> {
     REMOTE.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
 }
 
-/// Whether writing to a new file takes long each time.
+/// Whether writing to a new file takes long each time. Writing more than the process may would end it.
 pub(crate) fn slow(file: &File) -> bool {
-    takes_long(|| file.write_all_at(&PROBE, 0).is_ok())
+    PROBE.len() as u64 <= files::file_size_limit() && takes_long(|| file.write_all_at(&PROBE, 0).is_ok())
 }
 
 fn takes_long(write: impl Fn() -> bool) -> bool {
