@@ -690,6 +690,24 @@ fn one_example_cannot_be_divided_but_made_smaller() {
 }
 
 #[test]
+fn pairs_of_a_batch_shrink_with_it() {
+    let story = |trains: bool| {
+        move |job: &mut Job| {
+            job.alloc(weight(job, "AddV2", "[512,256]", 3), GIB);
+            job.alloc(op(job, "IteratorGetNext", "[6144,512]", 5), 2 * GIB);
+            if trains {
+                let made = job.alloc(derived(job, "MatMul_1", "[512,256]", 9), GIB);
+                job.free(made);
+            }
+            job.alloc(op(job, "matmul", "[6144,256]", 6), 10 * GIB);
+            job.refused(op(job, "MatMul", "[6144,6144]", 7), 30 * GIB, &device(27 * GIB));
+        }
+    };
+    assert!(matches!(first(&report_on("contrastive", story(true))), Act::SmallerBatch(_)));
+    assert_eq!(first(&report_on("distances", story(false))), &Act::Pairs);
+}
+
+#[test]
 fn who_calls_the_line_that_grows_is_named_too() {
     let report = report_on("callers", |job| {
         let lines = [(TRAIN, "denoise", 23), (LAYER, "Layer.__call__", 9), (TRAIN, "<module>", 30)];
