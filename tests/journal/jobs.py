@@ -133,9 +133,10 @@ def compaction():
     small = fill(128 << 10)
     # One block of each granule stays, where no neighbour's stays.
     stays = [at for at in small if at // (128 << 10) % 16 == at // (32 * (128 << 10)) % 16]
-    for at in set(small) - set(stays): free(at)
+    gone = set(small) - set(stays)
+    for at in gone: free(at)
     call("cuCtxSynchronize")
-    alloc(info()[0] // 10 * 6)
+    alloc(len(gone) * (128 << 10) // 10 * 6)
 
 
 def failures():
