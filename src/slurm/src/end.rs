@@ -11,7 +11,7 @@ use weir_ledger::{LedgerDir, control};
 use crate::arguments::{Arguments, Escaped};
 use crate::judge;
 use crate::spank;
-use crate::state::{Facts, Place};
+use crate::state::{Facts, JobFolder};
 
 /// Exit code of `weir report --check` where the job ran out of memory.
 const RAN_OUT: i32 = 3;
@@ -23,8 +23,8 @@ const LONGEST_COMMENT: usize = 1000;
 /// Runs when the last task of a job without a batch script, or the script itself, has ended, as root: the job is still
 /// known as running, so that its comment can be set and it can be cancelled. `killed` is whether a signal ended the task.
 pub(crate) fn of_tasks(arguments: &Arguments, job: u32, node: &str, killed: bool) {
-    let place = Place::of(&arguments.state, job);
-    let Some((escaped, remarks)) = judged(arguments, job, node, &place, killed) else { return };
+    let folder = JobFolder::of(&arguments.state, job);
+    let Some((escaped, remarks)) = judged(arguments, job, node, &folder, killed) else { return };
     if !remarks.is_empty() {
         comment(job, &format!("weir on {node}: {}", remarks.join("; ")));
     }
@@ -38,26 +38,32 @@ pub(crate) fn of_tasks(arguments: &Arguments, job: u32, node: &str, killed: bool
 
 /// Runs in the job's epilog, as root. A job that has ended takes no comment any more.
 pub(crate) fn of_job(arguments: &Arguments, job: u32, node: &str) {
-    let place = Place::of(&arguments.state, job);
-    judged(arguments, job, node, &place, false);
-    if let Some((user, group)) = place.user() {
-        let limits = place.limits();
+    let folder = JobFolder::of(&arguments.state, job);
+    judged(arguments, job, node, &folder, false);
+    if let Some((user, group)) = folder.user() {
+        let limits = folder.limits();
         let groups: Vec<&str> = limits.iter().map(|(group, _)| group.as_str()).collect();
-        forget(user, group, &place.facts(), &groups);
+        forget(user, group, &folder.facts(), &groups);
     }
-    place.remove();
+    folder.remove();
 }
 
 /// Looks at what the job has left on this node, once: whether it escaped, and what is to be said of it. That is in the
 /// node's log, and with the report in a file in the job's folder.
-fn judged(arguments: &Arguments, job: u32, node: &str, place: &Place, killed: bool) -> Option<(bool, Vec<String>)> {
-    let (user, group) = place.user().filter(|_| place.first_look())?;
-    let (facts, records) = (place.facts(), place.records());
+fn judged(
+    arguments: &Arguments,
+    job: u32,
+    node: &str,
+    folder: &JobFolder,
+    killed: bool,
+) -> Option<(bool, Vec<String>)> {
+    let (user, group) = folder.user().filter(|_| folder.first_look())?;
+    let (facts, records) = (folder.facts(), folder.records());
     let as_user = |program: &Path| as_user(program, user, group, &facts);
     let mut remarks = Vec::new();
     // Who was killed may not have come as far as CUDA.
     let unknown = killed && records.is_empty();
-    let escaped = if unknown { None } else { judge::verdict(&place.limits(), &records) };
+    let escaped = if unknown { None } else { judge::verdict(&folder.limits(), &records) };
     if let Some(why) = &escaped {
         spank::log(true, &format!("weir: job {job}: {why}"));
         remarks.push(why.clone());
@@ -153,9 +159,9 @@ fn forget(user: u32, group: u32, facts: &Facts, groups: &[&str]) {
         let dropped =
             unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(group) == 0 && libc::setuid(user) == 0 };
         if dropped {
-            let place = LedgerDir::from_variables(value("WEIR_DIR"), value("XDG_RUNTIME_DIR"));
+            let ledger = LedgerDir::from_variables(value("WEIR_DIR"), value("XDG_RUNTIME_DIR"));
             for name in groups {
-                control::remove_group(&place, name);
+                control::remove_group(&ledger, name);
             }
         }
         // SAFETY: nothing of this process is to run at its end.

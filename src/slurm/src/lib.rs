@@ -1,5 +1,5 @@
 //! A SPANK plugin: every task of a job on a cluster with Slurm runs under weir, with the limit of GPU memory that the job
-//! has asked for (`--gpu-mem`), that its shards are, or that its partition gives. docs/how-to/slurm.md sets it up.
+//! requests (`--gpu-mem`), that its shards are, or that its partition gives. docs/how-to/slurm.md sets it up.
 //!
 //! | module | for |
 //! |---|---|
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arguments::Arguments;
 use limit::Task;
 use spank::{Choice, Context, FAILURE, Handle, Item, SUCCESS};
-use state::{Facts, Place};
+use state::{Facts, JobFolder};
 
 /// What Slurm looks at before it calls a plugin.
 #[unsafe(no_mangle)]
@@ -140,13 +140,13 @@ extern "C" fn slurm_spank_init(handle: Handle, count: c_int, words: *const *cons
     })
 }
 
-/// Before the first step on a node, as root: what the whole job has asked for.
+/// Before the first step on a node, as root: what the whole job requests.
 #[unsafe(no_mangle)]
 extern "C" fn slurm_spank_job_prolog(handle: Handle, count: c_int, words: *const *const c_char) -> c_int {
     guarded(count, words, |arguments| {
-        if let (Some(job), Some(asked)) = (spank::item(handle, Item::Job), spank::option(handle, &GPU_MEM)) {
-            let place = Place::of(&arguments.state, job);
-            place.ask(&asked).map_err(|error| format!("{}: {error}", arguments.state.display()))?;
+        if let (Some(job), Some(requested)) = (spank::item(handle, Item::Job), spank::option(handle, &GPU_MEM)) {
+            let folder = JobFolder::of(&arguments.state, job);
+            folder.keep_requested(&requested).map_err(|error| format!("{}: {error}", arguments.state.display()))?;
         }
         Ok(())
     });
@@ -165,7 +165,7 @@ extern "C" fn slurm_spank_init_post_opt(handle: Handle, count: c_int, words: *co
         let (Some(job), Some(user), Some(group)) = (number(Item::Job), number(Item::User), number(Item::Group)) else {
             return Ok(());
         };
-        if let Err(error) = Place::of(&arguments.state, job).make(user, group) {
+        if let Err(error) = JobFolder::of(&arguments.state, job).make(user, group) {
             // The job's limit is in force without it; only nobody will know.
             spank::log(true, &format!("weir: {}: {error}", arguments.state.display()));
         }
@@ -190,13 +190,13 @@ fn start(handle: Handle, arguments: &Arguments) -> Result<(), String> {
     let number = |item| spank::item(handle, item).unwrap_or(0);
     let [gpu_mem, per_task] = GIVEN.lock().map(|values| values.clone()).unwrap_or_default();
     let (job, step) = (number(Item::Job), number(Item::Step));
-    let place = Place::of(&arguments.state, job);
+    let folder = JobFolder::of(&arguments.state, job);
     let gpus =
         variable("CUDA_VISIBLE_DEVICES").map_or(1, |list| list.split(',').filter(|name| !name.is_empty()).count());
     let task = Task {
         gpu_mem,
         each: per_task,
-        job_gpu_mem: place.asked(),
+        job_gpu_mem: folder.requested(),
         partition: variable("SLURM_JOB_PARTITION").unwrap_or_default(),
         shards: variable("SLURM_SHARDS_ON_NODE"),
         gpus: u32::try_from(gpus).unwrap_or(1),
@@ -212,8 +212,8 @@ fn start(handle: Handle, arguments: &Arguments) -> Result<(), String> {
         runs: variable("WEIR_RUN"),
         preload: variable("LD_PRELOAD"),
     };
-    let processes = place.processes();
-    let plan = task.plan(arguments, place.user().map(|_| processes.as_path()))?;
+    let processes = folder.processes();
+    let plan = task.plan(arguments, folder.user().map(|_| processes.as_path()))?;
     if let Err(error) = std::fs::File::open(&arguments.library) {
         let missing = format!("{}: {error}", arguments.library.display());
         if let Some((_, limit)) = plan.limit {
@@ -242,8 +242,8 @@ fn start(handle: Handle, arguments: &Arguments) -> Result<(), String> {
         folder: std::env::current_dir().unwrap_or_default(),
         variables: names.into_iter().filter_map(value).collect(),
     };
-    let kept = place.keep_facts(&facts).and_then(|()| match &plan.limit {
-        Some((group, limit)) => place.keep_limit(group, *limit),
+    let kept = folder.keep_facts(&facts).and_then(|()| match &plan.limit {
+        Some((group, limit)) => folder.keep_limit(group, *limit),
         None => Ok(()),
     });
     if let Err(error) = kept {

@@ -15,7 +15,7 @@ pub(crate) struct Task {
     pub(crate) gpu_mem: Option<String>,
     /// --gpu-mem-per-task.
     pub(crate) each: Option<String>,
-    /// What the whole job has asked for by --gpu-mem, if a step asks for something of its own.
+    /// What the whole job requests by --gpu-mem, if a step requests something of its own.
     pub(crate) job_gpu_mem: Option<String>,
     /// SLURM_JOB_PARTITION.
     pub(crate) partition: String,
@@ -100,14 +100,14 @@ impl Task {
             let Some(text) = text else { return Ok(None) };
             amount(text).map(Some).map_err(|problem| format!("--{option}={problem}"))
         };
-        let asked = read("gpu-mem", &self.gpu_mem)?;
+        let requested = read("gpu-mem", &self.gpu_mem)?;
         let per_task = read("gpu-mem-per-task", &self.each)?;
         let of_job = read("gpu-mem", &self.job_gpu_mem)?;
-        if asked.is_some() && per_task.is_some() {
+        if requested.is_some() && per_task.is_some() {
             return Err("--gpu-mem and --gpu-mem-per-task exclude each other".into());
         }
         let tasks = u64::from(self.tasks.max(1));
-        let together = asked.or_else(|| per_task.map(|each| times(each, tasks)));
+        let together = requested.or_else(|| per_task.map(|each| times(each, tasks)));
         let size = arguments.gpu;
         // What nobody may exceed: the most of the partition, the job's share of the GPUs, what the job was given.
         let share = self.share(arguments)?;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_the_limit_up_to_the_maximum_of_the_partition() {
+    fn what_is_requested_is_the_limit_up_to_the_maximum_of_the_partition() {
         assert_eq!(cap(&asking("8G"), ""), Ok("8GiB".into()));
         assert_eq!(cap(&asking("8G"), "default=2G max=8G"), Ok("8GiB".into()));
         let refused = cap(&asking("9G"), "max=16G max:main=8G").unwrap_err();

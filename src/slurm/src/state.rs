@@ -1,4 +1,4 @@
-//! What a node keeps of a job until its end: `STATE/JOB/`, made by root, with the job's --gpu-mem (`asked`), and in it the
+//! What a node keeps of a job until its end: `STATE/JOB/`, made by root, with the job's --gpu-mem (`requested`), and in it the
 //! folder `processes` of the job's user, in which processes under weir report themselves and tasks leave their limits
 //! and facts. What lies in the user's folder is read with care: regular files of the user only, a bounded number and size.
 
@@ -20,7 +20,7 @@ const LIMIT: &str = ".limit";
 
 /// See the file's first comment.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct JobFolder(PathBuf);
 
 /// What the end of a job has to know of its tasks; values come from the user.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ pub(crate) struct Facts {
     pub(crate) variables: Vec<(String, String)>,
 }
 
-impl Place {
+impl JobFolder {
     /// The folder of a job.
     pub(crate) fn of(state: &Path, job: u32) -> Self {
         Self(state.join(job.to_string()))
@@ -60,15 +60,15 @@ impl Place {
         Some((meta.uid(), meta.gid()))
     }
 
-    /// Keeps what the whole job has asked for; as root, before its first step.
-    pub(crate) fn ask(&self, text: &str) -> io::Result<()> {
+    /// Keeps what the whole job requests; as root, before its first step.
+    pub(crate) fn keep_requested(&self, text: &str) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
-        fs::write(self.0.join("asked"), text)
+        fs::write(self.0.join("requested"), text)
     }
 
-    /// What the whole job has asked for.
-    pub(crate) fn asked(&self) -> Option<String> {
-        fs::read_to_string(self.0.join("asked")).ok()
+    /// What the whole job requests.
+    pub(crate) fn requested(&self) -> Option<String> {
+        fs::read_to_string(self.0.join("requested")).ok()
     }
 
     /// Keeps a group's limit; as the user.
@@ -173,12 +173,12 @@ mod tests {
     struct Scratch(PathBuf);
 
     impl Scratch {
-        fn new(name: &str) -> (Self, Place) {
+        fn new(name: &str) -> (Self, JobFolder) {
             let dir = std::env::temp_dir().join(format!("weir-slurm-{name}-{}", std::process::id()));
-            let place = Place::of(&dir, 7);
+            let folder = JobFolder::of(&dir, 7);
             let own = fs::metadata("/proc/self").unwrap();
-            place.make(own.uid(), own.gid()).unwrap();
-            (Self(dir), place)
+            folder.make(own.uid(), own.gid()).unwrap();
+            (Self(dir), folder)
         }
     }
 
@@ -190,53 +190,53 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_found_again_and_the_first_word_counts() {
-        let (_scratch, place) = Scratch::new("kept");
-        place.make(0, 0).unwrap();
-        place.keep_limit("slurm-7-n1", Amount::Bytes(12)).unwrap();
-        place.keep_limit("slurm-7-n1", Amount::Bytes(99)).unwrap();
-        place.keep_limit("a", Amount::Share(333_333)).unwrap();
-        assert_eq!(place.limits(), [("a".into(), Amount::Share(333_333)), ("slurm-7-n1".into(), Amount::Bytes(12))]);
+        let (_scratch, folder) = Scratch::new("kept");
+        folder.make(0, 0).unwrap();
+        folder.keep_limit("slurm-7-n1", Amount::Bytes(12)).unwrap();
+        folder.keep_limit("slurm-7-n1", Amount::Bytes(99)).unwrap();
+        folder.keep_limit("a", Amount::Share(333_333)).unwrap();
+        assert_eq!(folder.limits(), [("a".into(), Amount::Share(333_333)), ("slurm-7-n1".into(), Amount::Bytes(12))]);
         let facts = Facts { folder: "/a b".into(), variables: vec![("HOME".into(), "/h\n".into())] };
-        place.keep_facts(&facts).unwrap();
-        place.keep_facts(&Facts::default()).unwrap();
-        assert_eq!(place.facts(), facts);
-        place.ask("8G").unwrap();
-        assert_eq!(place.asked().as_deref(), Some("8G"));
-        assert!(place.first_look() && !place.first_look());
-        place.remove();
-        assert!(!place.0.exists() && place.user().is_none() && place.records().is_empty());
+        folder.keep_facts(&facts).unwrap();
+        folder.keep_facts(&Facts::default()).unwrap();
+        assert_eq!(folder.facts(), facts);
+        folder.keep_requested("8G").unwrap();
+        assert_eq!(folder.requested().as_deref(), Some("8G"));
+        assert!(folder.first_look() && !folder.first_look());
+        folder.remove();
+        assert!(!folder.0.exists() && folder.user().is_none() && folder.records().is_empty());
     }
 
     #[test]
     fn the_last_word_of_a_process_counts() {
-        let (_scratch, place) = Scratch::new("last");
+        let (_scratch, folder) = Scratch::new("last");
         for (name, record) in [
             ("7-2.json", r#"{"pid": 7, "id": "7-1", "time": 2, "state": "off"}"#),
             ("7-1.json", r#"{"pid": 7, "id": "7-1", "time": 1, "state": "on"}"#),
             ("8-1.json", "{"),
         ] {
-            fs::write(place.processes().join(name), record).unwrap();
+            fs::write(folder.processes().join(name), record).unwrap();
         }
-        let found = place.records();
+        let found = folder.records();
         assert!(found.len() == 1 && found[0]["state"] == "off", "{found:?}");
     }
 
     #[test]
     fn what_a_user_puts_there_cannot_make_root_read_another_file_or_wait() {
-        let (_scratch, place) = Scratch::new("hostile");
-        let folder = place.processes();
-        let outside = place.0.join("outside");
+        let (_scratch, folder) = Scratch::new("hostile");
+        let processes = folder.processes();
+        let outside = folder.0.join("outside");
         fs::write(&outside, "8G").unwrap();
-        std::os::unix::fs::symlink(&outside, folder.join("1.limit")).unwrap();
-        fs::write(folder.join("2.limit"), vec![b'1'; MOST_BYTES as usize + 1]).unwrap();
-        fs::write(folder.join("3.limit"), "8G").unwrap();
-        fs::hard_link(folder.join("3.limit"), folder.join("4.json")).unwrap();
-        let pipe = std::ffi::CString::new(folder.join("5.limit").to_str().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&outside, processes.join("1.limit")).unwrap();
+        fs::write(processes.join("2.limit"), vec![b'1'; MOST_BYTES as usize + 1]).unwrap();
+        fs::write(processes.join("3.limit"), "8G").unwrap();
+        fs::hard_link(processes.join("3.limit"), processes.join("4.json")).unwrap();
+        let pipe = std::ffi::CString::new(processes.join("5.limit").to_str().unwrap()).unwrap();
         // SAFETY: the path ends with a NUL.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
-        fs::create_dir(folder.join("6.limit")).unwrap();
-        assert_eq!(place.limits(), [], "a link, too much, another name of a file, a pipe and a folder");
-        let own = fs::metadata(&folder).unwrap().uid();
-        assert_eq!(read(&folder.join("3.limit"), own + 1), None, "another's file");
+        fs::create_dir(processes.join("6.limit")).unwrap();
+        assert_eq!(folder.limits(), [], "a link, too much, another name of a file, a pipe and a processes");
+        let own = fs::metadata(&processes).unwrap().uid();
+        assert_eq!(read(&processes.join("3.limit"), own + 1), None, "another's file");
     }
 }
