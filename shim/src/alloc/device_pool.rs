@@ -61,7 +61,7 @@ impl DevicePool {
     #[cold]
     fn has_segment(&self, addr: u64) -> bool {
         let has = || self.driver.has_segment(addr);
-        has() && (contexts::find(self.driver.owner).is_some() || (contexts::settled(self.driver.owner) && has()))
+        has() && (contexts::find(self.driver.owner).is_some() || (contexts::await_end(self.driver.owner) && has()))
     }
 
     /// What physical memory for a request of so many bytes comes in.
@@ -146,9 +146,9 @@ impl DevicePool {
 
     /// Gives back to the driver what nobody can use any more. Returns the bytes.
     pub(crate) fn give_back(&self) -> u64 {
-        let given = self.pool.trim_to(&self.driver, 0);
-        record::physical::trimmed(self.ordinal, given);
-        given
+        let released = self.pool.trim_to(&self.driver, 0);
+        record::physical::trimmed(self.ordinal, released);
+        released
     }
 
     /// A context is gone, and with it the blocks that it had not freed.

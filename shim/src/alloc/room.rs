@@ -137,14 +137,14 @@ const LARGEST_PART: u64 = 16;
 /// A call of the driver's on the current device succeeded after so many bytes were released to it: what it took is left
 /// free from now on, for the next one like it.
 #[cold]
-pub(crate) fn needed(given: u64) {
+pub(crate) fn needed(released: u64) {
     let (mut free, mut total) = (0, 0);
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: both places are live locals.
     let known = done(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).is_ok();
     let place = current_device().and_then(|ordinal| KEPT_FREE.get(ordinal as usize));
     if let Some(kept) = place.filter(|_| known) {
-        let took = given.saturating_sub(free as u64).min(total as u64 / LARGEST_PART);
+        let took = released.saturating_sub(free as u64).min(total as u64 / LARGEST_PART);
         kept.fetch_max(took, Ordering::Relaxed);
     }
 }

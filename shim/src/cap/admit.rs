@@ -149,7 +149,7 @@ impl Caps {
         if idle && !waited {
             return false;
         }
-        let given = self.around.give_back(device.ordinal);
-        given + measured::trim(self, device) > 0
+        let released = self.around.give_back(device.ordinal);
+        released + measured::trim(self, device) > 0
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Handles {
     /// Mappings: address to allocation.
     mapped: BTreeMap<u64, Id>,
     /// Calls under way that may give a handle of an allocation once more. Until they return, no allocation is over.
-    giving: u32,
+    returning: u32,
 }
 
 /// An allocation that is over: device and bytes.
@@ -60,7 +60,7 @@ impl Handles {
 
     /// Takes off an allocation that nothing holds any more.
     fn sweep(&mut self, id: Id) -> Option<Gone> {
-        self.all.get(&id).filter(|known| !known.is_held() && known.ending == 0 && self.giving == 0)?;
+        self.all.get(&id).filter(|known| !known.is_held() && known.ending == 0 && self.returning == 0)?;
         self.all.remove(&id).map(|known| (known.ordinal, known.bytes))
     }
 
@@ -86,8 +86,8 @@ impl Handles {
     }
 
     /// A call has returned this handle, `None` if it failed.
-    fn given(&mut self, handle: Option<u64>) -> Vec<Gone> {
-        self.giving -= 1;
+    fn returned(&mut self, handle: Option<u64>) -> Vec<Gone> {
+        self.returning -= 1;
         if let Some(handle) = handle {
             // It may be about to end elsewhere, and has one owner more then: of several that had the number, the last one.
             let leaving = || self.all.iter().rev().find(|(_, known)| known.handle == handle).map(|(id, _)| *id);
@@ -97,7 +97,7 @@ impl Handles {
                 self.by_handle.insert(handle, id);
             }
         }
-        if self.giving > 0 {
+        if self.returning > 0 {
             return Vec::new();
         }
         let over: Vec<Id> = self.all.iter().filter(|(_, known)| !known.is_held()).map(|(id, _)| *id).collect();
@@ -147,14 +147,14 @@ pub(crate) unsafe fn create(
     result
 }
 
-/// A call that gives a handle of memory that may be known: by `cuMemRetainAllocationHandle`, or by the import of what this
+/// A call that returns a handle of memory that may be known: by `cuMemRetainAllocationHandle`, or by the import of what this
 /// process has exported itself. Each is one owner more. `made` returns the handle.
-pub(crate) fn given_again(call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
+pub(crate) fn returned_again(call: impl FnOnce() -> CUresult, made: impl FnOnce() -> u64) -> CUresult {
     let Some(caps) = on() else { return call() };
     // Counted before the call: the owner that is about to release it must not be taken for the last one.
-    lock(&caps.handles).giving += 1;
+    lock(&caps.handles).returning += 1;
     let result = call();
-    let gone = lock(&caps.handles).given((result == CUresult::CUDA_SUCCESS).then(made));
+    let gone = lock(&caps.handles).returned((result == CUresult::CUDA_SUCCESS).then(made));
     give_back(gone);
     result
 }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_stays_when_its_number_is_given_again() {
+    fn what_is_mapped_stays_when_its_number_is_returned_again() {
         let mut handles = Handles::default();
         handles.create(7, 0, 100);
         let id = handles.last;
@@ -308,18 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_is_given_once_more_outlives_the_release_of_the_first() {
+    fn a_handle_that_is_returned_once_more_outlives_the_release_of_the_first() {
         for early in [false, true] {
             let mut handles = Handles::default();
             handles.create(7, 0, 100);
-            handles.giving += 1;
+            handles.returning += 1;
             let id = begin_release(&mut handles, 7);
             // Whichever of the two calls comes back first.
             if early {
-                assert_eq!(handles.ended(id, KEPT), None, "another call may have been given it");
-                assert_eq!(handles.given(Some(7)), []);
+                assert_eq!(handles.ended(id, KEPT), None, "it may have been returned to another call");
+                assert_eq!(handles.returned(Some(7)), []);
             } else {
-                assert_eq!(handles.given(Some(7)), []);
+                assert_eq!(handles.returned(Some(7)), []);
                 assert_eq!(handles.ended(id, KEPT), None);
             }
             let id = begin_release(&mut handles, 7);
@@ -328,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_given_once_more_goes_with_the_call() {
+    fn what_was_not_returned_once_more_goes_with_the_call() {
         let mut handles = Handles::default();
         handles.create(7, 0, 100);
-        handles.giving += 1;
+        handles.returning += 1;
         let id = begin_release(&mut handles, 7);
         assert_eq!(handles.ended(id, KEPT), None);
-        assert_eq!(handles.given(None), [(0, 100)]);
+        assert_eq!(handles.returned(None), [(0, 100)]);
     }
 }

@@ -33,10 +33,10 @@ pub(crate) fn ask(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
 }
 
 /// The driver has returned the handle or not.
-pub(crate) fn commit_or_roll_back(cost: Cost, budget: &Budget, given: bool) {
+pub(crate) fn commit_or_roll_back(cost: Cost, budget: &Budget, created: bool) {
     match (cost, on()) {
-        (Cost::Credit(bytes, _), _) if !given => budget.refund(bytes),
-        (Cost::Reserved(reservation, _), Some(caps)) if given => caps.ledger.commit(reservation),
+        (Cost::Credit(bytes, _), _) if !created => budget.refund(bytes),
+        (Cost::Reserved(reservation, _), Some(caps)) if created => caps.ledger.commit(reservation),
         (Cost::Reserved(reservation, _), Some(caps)) => caps.ledger.roll_back(reservation),
         _ => {}
     }

@@ -21,12 +21,12 @@ fn wanted(ordinal: i32) -> Option<(&'static Caps, &'static CapDevice, DeviceId)>
 #[inline]
 pub(crate) fn freed(ordinal: i32) {
     if let Some((caps, _, account)) = wanted(ordinal) {
-        tell(caps, account);
+        notify(caps, account);
     }
 }
 
 #[cold]
-fn tell(caps: &Caps, account: DeviceId) {
+fn notify(caps: &Caps, account: DeviceId) {
     caps.ledger.freed(account);
 }
 

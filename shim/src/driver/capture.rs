@@ -106,7 +106,7 @@ fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
 /// A capture began; `strict`: in another than the relaxed mode.
 pub(crate) fn began(stream_ref: StreamRef, strict: bool) {
     contexts::announce(|_| {
-        observer::tell(|observer| (observer.capture_began)(stream_ref));
+        observer::notify(|observer| (observer.capture_began)(stream_ref));
         LIST.with(|list: &mut Captures| list.0.push((stream_ref, strict)));
     });
 }
@@ -126,7 +126,7 @@ pub(crate) fn gone(which: impl Fn(&StreamRef) -> bool) {
     contexts::announce(|_| {
         let ended: Vec<StreamRef> = list().into_iter().filter(|stream_ref| which(stream_ref)).collect();
         for stream_ref in ended {
-            observer::tell(|observer| (observer.capture_ended)(stream_ref));
+            observer::notify(|observer| (observer.capture_ended)(stream_ref));
         }
         LIST.with(|list: &mut Captures| list.0.retain(|(stream_ref, _)| !which(stream_ref)));
     });

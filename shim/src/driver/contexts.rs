@@ -137,18 +137,18 @@ fn see(ctx: u64) -> Option<&'static Slot> {
     if !(0..DEVICES as i32).contains(&device) {
         return None;
     }
-    add(ctx, device, || observer::tell(|observer| (observer.context_seen)(ctx, device)))
+    add(ctx, device, || observer::notify(|observer| (observer.context_seen)(ctx, device)))
 }
 
-/// Adds a context, unless it is there; `tell` makes it known to the pools before anybody sees it. Waits for the end of
+/// Adds a context, unless it is there; `announce` makes it known to the pools before anybody sees it. Waits for the end of
 /// a context that had the same handle. `None` if it is this thread that ends it, if that took too long, or if there is no
 /// room: then the context is not supported, and from now on no wait of weir's proves anything.
-fn add(ctx: u64, ordinal: i32, tell: impl FnOnce()) -> Option<&'static Slot> {
+fn add(ctx: u64, ordinal: i32, announce: impl FnOnce()) -> Option<&'static Slot> {
     let fresh = |slot: &Slot| {
         slot.attached.store(core::ptr::null_mut(), Ordering::Release);
         slot.refused.store(false, Ordering::Relaxed);
     };
-    let added = ROSTER.add(ctx, ordinal as u64, stream::thread_number(), PATIENCE, fresh, tell);
+    let added = ROSTER.add(ctx, ordinal as u64, stream::thread_number(), PATIENCE, fresh, announce);
     added.unwrap_or_else(|_| {
         UNSEEN.store(true, Ordering::Release);
         None
@@ -197,8 +197,8 @@ pub(crate) fn forked() {
 
 /// Waits until everybody was notified of the end of a context that another thread makes go, or it stays. False: that took
 /// too long.
-pub(crate) fn settled(ctx: u64) -> bool {
-    ROSTER.settled(ctx, stream::thread_number(), PATIENCE)
+pub(crate) fn await_end(ctx: u64) -> bool {
+    ROSTER.await_end(ctx, stream::thread_number(), PATIENCE)
 }
 
 /// Whether it is certain of every context whether it goes.
@@ -217,7 +217,7 @@ pub(crate) struct Leaving {
 /// and has not come to an end.
 pub(crate) fn leave(ctx: u64) -> Option<Leaving> {
     let me = stream::thread_number();
-    while settled(ctx) {
+    while await_end(ctx) {
         let left = ALIVE.bar(wait::for_uses("a use of contexts before one goes"), || ROSTER.leave(ctx, me));
         if let Some(left) = left {
             return left.map(|ordinal| Leaving { of: living((ctx, ordinal)), stays: false });

@@ -24,7 +24,7 @@ pub(crate) fn observe(observer: &'static Observer) {
 }
 
 /// Notifies the observer, if there is one.
-pub(super) fn tell(what: impl FnOnce(&Observer)) {
+pub(super) fn notify(what: impl FnOnce(&Observer)) {
     // SAFETY: null, or the static that `observe` was given.
     if let Some(observer) = unsafe { OBSERVER.load(Ordering::Acquire).as_ref() } {
         what(observer);

@@ -21,9 +21,9 @@ pub(crate) fn bit(ordinal: i32) -> u64 {
     1u64.checked_shl(ordinal as u32).unwrap_or(0)
 }
 
-/// Work of the device `from` may touch memory of the device `memory` from now on. `tell` makes the contexts of `from` known
+/// Work of the device `from` may touch memory of the device `memory` from now on. `announce` makes the contexts of `from` known
 /// to whoever watches over that memory, once, before anybody sees the reach.
-pub(crate) fn extend(from: i32, memory: i32, tell: impl Fn(&contexts::Living)) {
+pub(crate) fn extend(from: i32, memory: i32, announce: impl Fn(&contexts::Living)) {
     if from == memory {
         return;
     }
@@ -36,7 +36,7 @@ pub(crate) fn extend(from: i32, memory: i32, tell: impl Fn(&contexts::Living)) {
         if reaches(from, memory) {
             return;
         }
-        known.iter().filter(|context| context.ordinal == from).for_each(tell);
+        known.iter().filter(|context| context.ordinal == from).for_each(announce);
         bits.fetch_or(bit(from), Ordering::AcqRel);
     });
 }

@@ -163,7 +163,7 @@ pub(crate) fn look_until(whose: Whose, patience: Duration) -> Result<(), Backing
     };
     give_up(marks);
     if ended.is_ok() {
-        observer::tell(|observer| (observer.waited)(whose.ordinal(), began.elapsed()));
+        observer::notify(|observer| (observer.waited)(whose.ordinal(), began.elapsed()));
     }
     ended
 }

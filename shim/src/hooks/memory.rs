@@ -1,4 +1,4 @@
-//! Taking and giving device memory: from a device pool, or from the driver where no pool serves.
+//! Allocating and freeing device memory: from a device pool, or from the driver where no pool serves.
 
 use crate::alloc::passed::{self, Wanted};
 use crate::alloc::{self, Order, Request, free, unaccounted};

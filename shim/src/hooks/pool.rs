@@ -204,8 +204,8 @@ pub(crate) unsafe fn trim_to(call: &Call<TrimTo, CUresult>, pool: CUmemoryPool, 
     if result == CUresult::CUDA_SUCCESS
         && let Some((device_pool, mempool)) = mempools::find(pool as u64).and_then(mempools::Pooled::known)
     {
-        let given = device_pool.pool.trim_mempool(&device_pool.driver, mempool, keep as u64);
-        record::physical::trimmed(device_pool.ordinal, given);
+        let released = device_pool.pool.trim_mempool(&device_pool.driver, mempool, keep as u64);
+        record::physical::trimmed(device_pool.ordinal, released);
     }
     result
 }

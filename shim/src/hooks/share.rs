@@ -79,7 +79,7 @@ pub(crate) unsafe fn retain_handle(
     }
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(handle, addr) });
-    let result = handles::given_again(forward, || made_at(handle));
+    let result = handles::returned_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
         record::handles::retained(made_at(handle));
     }
@@ -95,7 +95,7 @@ pub(crate) unsafe fn import(
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
     let forward = || call.forward(|real| unsafe { real(handle, shared, kind) });
-    let result = handles::given_again(forward, || made_at(handle));
+    let result = handles::returned_again(forward, || made_at(handle));
     if result == CUresult::CUDA_SUCCESS && !handle.is_null() {
         record::handles::imported(made_at(handle));
     }
@@ -140,11 +140,11 @@ pub(crate) unsafe fn open_handle(
 /// What an opened address belongs to.
 fn imported(ptr: CUdeviceptr) -> Granted {
     let (mut start, mut size) = (0, 0);
-    let given = ipc::opened(ptr).map(|(_, bytes)| bytes).or_else(|| {
+    let known = ipc::opened(ptr).map(|(_, bytes)| bytes).or_else(|| {
         // SAFETY: both places are live locals.
         done(unsafe { real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, ptr) }).ok().map(|()| size as u64)
     });
-    Granted { address: ptr, allocated: given.unwrap_or(0) }
+    Granted { address: ptr, allocated: known.unwrap_or(0) }
 }
 
 unsafe fn open(

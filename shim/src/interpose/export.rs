@@ -23,12 +23,12 @@ macro_rules! with_room {
         let mut result = $call;
         if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             for effort in alloc::Effort::ALL {
-                let given = guard::run($name, || alloc::make_room(effort)).unwrap_or(0);
-                if given > 0 {
+                let released = guard::run($name, || alloc::make_room(effort)).unwrap_or(0);
+                if released > 0 {
                     result = $call;
                 }
                 if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-                    guard::run($name, || alloc::needed(given));
+                    guard::run($name, || alloc::needed(released));
                     break;
                 }
             }

@@ -356,13 +356,13 @@ impl Sync {
     }
 }
 
-/// A request waits for room under the cap while `wait` lasts; `given`: whether it got it.
-pub(crate) fn waiting<R>(ordinal: i32, bytes: u64, wait: impl FnOnce() -> R, given: impl FnOnce(&R) -> bool) -> R {
+/// A request waits for room under the cap while `wait` lasts; `granted`: whether it got it.
+pub(crate) fn waiting<R>(ordinal: i32, bytes: u64, wait: impl FnOnce() -> R, granted: impl FnOnce(&R) -> bool) -> R {
     ranks::waiting("room under the cap");
     let Some(recorder) = open() else { return wait() };
     let ticket = recorder.begin(Kind::Wait, Class::Other, device(ordinal), STREAM_UNKNOWN, bytes, 0);
     let answer = wait();
-    ticket.ended(Kind::Wait, if given(&answer) { bytes } else { 0 }, 0);
+    ticket.ended(Kind::Wait, if granted(&answer) { bytes } else { 0 }, 0);
     answer
 }
 

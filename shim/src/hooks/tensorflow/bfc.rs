@@ -113,11 +113,13 @@ fn allocated(allocator: *mut c_void, bytes: u64, tensor: u64, retried: bool) {
         address: tensor,
         by: attribute::here(&recorder.journal, what),
     };
-    recorder.journal.pool_hit(&wanted, Granted { address: tensor, allocated: given(allocator, tensor, bytes, place) });
+    recorder
+        .journal
+        .pool_hit(&wanted, Granted { address: tensor, allocated: chunk_bytes(allocator, tensor, bytes, place) });
 }
 
 /// The bytes of the chunk that a tensor got.
-fn given(allocator: *mut c_void, tensor: u64, bytes: u64, place: Location) -> u64 {
+fn chunk_bytes(allocator: *mut c_void, tensor: u64, bytes: u64, place: Location) -> u64 {
     let rounded = bytes.next_multiple_of(GRAIN);
     match real_of(allocator, Function::Size) {
         0 => rounded,
@@ -128,7 +130,7 @@ fn given(allocator: *mut c_void, tensor: u64, bytes: u64, place: Location) -> u6
     }
 }
 
-/// Tensors in host memory below this are not written down: there are many, and they are little together.
+/// Tensors in host memory below this are not recorded: there are many, and they are little together.
 const LEAST_ON_HOST: u64 = 64 << 10;
 /// Most of them at a time: the journal's table of what is live is for the device first.
 const MOST_ON_HOST: usize = 1 << 15;

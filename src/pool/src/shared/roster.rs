@@ -177,7 +177,7 @@ impl<L: Lock<Coming>, S: Seated, U: Atomic<usize>, const N: usize> Roster<L, S, 
     }
 
     /// Wait until no other thread than `me` makes somebody go. False: one still does.
-    pub fn settled(&self, key: u64, me: u64, patience: Duration) -> bool {
+    pub fn await_end(&self, key: u64, me: u64, patience: Duration) -> bool {
         self.coming.when_within(patience, |coming| (!coming.goes(key, me)).then_some(())).is_some()
     }
 

@@ -85,7 +85,7 @@ impl<const N: usize> Job<N> {
     }
     /// A context goes; `ended` does what the driver does.
     fn destroy(&self, key: u64, me: u64, ended: impl FnOnce() -> bool) {
-        self.contexts.settled(key, me, LONG);
+        self.contexts.await_end(key, me, LONG);
         let Some(Some(_)) = self.contexts.leave(key, me) else { return };
         if ended() {
             self.contexts.ended(key);
