@@ -13,17 +13,17 @@ STREAM = P()
 POOL = P()
 
 
-def road_alloc(size):
+def by_alloc(size):
     return alloc(size)
 
 
-def road_pitch(size):
+def by_pitch(size):
     at, pitch = U64(), SIZE()
     call("cuMemAllocPitch_v2", c.byref(at), c.byref(pitch), SIZE(1000), SIZE(max(1, size // 1024)), 4)
     return at.value
 
 
-def road_managed(size):
+def by_managed(size):
     at = U64()
     call("cuMemAllocManaged", c.byref(at), SIZE(size), 1)
     # Resident on the device, as after a kernel touched it.
@@ -32,27 +32,27 @@ def road_managed(size):
     return at.value
 
 
-def road_async(size, name="cuMemAllocAsync"):
+def by_async(size, name="cuMemAllocAsync"):
     at = U64()
     call(name, c.byref(at), SIZE(size), STREAM)
     return at.value
 
 
-def road_async_ptsz(size):
-    return road_async(size, "cuMemAllocAsync_ptsz")
+def by_async_ptsz(size):
+    return by_async(size, "cuMemAllocAsync_ptsz")
 
 
-def road_from_pool(size, name="cuMemAllocFromPoolAsync"):
+def by_from_pool(size, name="cuMemAllocFromPoolAsync"):
     at = U64()
     call(name, c.byref(at), SIZE(size), POOL, STREAM)
     return at.value
 
 
-def road_from_pool_ptsz(size):
-    return road_from_pool(size, "cuMemAllocFromPoolAsync_ptsz")
+def by_from_pool_ptsz(size):
+    return by_from_pool(size, "cuMemAllocFromPoolAsync_ptsz")
 
 
-def road_create(size):
+def by_create(size):
     handle = U64()
     prop = AllocationProp(type=1, location=Location(1, 0))
     size = -(-size // PAGE) * PAGE
@@ -60,7 +60,7 @@ def road_create(size):
     return handle.value
 
 
-def road_array(size, name="cuArrayCreate_v2", shape=Array2D):
+def by_array(size, name="cuArrayCreate_v2", shape=Array2D):
     array = P()
     width = 1024
     d = shape(width, max(1, min(size // (4 * width), 65536)), 32, 1)
@@ -68,7 +68,7 @@ def road_array(size, name="cuArrayCreate_v2", shape=Array2D):
     return array.value
 
 
-def road_array3d(size, name="cuArray3DCreate_v2", shape=Array3D):
+def by_array3d(size, name="cuArray3DCreate_v2", shape=Array3D):
     array = P()
     d = shape(256, 64, max(1, min(size // (256 * 64 * 4), 2048)), 32, 1, 0)
     call(name, c.byref(array), c.byref(d))
@@ -83,15 +83,15 @@ class Narrow3D(c.Structure):
     _fields_ = [("width", UINT), ("height", UINT), ("depth", UINT), ("format", INT), ("channels", UINT), ("flags", UINT)]
 
 
-def road_array_v1(size):
-    return road_array(size, "cuArrayCreate", Narrow2D)
+def by_array_v1(size):
+    return by_array(size, "cuArrayCreate", Narrow2D)
 
 
-def road_array3d_v1(size):
-    return road_array3d(size, "cuArray3DCreate", Narrow3D)
+def by_array3d_v1(size):
+    return by_array3d(size, "cuArray3DCreate", Narrow3D)
 
 
-def road_mipmap(size):
+def by_mipmap(size):
     array = P()
     side = max(16, int((size / 6) ** 0.5))
     d = Array3D(side, side, 0, 32, 1, 0)
@@ -108,19 +108,19 @@ def release_async(at):
 
 
 ENTRIES = {
-    "cuMemAlloc_v2": (road_alloc, free),
-    "cuMemAllocPitch_v2": (road_pitch, free),
-    "cuMemAllocManaged": (road_managed, free),
-    "cuMemAllocAsync": (road_async, release_async),
-    "cuMemAllocAsync_ptsz": (road_async_ptsz, release_async),
-    "cuMemAllocFromPoolAsync": (road_from_pool, release_async),
-    "cuMemAllocFromPoolAsync_ptsz": (road_from_pool_ptsz, release_async),
-    "cuMemCreate": (road_create, lambda h: call("cuMemRelease", U64(h))),
-    "cuArrayCreate": (road_array_v1, release_array),
-    "cuArrayCreate_v2": (road_array, release_array),
-    "cuArray3DCreate": (road_array3d_v1, release_array),
-    "cuArray3DCreate_v2": (road_array3d, release_array),
-    "cuMipmappedArrayCreate": (road_mipmap, lambda h: call("cuMipmappedArrayDestroy", P(h))),
+    "cuMemAlloc_v2": (by_alloc, free),
+    "cuMemAllocPitch_v2": (by_pitch, free),
+    "cuMemAllocManaged": (by_managed, free),
+    "cuMemAllocAsync": (by_async, release_async),
+    "cuMemAllocAsync_ptsz": (by_async_ptsz, release_async),
+    "cuMemAllocFromPoolAsync": (by_from_pool, release_async),
+    "cuMemAllocFromPoolAsync_ptsz": (by_from_pool_ptsz, release_async),
+    "cuMemCreate": (by_create, lambda h: call("cuMemRelease", U64(h))),
+    "cuArrayCreate": (by_array_v1, release_array),
+    "cuArrayCreate_v2": (by_array, release_array),
+    "cuArray3DCreate": (by_array3d_v1, release_array),
+    "cuArray3DCreate_v2": (by_array3d, release_array),
+    "cuMipmappedArrayCreate": (by_mipmap, lambda h: call("cuMipmappedArrayDestroy", P(h))),
 }
 SIZES = {
     "large": lambda r: r.choice([2, 3, 5, 8]) * MIB,

@@ -11,7 +11,7 @@ HOST_NUMA, DEVICE = 3, 1
 
 
 def state():
-    """What the driver counts, and what the job is told: free memory is never more than there is in all."""
+    """What the driver counts, and what the job sees: free memory is never more than there is in all."""
     left, whole = info()
     assert left <= whole, f"{left} of {whole} bytes are free"
     return physical(), left

@@ -1,6 +1,6 @@
 // A member of a group that takes and gives memory at random until it is killed, and a watcher of what is really taken.
 //
-// usage: storm member SEED CAP   random requests by several roads; ends by itself only on a wrong answer (exit 1)
+// usage: storm member SEED CAP   random requests by several entry points; ends by itself only on a wrong answer (exit 1)
 //        storm watch CAP         prints the most that was ever taken on device 0, when told to end (SIGTERM)
 //        storm one               takes one block and gives it back
 //        storm all               takes all that it can get, prints the bytes really taken, gives it back

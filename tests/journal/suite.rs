@@ -134,7 +134,7 @@ fn tour(suite: &mut Suite) {
         let dumps = oom["dumps"].as_u64().unwrap_or(0);
         assert!(oom["seen"].as_u64() >= Some(20) && (1..=3).contains(&dumps), "{oom}");
     });
-    suite.add("tour: the last shortage lies beside it as JSON", || {
+    suite.add("tour: the last out-of-memory failure lies beside it as JSON", || {
         let mut dumps = files_below(&TOUR.scratch.at("tour"));
         dumps.retain(|path| path.to_string_lossy().ends_with(".oom.json"));
         assert_eq!(dumps.len(), 1, "{dumps:?}");
@@ -146,7 +146,7 @@ fn tour(suite: &mut Suite) {
         let journal = &TOUR.journal;
         assert!(journal["stacks"].as_u64() > Some(0) && journal["modules"].as_u64() > Some(3), "{journal}");
     });
-    suite.add("tour: a shortage is one screen on standard error, or none", || {
+    suite.add("tour: an out-of-memory failure is one screen on standard error, or none", || {
         let scratch = Scratch::new();
         let done = job("tour", &scratch.folder("spoken"), "WEIR_CAP=256MiB WEIR_OOM_TEXT=on").well();
         assert!(done.err.contains("GPU OUT OF MEMORY") && done.err.lines().count() <= 3 * 25, "{done}");

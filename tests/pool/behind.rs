@@ -128,10 +128,10 @@ pub(crate) fn survivors(api: &'static Api) {
         ok(unsafe { (api.cuMemFreeAsync)(ptr, stream) });
     }
     synchronise(api);
-    let told = free_bytes(api);
-    assert!(told < room / 4, "{} MiB are told as free, which only small requests could get", told / MIB);
-    if told > 0 {
-        let all = alloc_async(api, told, stream);
+    let free = free_bytes(api);
+    assert!(free < room / 4, "{} MiB are reported as free, which only small requests could get", free / MIB);
+    if free > 0 {
+        let all = alloc_async(api, free, stream);
         // SAFETY: our own block.
         ok(unsafe { (api.cuMemFreeAsync)(all, stream) });
     }

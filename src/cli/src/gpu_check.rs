@@ -188,7 +188,7 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
             return Err(format!("--only {name}: no such step; expected some of {}", step::NAMES.join(", ")));
         }
     }
-    signals::end_when_asked();
+    signals::end_on_request();
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let out = arguments.out.clone().unwrap_or_else(|| format!("gpu-check-{seconds}.json.gz").into());
     let own = std::env::current_exe().map_err(|error| format!("cannot find the path of this command: {error}"))?;
@@ -414,7 +414,7 @@ impl Checking<'_> {
         if !self.wanted(wanted) {
             return;
         }
-        if signals::asked_to_end() {
+        if signals::end_requested() {
             return self.skip(wanted, "interrupted");
         }
         eprintln!("weir gpu-check: {name}, at most {} s", bound.as_secs());

@@ -61,14 +61,14 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         let remedy = if error.kind() == std::io::ErrorKind::AlreadyExists { "; --force replaces it" } else { "" };
         format!("{}: {error}{remedy}", output.display())
     })?;
-    signals::end_when_asked();
+    signals::end_on_request();
     let problem = |error: &dyn std::fmt::Display| format!("{}: {error}", output.display());
     let mut recorder = Recorder::new(reader, file).map_err(|error| problem(&error))?;
     let (mut written, mut shown) = (Instant::now(), Instant::now());
     loop {
-        let over = !tail::lives(&path) || signals::asked_to_end();
+        let over = !tail::lives(&path) || signals::end_requested();
         let new = recorder.poll(over).map_err(|error| problem(&error))?;
-        if over && new == 0 || signals::asked_to_end() {
+        if over && new == 0 || signals::end_requested() {
             break;
         }
         if written.elapsed() > CHECKPOINT {

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 
 static END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// From now on Ctrl-C and SIGTERM only set what [`asked_to_end`] returns; a second one ends at once.
-pub(crate) fn end_when_asked() {
+/// From now on Ctrl-C and SIGTERM only set what [`end_requested`] returns; a second one ends at once.
+pub(crate) fn end_on_request() {
     for signal in [SIGINT, SIGTERM] {
         // Both are signals that a process may handle, so neither call fails. The first acts on what the second set before.
         let _ = flag::register_conditional_default(signal, Arc::clone(&END));
@@ -16,7 +16,7 @@ pub(crate) fn end_when_asked() {
     }
 }
 
-/// Whether a signal has asked this command to end.
-pub(crate) fn asked_to_end() -> bool {
+/// Whether a signal has requested the end of this command.
+pub(crate) fn end_requested() -> bool {
     END.load(Ordering::Relaxed)
 }

@@ -66,7 +66,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         return Err(format!("--interval {}: expected 0.1 to 3600 seconds", arguments.interval));
     }
     // A signal must not leave the terminal as it is on the screen.
-    signals::end_when_asked();
+    signals::end_on_request();
     let mut terminal = ratatui::try_init().map_err(|error| format!("cannot use this terminal: {error}"))?;
     let mut view = View::new(show, arguments.interval);
     let outcome = live(&mut terminal, &mut watch, &mut view);
@@ -77,7 +77,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
 /// Looks and draws until the user leaves.
 fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut View) -> io::Result<()> {
     let mut next = Instant::now();
-    while !signals::asked_to_end() {
+    while !signals::end_requested() {
         if Instant::now() >= next {
             if !view.paused {
                 view.take(watch.look(view.show), watch);

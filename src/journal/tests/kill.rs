@@ -43,7 +43,7 @@ fn roll(dice: &mut u64) -> u64 {
     *dice
 }
 
-fn victim_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u64, death: &str) {
+fn dying_thread(journal: &Journal, truth: &[AtomicU64], thread: usize, seed: u64, death: &str) {
     let mine = &truth[1 + thread * THREAD_WORDS..][..THREAD_WORDS];
     // SAFETY: gettid takes nothing and cannot fail.
     mine[0].store(unsafe { libc::gettid() } as u64, Ordering::Relaxed);
@@ -121,9 +121,9 @@ fn child(args: &[String]) {
     let death: &'static str = death.clone().leak();
     truth[0].store(1, Ordering::SeqCst);
     for thread in 1..threads {
-        std::thread::spawn(move || victim_thread(journal, truth, thread, seed + thread as u64, death));
+        std::thread::spawn(move || dying_thread(journal, truth, thread, seed + thread as u64, death));
     }
-    victim_thread(journal, truth, 0, seed, death);
+    dying_thread(journal, truth, 0, seed, death);
 }
 
 fn scratch(name: &str) -> PathBuf {

@@ -1,5 +1,5 @@
 //! Small blocks that survive among many that do not: their granules share handles, what is left serves a large
-//! request, and only what serves one is told as free. Touches nothing real.
+//! request, and only what serves one is reported as free. Touches nothing real.
 
 mod strict;
 
@@ -48,12 +48,12 @@ fn intact(pool: &Pool, device: &Strict, bytes: u64, live: &[(u64, u64)]) {
     assert_eq!(pool.check(), Ok(()));
 }
 
-/// 0.6 MiB live in blocks of 1 KiB held 192 MiB, 191 of which were told as free, and 8 MiB were refused.
+/// 0.6 MiB live in blocks of 1 KiB held 192 MiB, 191 of which were reported as free, and 8 MiB were refused.
 #[test]
 fn a_few_tiny_blocks_do_not_hold_the_device() {
     let (device, pool, live) = survivors(192 * MIB, 1024, 614, 7);
-    let told = pool.available();
-    assert!(told <= 16 * MIB, "{} MiB are told as free before anything was compacted", told / MIB);
+    let free = pool.available();
+    assert!(free <= 16 * MIB, "{} MiB are reported as free before anything was compacted", free / MIB);
     // Blocks of 8 MiB, to the last; all but a few MiB of the device.
     let mut taken = Vec::new();
     while let Ok(addr) = request(&pool, &device, 8 * MIB) {
@@ -79,9 +79,9 @@ fn a_few_tiny_blocks_do_not_hold_the_device() {
     assert_eq!(device.lock().used, 0, "{:?}", pool.stats());
 }
 
-/// What is told as free can be had in one piece, be the frees synchronous or in order, proven or not.
+/// What is reported as free can be had in one piece, be the frees synchronous or in order, proven or not.
 #[test]
-fn what_is_told_as_free_can_be_had() {
+fn what_is_reported_as_free_can_be_had() {
     for (bytes, kept) in [(1024, 600), (1024, 20_000), (40_000, 60), (200_000, 40), (3 * MIB, 5)] {
         for (synchronous, proven) in [(false, true), (false, false), (true, true), (true, false)] {
             let device = Strict::new(64 * MIB);
@@ -105,12 +105,12 @@ fn what_is_told_as_free_can_be_had() {
             if proven {
                 finish(&pool, &device);
             }
-            let told = pool.available() + (64 * MIB - pool.stats().mapped_bytes);
+            let free = pool.available() + (64 * MIB - pool.stats().mapped_bytes);
             let what = format!("{bytes} bytes, {kept} kept, synchronous {synchronous}, proven {proven}");
-            assert!(told > 8 * MIB, "{what}: only {told} told");
+            assert!(free > 8 * MIB, "{what}: only {free} free");
             if bytes < MIB {
-                let got = request(&pool, &device, told);
-                assert!(got.is_ok(), "{what}: {told} told, {got:?}, {:?}", pool.stats());
+                let got = request(&pool, &device, free);
+                assert!(got.is_ok(), "{what}: {free} free, {got:?}, {:?}", pool.stats());
             }
             assert_eq!(device.violations(), Vec::<String>::new(), "{what}");
         }

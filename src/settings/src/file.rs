@@ -2,7 +2,7 @@
 //! cron, nested containers). The one module of this crate that touches anything: it opens and reads these two.
 //!
 //! A file is lines of `NAME=VALUE` with the names of the variables; `#` begins a comment line. What it may do depends on
-//! whose it is ([`Owner`]). Opening one never waits and never reads more than [`MOST`] bytes, whatever lies there.
+//! whose it is ([`FileOwner`]). Opening one never waits and never reads more than [`MOST`] bytes, whatever lies there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
@@ -20,7 +20,7 @@ pub const MOST: u64 = 64 << 10;
 
 /// Who can change a file, which decides what it may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum FileOwner {
     /// Root alone: the environment cannot raise its limits.
     Root,
     /// The user of this process alone: the environment replaces its values.
@@ -35,7 +35,7 @@ pub struct SettingsFile {
     /// Where it is.
     pub path: PathBuf,
     /// Who can change it.
-    pub owner: Owner,
+    pub owner: FileOwner,
     /// Its bytes, or why it cannot be read.
     pub text: Result<Vec<u8>, String>,
 }
@@ -64,11 +64,11 @@ impl SettingsFile {
         match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path) {
             Ok(mut file) => match file.metadata() {
                 Ok(meta) => found(owner(path, &meta), read(&mut file, &meta)),
-                Err(error) => found(Owner::Other, Err(format!("cannot be read: {error}"))),
+                Err(error) => found(FileOwner::Other, Err(format!("cannot be read: {error}"))),
             },
             // A link to nothing was meant to be a file. In a folder that this process may not enter there is none for it.
             Err(error) if std::fs::symlink_metadata(path).is_ok() => {
-                found(Owner::Other, Err(format!("cannot be read: {error}")))
+                found(FileOwner::Other, Err(format!("cannot be read: {error}")))
             }
             Err(_) => None,
         }
@@ -110,18 +110,18 @@ fn kind(meta: &Metadata) -> &'static str {
 }
 
 /// By the file itself and the folder that it really lies in: who can replace it can change it.
-fn owner(path: &Path, meta: &Metadata) -> Owner {
+fn owner(path: &Path, meta: &Metadata) -> FileOwner {
     let folder = path.canonicalize().ok().and_then(|real| std::fs::metadata(real.parent()?).ok());
-    let Some(folder) = folder else { return Owner::Other };
+    let Some(folder) = folder else { return FileOwner::Other };
     let shut = |meta: &Metadata| meta.mode() & 0o022 == 0;
     let sticky = folder.mode() & 0o1000 != 0;
     if !shut(meta) || !(shut(&folder) || sticky) {
-        return Owner::Other;
+        return FileOwner::Other;
     }
     match (meta.uid(), folder.uid()) {
-        (0, 0) => Owner::Root,
-        (file, folder) if [file, folder].iter().all(|uid| *uid == 0 || *uid == user()) => Owner::User,
-        _ => Owner::Other,
+        (0, 0) => FileOwner::Root,
+        (file, folder) if [file, folder].iter().all(|uid| *uid == 0 || *uid == user()) => FileOwner::User,
+        _ => FileOwner::Other,
     }
 }
 
@@ -150,15 +150,15 @@ mod tests {
         assert_eq!(SettingsFile::at(&path.join("below")), None, "a file where a folder should be");
         std::fs::write(&path, "# a comment\n\n WEIR_CAP = 8GiB \r\nrubbish\n=\n").unwrap();
         let file = SettingsFile::at(&path).unwrap();
-        let own = if user() == 0 { Owner::Root } else { Owner::User };
+        let own = if user() == 0 { FileOwner::Root } else { FileOwner::User };
         assert_eq!(file.owner, own);
         let pair = |name: &str, value: &str| Line::Pair(name.into(), value.into());
         assert_eq!(file.lines(), [pair("WEIR_CAP", "8GiB"), Line::Other(4, "rubbish".into()), pair("", "")]);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(SettingsFile::at(&path).unwrap().owner, Owner::Other, "anybody may write to it");
+        assert_eq!(SettingsFile::at(&path).unwrap().owner, FileOwner::Other, "anybody may write to it");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(SettingsFile::at(&path).unwrap().owner, Owner::Other, "anybody may replace it");
+        assert_eq!(SettingsFile::at(&path).unwrap().owner, FileOwner::Other, "anybody may replace it");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_are_told_apart() {
+    fn switches_differ() {
         assert_eq!(Switches::parse("on"), Ok(Switches::default()));
         assert!(!Switches::parse("off").unwrap().on);
         let some = Switches::parse("noremap,nomesh,nolazy,handle=32MiB,small=4M").unwrap();

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::file::{Line, Owner, SettingsFile};
+use crate::file::{FileOwner, Line, SettingsFile};
 use crate::limit::{CapSetting, OnCap};
 use crate::scheduler;
 use crate::size::{Amount, BadValue};
@@ -212,7 +212,7 @@ impl Reading {
         let limit = Some(Kind::Limit);
         if let Err(why) = &file.text {
             self.wrong(file, "", "", &format!("{why}; a limit in it cannot be enforced"), limit);
-        } else if file.owner != Owner::Root && file.path == std::path::Path::new(crate::file::MACHINE) {
+        } else if file.owner != FileOwner::Root && file.path == std::path::Path::new(crate::file::MACHINE) {
             self.wrong(file, "", "", "others than root can change it: the environment may raise its limits", None);
         }
         let mut pairs: Vec<(OsString, OsString)> = Vec::new();
@@ -232,7 +232,7 @@ impl Reading {
                         let (value, why) = (value.to_string_lossy(), "is set twice in this file");
                         self.wrong(file, setting.variable, &value, why, Some(setting.kind));
                     }
-                    Some(setting) if file.owner == Owner::Other && setting.kind != Kind::Limit => {
+                    Some(setting) if file.owner == FileOwner::Other && setting.kind != Kind::Limit => {
                         let why = "others than this user can change the file; only limits are taken from it";
                         self.wrong(file, setting.variable, &value.to_string_lossy(), why, Some(setting.kind));
                     }
@@ -271,7 +271,7 @@ impl Reading {
                 continue;
             }
             let text = offer.value.to_string_lossy().into_owned();
-            if let (Kind::Limit, Some(file)) = (setting.kind, offer.file.filter(|file| file.owner == Owner::Root)) {
+            if let (Kind::Limit, Some(file)) = (setting.kind, offer.file.filter(|file| file.owner == FileOwner::Root)) {
                 ceilings.push((tried.clone(), file.path.clone(), text.clone()));
             }
             if shown.origin == Origin::Default {
@@ -290,7 +290,7 @@ impl Reading {
         let by_root = |shown: &&Shown| shown.ceiling.is_some();
         match setting.variable {
             "WEIR_STRICT" if !self.settings.strict && self.shown.iter().any(|shown| by_root(&shown)) => {
-                let allowed = offers.iter().any(|offer| offer.file.is_some_and(|file| file.owner == Owner::Root));
+                let allowed = offers.iter().any(|offer| offer.file.is_some_and(|file| file.owner == FileOwner::Root));
                 if !allowed {
                     self.note(setting.variable, "0 has no effect: a file of root's sets a limit".to_owned());
                     self.settings.strict = true;
@@ -301,7 +301,8 @@ impl Reading {
                 self.own_dir = self.settings.dir.clone().filter(|_| shown.origin != Origin::Default);
                 if self.shown.iter().filter(by_root).any(|shown| shown.variable == "WEIR_GROUP") {
                     // The ledger of root's group does not move with the environment of a member.
-                    let roots = offers.iter().find(|offer| offer.file.is_some_and(|file| file.owner == Owner::Root));
+                    let roots =
+                        offers.iter().find(|offer| offer.file.is_some_and(|file| file.owner == FileOwner::Root));
                     self.own_dir = roots.map(|offer| PathBuf::from(&offer.value)).filter(|dir| dir.is_absolute());
                     self.runtime_dir = None;
                 }
@@ -404,7 +405,7 @@ fn within_cap(cap: &mut CapSetting, most: &CapSetting) -> bool {
     true
 }
 
-/// Whether one amount is at most the other, where that can be told without the whole.
+/// Whether one amount is at most the other, where that is certain without the whole.
 fn at_most(one: Option<Amount>, other: Option<Amount>) -> Option<bool> {
     match (one?, other?) {
         (Amount::Bytes(one), Amount::Bytes(other)) => Some(one <= other),
@@ -459,7 +460,7 @@ mod tests {
         Reading::with(pairs.iter().map(|(n, v)| (n.into(), v.into())), files, &[])
     }
 
-    fn file(path: &str, owner: Owner, text: &str) -> SettingsFile {
+    fn file(path: &str, owner: FileOwner, text: &str) -> SettingsFile {
         SettingsFile { path: path.into(), owner, text: Ok(text.as_bytes().to_vec()) }
     }
 
@@ -475,8 +476,8 @@ mod tests {
 
     #[test]
     fn the_nearest_source_counts() {
-        let beside = file("/l/weir.conf", Owner::User, "WEIR_CAP=2GiB\nWEIR_STACKS=all");
-        let machine = file("/etc/weir/weir.conf", Owner::Root, "WEIR_DIR=/d\nWEIR_STACKS=off\nWEIR_RING=64K");
+        let beside = file("/l/weir.conf", FileOwner::User, "WEIR_CAP=2GiB\nWEIR_STACKS=all");
+        let machine = file("/etc/weir/weir.conf", FileOwner::Root, "WEIR_DIR=/d\nWEIR_STACKS=off\nWEIR_RING=64K");
         let files = [beside, machine];
         let all = read_with(&[("WEIR_CAP", "1GiB"), ("CUDA_DEVICE_MEMORY_LIMIT", "3g")], &files);
         assert!(all.problems.is_empty(), "{:?}", all.problems);
@@ -494,7 +495,7 @@ mod tests {
     /// What only root can change lies over everything else; the environment may lower it.
     #[test]
     fn the_environment_cannot_raise_a_limit_of_roots() {
-        let roots = |text: &str| [file("/etc/weir/weir.conf", Owner::Root, text)];
+        let roots = |text: &str| [file("/etc/weir/weir.conf", FileOwner::Root, text)];
         let cap = |pairs: &[_], text: &str| {
             let reading = read_with(pairs, &roots(text));
             (of(&reading, "WEIR_CAP"), lines(&reading).len())
@@ -533,7 +534,7 @@ mod tests {
         let lower = read_with(&[("WEIR_ON_CAP", "fail"), ("WEIR_SPILL", "5MiB")], &roots(terms));
         assert!(lower.problems.is_empty() && lower.settings.spill == Some(Amount::Bytes(5 << 20)));
         // Nobody else's file is a ceiling.
-        for owner in [Owner::User, Owner::Other] {
+        for owner in [FileOwner::User, FileOwner::Other] {
             let files = [file("/l/weir.conf", owner, "WEIR_CAP=8GiB\nWEIR_GROUP=team")];
             let reading = read_with(&[("WEIR_CAP", "9GiB"), ("WEIR_GROUP", "mine"), ("WEIR_STRICT", "0")], &files);
             assert!(reading.problems.is_empty() && !reading.settings.strict);
@@ -550,7 +551,8 @@ mod tests {
             let reading = read_with(&[], &[file]);
             (lines(&reading).join("|"), reading.problems.iter().any(Problem::is_limit), reading.settings.limits())
         };
-        let unread = SettingsFile { path: "/l/weir.conf".into(), owner: Owner::Other, text: Err("is a FIFO".into()) };
+        let unread =
+            SettingsFile { path: "/l/weir.conf".into(), owner: FileOwner::Other, text: Err("is a FIFO".into()) };
         let (line, limit, _) = first(unread);
         assert!(
             limit && line.starts_with("/l/weir.conf: is a FIFO; a limit in it") && line.contains("cuInit fails"),
@@ -568,14 +570,14 @@ mod tests {
             ("WEIR_CAP=", "", false, false),
             ("# WEIR_CAP=1GiB\n", "", false, false),
         ] {
-            let (line, is_limit, limits) = first(file("/l/weir.conf", Owner::Root, text));
+            let (line, is_limit, limits) = first(file("/l/weir.conf", FileOwner::Root, text));
             assert!(line.contains(part) && line.is_empty() == part.is_empty(), "{text}: {line}");
             assert_eq!((is_limit, limits), (limit, in_force), "{text}: {line}");
         }
         // A stranger's file may only take away.
-        let (line, limit, limits) = first(file("/l/weir.conf", Owner::Other, "WEIR_DIR=/theirs\nWEIR_CAP=1GiB"));
+        let (line, limit, limits) = first(file("/l/weir.conf", FileOwner::Other, "WEIR_DIR=/theirs\nWEIR_CAP=1GiB"));
         assert!(line.contains("WEIR_DIR=/theirs: others than this user") && !limit && limits, "{line}");
-        let (line, limit, limits) = first(file("/etc/weir/weir.conf", Owner::User, "WEIR_CAP=1GiB"));
+        let (line, limit, limits) = first(file("/etc/weir/weir.conf", FileOwner::User, "WEIR_CAP=1GiB"));
         assert!(line.contains("may raise its limits") && !limit && limits, "{line}");
     }
 

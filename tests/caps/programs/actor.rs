@@ -18,7 +18,7 @@ use weir_cuda::*;
 pub(crate) const OK: CUresult = CUresult::CUDA_SUCCESS;
 pub(crate) const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
 pub(crate) const FD: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-/// Physical memory comes in portions of this size.
+/// Physical memory comes in chunks of this size.
 pub(crate) const PAGE: u64 = 2 << 20;
 /// What weir and the driver may need beside all that is known.
 const RESERVE: u64 = 4 * PAGE;
@@ -247,7 +247,7 @@ impl Actor {
             })
             .sum();
         let graphs: u64 = self.graphs.iter().flatten().map(|graph| 2 * graph.bytes).sum();
-        // Each module may lie in portions of others, and is charged with them: the kernels of a context, and one more.
+        // Each module may lie in chunks of others, and is charged with them: the kernels of a context, and one more.
         let code = |context: &Context| 2 * PAGE + context.module.map_or(0, |module| module.1 + 2 * PAGE);
         let code: u64 = self.contexts.iter().flatten().map(code).sum();
         blocks + graphs + code

@@ -20,7 +20,7 @@ pub(crate) struct Graph {
     frees_itself: bool,
     ctx: usize,
     stream: usize,
-    /// Bytes of all its allocations, in whole portions.
+    /// Bytes of all its allocations, in whole chunks.
     pub(crate) bytes: u64,
 }
 

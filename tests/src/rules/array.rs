@@ -37,25 +37,35 @@ fn mipmapped(levels: u32) -> CUmipmappedArray {
 }
 
 pub(super) const RULES: &[Rule] = &[
-    rule("array.descriptor_told", "cuArrayGetDescriptor", "An array reports the shape it was created with.", || {
-        context();
-        let array = create(&flat(100, 50));
-        let mut got = CUDA_ARRAY_DESCRIPTOR::default();
-        ok(cuArrayGetDescriptor_v2(&raw mut got, array));
-        assert_eq!((got.Width, got.Height, got.NumChannels), (100, 50, 1));
-        assert_eq!(got.Format, F::CU_AD_FORMAT_UNSIGNED_INT8);
-        ok(cuArrayDestroy(array));
-    }),
-    rule("array.3d_descriptor_told", "cuArray3DGetDescriptor", "A three-dimensional array reports its shape.", || {
-        context();
-        let mut array = null_mut();
-        let wanted = solid(8, 6, 4);
-        ok(cuArray3DCreate_v2(&raw mut array, &raw const wanted));
-        let mut got = CUDA_ARRAY3D_DESCRIPTOR::default();
-        ok(cuArray3DGetDescriptor_v2(&raw mut got, array));
-        assert_eq!((got.Width, got.Height, got.Depth), (8, 6, 4));
-        ok(cuArrayDestroy(array));
-    }),
+    rule(
+        "array.descriptor_reported",
+        "cuArrayGetDescriptor",
+        "An array reports the shape it was created with.",
+        || {
+            context();
+            let array = create(&flat(100, 50));
+            let mut got = CUDA_ARRAY_DESCRIPTOR::default();
+            ok(cuArrayGetDescriptor_v2(&raw mut got, array));
+            assert_eq!((got.Width, got.Height, got.NumChannels), (100, 50, 1));
+            assert_eq!(got.Format, F::CU_AD_FORMAT_UNSIGNED_INT8);
+            ok(cuArrayDestroy(array));
+        },
+    ),
+    rule(
+        "array.3d_descriptor_reported",
+        "cuArray3DGetDescriptor",
+        "A three-dimensional array reports its shape.",
+        || {
+            context();
+            let mut array = null_mut();
+            let wanted = solid(8, 6, 4);
+            ok(cuArray3DCreate_v2(&raw mut array, &raw const wanted));
+            let mut got = CUDA_ARRAY3D_DESCRIPTOR::default();
+            ok(cuArray3DGetDescriptor_v2(&raw mut got, array));
+            assert_eq!((got.Width, got.Height, got.Depth), (8, 6, 4));
+            ok(cuArrayDestroy(array));
+        },
+    ),
     rule("array.narrow", "cuArrayCreate", "The functions of CUDA 2 make the same arrays from 32-bit sizes.", || {
         context();
         let (mut array, mut got) = (null_mut(), CUDA_ARRAY3D_DESCRIPTOR::default());

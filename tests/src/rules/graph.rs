@@ -134,7 +134,7 @@ pub(super) const RULES: &[Rule] = &[
         refused(cuGraphCreate(&raw mut graph, 1), INVALID_VALUE);
         refused(cuGraphCreate(null_mut(), 0), INVALID_VALUE);
     }),
-    rule("graph.nodes_told", "cuGraphGetNodes", "A graph reports its nodes and a node its type.", || {
+    rule("graph.nodes_reported", "cuGraphGetNodes", "A graph reports its nodes and a node its type.", || {
         context();
         let graph = graph();
         let ptr = alloc(4096);
@@ -158,7 +158,7 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuGraphDestroy(graph));
     }),
     rule(
-        "graph.edges_told",
+        "graph.edges_reported",
         "cuGraphGetEdges",
         "A graph reports its edges, a node what it depends on and what depends on it.",
         || {
@@ -386,19 +386,24 @@ pub(super) const RULES: &[Rule] = &[
         ok(cuGraphDestroy(original));
         assert_eq!(nodes(clone).len(), 1);
     }),
-    rule("graph.parameters_told", "cuGraphMemsetNodeGetParams", "A node reports the parameters it was given.", || {
-        context();
-        let graph = graph();
-        let ptr = alloc(4096);
-        let node = set_node(graph, &[], ptr, 9);
-        let mut got = CUDA_MEMSET_NODE_PARAMS::default();
-        ok(cuGraphMemsetNodeGetParams(node, &raw mut got));
-        assert_eq!((got.dst, got.value, got.elementSize, got.width), (ptr, 9, 4, 1024));
-        let changed = set_words(ptr, 10);
-        ok(cuGraphMemsetNodeSetParams(node, &raw const changed));
-        run(instantiate(graph));
-        assert!(all_words(ptr, 1024, 10));
-    }),
+    rule(
+        "graph.parameters_reported",
+        "cuGraphMemsetNodeGetParams",
+        "A node reports the parameters it was given.",
+        || {
+            context();
+            let graph = graph();
+            let ptr = alloc(4096);
+            let node = set_node(graph, &[], ptr, 9);
+            let mut got = CUDA_MEMSET_NODE_PARAMS::default();
+            ok(cuGraphMemsetNodeGetParams(node, &raw mut got));
+            assert_eq!((got.dst, got.value, got.elementSize, got.width), (ptr, 9, 4, 1024));
+            let changed = set_words(ptr, 10);
+            ok(cuGraphMemsetNodeSetParams(node, &raw const changed));
+            run(instantiate(graph));
+            assert!(all_words(ptr, 1024, 10));
+        },
+    ),
     rule(
         "graph.exec_parameters",
         "cuGraphExecKernelNodeSetParams",

@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         },
     ),
     rule(
-        "graph_memory.parameters_told",
+        "graph_memory.parameters_reported",
         "cuGraphMemAllocNodeGetParams",
         "An allocation node reports address and size, a free node its address.",
         || {

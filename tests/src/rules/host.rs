@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
         let mut ptr = null_mut();
         refused(cuMemHostAlloc(&raw mut ptr, 4096, 0), INVALID_CONTEXT);
     }),
-    rule("host.flags_told", "cuMemHostGetFlags", "The flags of an allocation can be queried.", || {
+    rule("host.flags_reported", "cuMemHostGetFlags", "The flags of an allocation can be queried.", || {
         context();
         let ptr = host_alloc(4096, PORTABLE | WRITECOMBINED);
         let mut flags = 0;

@@ -140,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
         refused_by_any(cuModuleUnload(module), &[INVALID_HANDLE, INVALID_VALUE]);
     })
     .virtual_only(),
-    rule("function.module_told", "cuFuncGetModule", "A function reports its module and its name.", || {
+    rule("function.module_reported", "cuFuncGetModule", "A function reports its module and its name.", || {
         context();
         let module = kernels();
         let f = function(module, c"weir_check");
@@ -153,7 +153,7 @@ pub(super) const RULES: &[Rule] = &[
         assert_eq!(unsafe { CStr::from_ptr(name) }, c"weir_check");
     }),
     rule(
-        "function.threads_told",
+        "function.threads_reported",
         "cuFuncGetAttribute",
         "A function reports how many threads a block of it may have.",
         || {
@@ -192,7 +192,7 @@ pub(super) const RULES: &[Rule] = &[
         must_fail(cuFuncSetAttribute(f, F::CU_FUNC_ATTRIBUTE_NUM_REGS, 8));
     }),
     rule(
-        "function.parameters_told",
+        "function.parameters_reported",
         "cuFuncGetParamInfo",
         "A function reports offset and size of each parameter, and nothing beyond the last.",
         || {
@@ -289,7 +289,7 @@ pub(super) const RULES: &[Rule] = &[
             ok(cuLibraryUnload(library));
         },
     ),
-    rule("library.kernel_told", "cuKernelGetName", "A kernel reports its name and its library.", || {
+    rule("library.kernel_reported", "cuKernelGetName", "A kernel reports its name and its library.", || {
         init();
         let library = library();
         let fill = kernel(library, c"weir_fill");

@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
             assert_eq!(nvmlDeviceGetHandleByIndex_v2(999, &raw mut device), NvmlReturn::INVALID_ARGUMENT);
         },
     ),
-    rule("nvml.index_told", "nvmlDeviceGetIndex", "A handle leads back to its index.", || {
+    rule("nvml.index_reported", "nvmlDeviceGetIndex", "A handle leads back to its index.", || {
         start();
         for index in 0..2 {
             let mut got = 77;

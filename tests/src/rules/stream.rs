@@ -56,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
         context();
         refused(cuStreamCreate(null_mut(), 0), INVALID_VALUE);
     }),
-    rule("stream.flags_told", "cuStreamGetFlags", "A stream reports the flags it was created with.", || {
+    rule("stream.flags_reported", "cuStreamGetFlags", "A stream reports the flags it was created with.", || {
         context();
         for wanted in [0, NON_BLOCKING] {
             let stream = stream_with(wanted);
@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
         },
     ),
     rule(
-        "stream.context_told",
+        "stream.context_reported",
         "cuStreamGetCtx",
         "A stream reports its context; special streams report the current one.",
         || {

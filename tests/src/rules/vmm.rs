@@ -218,7 +218,7 @@ pub(super) const RULES: &[Rule] = &[
     )
     .alone(),
     rule(
-        "vmm.properties_told",
+        "vmm.properties_reported",
         "cuMemGetAllocationPropertiesFromHandle",
         "A handle reports the properties it was created with.",
         || {

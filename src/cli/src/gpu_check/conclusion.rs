@@ -48,8 +48,8 @@ pub(super) fn findings(steps: &[Value]) -> Vec<Value> {
         let words = (step["lines"].as_array().into_iter().flatten())
             .find_map(|line| (line["kind"] == "problem").then(|| line["what"].to_string()));
         // What failed is in its lines.
-        let told = name == "doctor" || name.starts_with("conformance");
-        if let Some(how) = end["failed"].as_str().filter(|how| !told || *how != "exit code 1") {
+        let in_lines = name == "doctor" || name.starts_with("conformance");
+        if let Some(how) = end["failed"].as_str().filter(|how| !in_lines || *how != "exit code 1") {
             let last = step["stderr"].as_str().unwrap_or("").lines().last().unwrap_or("").to_owned();
             found.add(name, format!("ended with {how}: {}", words.unwrap_or(last)), None);
         }

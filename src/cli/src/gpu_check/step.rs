@@ -104,7 +104,7 @@ fn watch(child: &mut Child, lines: Option<&Receiver<String>>, until: Instant, ke
             return child.wait().map_or_else(|error| End::Failed(error.to_string()), ended);
         }
         let over = Instant::now() >= until;
-        if over || signals::asked_to_end() {
+        if over || signals::end_requested() {
             kill(child);
             let gone = Instant::now() + GONE;
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < gone {

@@ -265,7 +265,7 @@ impl Conditions {
     /// Runs a command to its end, or to the end of its time, and with `frugal` until this machine's memory is nearly full.
     /// A signal to this command ends it, too.
     fn watched(&self, command: &mut Command, frugal: bool) -> Result<Ending, String> {
-        signals::end_when_asked();
+        signals::end_on_request();
         let name = self.job.name();
         let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
         let (group, began) = (Pid::from_child(&child), Instant::now());
@@ -286,7 +286,7 @@ impl Conditions {
             }
             let over = self.limit.is_some_and(|limit| began.elapsed() > limit);
             match stopping {
-                None if over || signals::asked_to_end() => {
+                None if over || signals::end_requested() => {
                     stopping = Some(Instant::now());
                     signal(group, Signal::TERM);
                 }
@@ -295,7 +295,7 @@ impl Conditions {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        if signals::asked_to_end() {
+        if signals::end_requested() {
             return Err("stopped".into());
         }
         Ok(if starved { Ending::Starved } else { ending(status, stopping.is_some()) })

@@ -236,8 +236,8 @@ impl Pool {
         self.lock().stats()
     }
 
-    /// Bytes that the job does not hold and that serve a request of any size: what is to be told as free. What is free
-    /// between small blocks is not, nor is it told by the driver, whose small blocks share pages too.
+    /// Bytes that the job does not hold and that serve a request of any size: what is reported as free. What is free
+    /// between small blocks is not, nor is it reported by the driver, whose small blocks share pages too.
     pub fn available(&self) -> u64 {
         let core = self.lock();
         if core.config.vmm {

@@ -197,7 +197,7 @@ fn shapes_beyond_the_limits_are_refused() {
 }
 
 #[test]
-fn arguments_come_by_one_road_and_whole() {
+fn arguments_come_in_one_way_only_and_whole() {
     let place = TestContext::new();
     let fill = place.function(c"weir_fill");
     let words = place.global(c"words");
