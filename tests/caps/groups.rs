@@ -10,7 +10,9 @@ pub(crate) fn waits(suite: &mut Suite) {
     for mode in ["on", "off"] {
         let pool = format!("WEIR_POOL={mode}");
         let title = format!("waits: a request waits for a free in the process, {pool}");
-        holds(suite, title, "jobs.py waits 4", format!("{pool} WEIR_ON_CAP=wait:4s"));
+        holds(suite, title, "jobs.py waits 60", format!("{pool} WEIR_ON_CAP=wait:60s"));
+        let title = format!("waits: a request waits no longer than it may, {pool}");
+        holds(suite, title, "jobs.py waits_in_vain 1", format!("{pool} WEIR_ON_CAP=wait:1s"));
         for threads in [2, 4] {
             // One that misses its turn waits longer than the watchdog does.
             let environment = format!("{pool} WEIR_ON_CAP=wait:{}s", 2 * patience());
@@ -20,10 +22,15 @@ pub(crate) fn waits(suite: &mut Suite) {
         suite.add(format!("waits: a request waits for another process, {pool}"), move || {
             let place = Place::new();
             let group = |job: Job| job.env("VGPU_SHARED", place.0.at("shared")).set(format!("WEIR_GROUP=wait {pool}"));
-            let mut holder = group(place.job(format!("jobs.py hold {} 4", CAP - 32 * MIB), "")).start();
+            let mut holder = group(place.job(format!("jobs.py hold {}", CAP - 32 * MIB), "")).start();
             holder.line();
-            let words = format!("jobs.py gets {} 0.2 60", 64 * MIB);
-            let _ = group(place.job(words, "WEIR_ON_CAP=wait:60s")).run().quiet();
+            let words = format!("jobs.py gets {}", 64 * MIB);
+            let mut waiter = group(place.job(words, "WEIR_ON_CAP=wait:60s")).start();
+            assert_eq!(waiter.line(), "requesting");
+            // Long enough that a request that does not wait has been refused by then; how long decides nothing else.
+            std::thread::sleep(Duration::from_millis(300));
+            holder.close_input();
+            let _ = waiter.finish().quiet();
         });
     }
     // Hundreds of requests that nobody can ever serve: not each of them waits for as long as it may.
@@ -69,17 +76,17 @@ pub(crate) fn groups(suite: &mut Suite) {
         let member = |words: String| {
             place.job(format!("jobs.py {words}"), "WEIR_GROUP=g").env("VGPU_SHARED", place.0.at("shared"))
         };
-        let mut first = member(format!("hold {} 600", CAP / 2)).start();
+        let mut first = member(format!("hold {}", CAP / 2)).start();
         first.line();
-        let mut third = member(format!("hold {} 600", CAP / 4)).start();
+        let mut third = member(format!("hold {}", CAP / 4)).start();
         third.line();
         first.kill();
         // What is left: the cap less the living member's part and what both set aside.
-        let _ = member(format!("hold {} 0", CAP - CAP / 4 - 8 * MIB)).run().well();
-        let refused = member(format!("hold {CAP} 0")).run();
+        let _ = member(format!("hold {}", CAP - CAP / 4 - 8 * MIB)).run().well();
+        let refused = member(format!("hold {CAP}")).run();
         assert!(refused.code != 0 && refused.err.contains("cuMemAlloc_v2: 2"), "no more than the cap\n{refused}");
         third.signal(libc::SIGSTOP);
-        let _ = member(format!("hold {} 0", CAP / 2)).run().well();
+        let _ = member(format!("hold {}", CAP / 2)).run().well();
         third.kill();
         // A stale file keeps no old cap.
         let _ = member(format!("gets_all {}", 2 * CAP)).set(format!("WEIR_CAP={}", 2 * CAP)).run().quiet();
@@ -87,7 +94,7 @@ pub(crate) fn groups(suite: &mut Suite) {
     for (title, reused) in [("", false), (" whose member's id is another process's now", true)] {
         suite.add(format!("groups: a file from before a reboot{title} holds nothing back"), move || {
             let place = Place::new();
-            let mut holder = place.job(format!("jobs.py hold {} 600", CAP / 2), "WEIR_GROUP=boot").start();
+            let mut holder = place.job(format!("jobs.py hold {}", CAP / 2), "WEIR_GROUP=boot").start();
             holder.line();
             let file = place.ledger("group-boot.ledger");
             let mut content = std::fs::read(&file).expect("the group's ledger");

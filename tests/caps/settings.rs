@@ -187,7 +187,7 @@ pub(crate) fn unkept(suite: &mut Suite) {
     });
     suite.add("unkept: a ledger that is damaged while a member lives: cuInit fails", || {
         let place = Place::new();
-        let mut member = place.job(format!("jobs.py hold {} 600", 8 * MIB), "WEIR_GROUP=broken").start();
+        let mut member = place.job(format!("jobs.py hold {}", 8 * MIB), "WEIR_GROUP=broken").start();
         member.line();
         let mut file = changed(&place, "group-broken.ledger");
         file.write_all(b"damaged!").expect("the ledger can be written to");
