@@ -7,13 +7,12 @@ The witness is the virtual GPU's own figure, looked at after every call.
 import ctypes as c
 import json
 import os
-import pathlib
 import sys
 import threading
 
 from cuda import *
+from kernels import KERNELS
 
-KERNELS = pathlib.Path(__file__).resolve().parent.parent / "kernels.ptx"
 CAP = 0
 PEAK = 0
 THREAD_LOCAL = 1
