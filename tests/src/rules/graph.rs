@@ -426,6 +426,34 @@ pub(super) const RULES: &[Rule] = &[
         },
     ),
     rule(
+        "graph.address_again",
+        "cuGraphLaunch",
+        "A node keeps addresses: what is allocated there at the launch is meant, whatever was there before.",
+        || {
+            context();
+            let (k, stream) = (Kernels::load(), stream());
+            let allocate = || {
+                let mut ptr = 0;
+                ok(cuMemAllocAsync(&raw mut ptr, 8192, stream));
+                ptr
+            };
+            let ptr = allocate();
+            let (filled, set) = (graph(), graph());
+            fill_node(filled, &k, ptr, 7);
+            set_node(set, &[], ptr, 9);
+            let (filled, set) = (instantiate(filled), instantiate(set));
+            ok(cuMemFreeAsync(ptr, stream));
+            if allocate() != ptr {
+                skip("the address is not given again");
+            }
+            ok(cuStreamSynchronize(stream));
+            run(filled);
+            assert!(all_words(ptr, 1024, 7));
+            run(set);
+            assert!(all_words(ptr, 1024, 9));
+        },
+    ),
+    rule(
         "graph.update",
         "cuGraphExecUpdate",
         "An executable graph takes over the parameters of a graph of the same shape.",

@@ -5,7 +5,7 @@ use super::{Edge, Task, Work};
 use crate::config;
 use crate::engine::{Clock, Op, Point, Touch, Touches};
 use crate::error::*;
-use crate::memory::{Kind, Toucher};
+use crate::memory::Toucher;
 use crate::state::{Map, State};
 use std::collections::BTreeMap;
 use weir_cuda::{CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
@@ -325,19 +325,21 @@ impl State {
         }
     }
 
-    /// What a step touches now. Memory that was freed since the node was made is a violation, even if
-    /// its address was handed out again; a new mapping at a reserved address is the job's right.
+    /// What a step touches now. A node keeps addresses: whatever is allocated or mapped there at the launch is meant, and
+    /// nothing there is a violation.
     fn renew(&mut self, stream: u64, step: &Step) -> R<Touches> {
         let Some(work) = step.work.as_ref().filter(|_| step.enabled) else { return Ok(Touches::NONE) };
         let Touches::Known(old) = &work.touches else { return Ok(work.touches.clone()) };
-        let who = if matches!(work.op, Op::Kernel(_)) { Toucher::Kernel(step.ctx) } else { Toucher::Copier };
-        let mut list = Vec::with_capacity(old.len());
-        for touch in old {
+        let (who, mut list) = match &work.op {
+            Op::Kernel(launch) => (Toucher::Kernel(step.ctx), self.touched_again(step.ctx, launch)),
+            _ => (Toucher::Copier, Vec::new()),
+        };
+        // An address that a kernel gets means the whole of what is there now, which may be smaller than what was there before.
+        let again = list.clone();
+        let reached = |t: &Touch| again.iter().any(|now| now.addr < t.addr + t.len && t.addr < now.addr + now.len);
+        for touch in old.iter().filter(|touch| !reached(touch)) {
             let start = list.len();
-            let found = self.touch(&mut list, touch.addr, touch.len, touch.write, who).is_ok() && list.len() > start;
-            let same =
-                |t: &Touch| t.id == touch.id || self.extent(t.addr).is_some_and(|e| matches!(e.kind, Kind::Mapped(_)));
-            if found && list[start..].iter().all(same) {
+            if self.touch(&mut list, touch.addr, touch.len, touch.write, who).is_ok() && list.len() > start {
                 continue;
             }
             list.truncate(start);
@@ -347,9 +349,8 @@ impl State {
             if array || config::fault("use_after_free") {
                 continue;
             }
-            let now = if found { "another allocation" } else { "nothing that it may touch" };
             let what = format!(
-                "cuGraphLaunch in stream {stream:#x}: {} touches {:#x}+{}, where there is {now} since the node was made",
+                "cuGraphLaunch in stream {stream:#x}: {} touches {:#x}+{}, where there is nothing that it may touch",
                 work.label, touch.addr, touch.len
             );
             let ctx = self.engine.context_of(stream).unwrap_or(step.ctx);

@@ -241,6 +241,15 @@ impl State {
         Ok((Launch { function, entry, geometry, arguments, call, over: AtomicU64::new(0) }, touches))
     }
 
+    /// What the arguments of a launch mean when it is made again; nothing where they are not known.
+    pub(crate) fn touched_again(&self, ctx: u64, launch: &Launch) -> Vec<Touch> {
+        let Ok(function) = self.modules.function(launch.function) else { return Vec::new() };
+        match self.touches_of(ctx, function.module, &launch.entry, &launch.arguments, launch.call) {
+            Touches::Known(list) if launch.call.is_some() || !launch.arguments.is_empty() => list,
+            _ => Vec::new(),
+        }
+    }
+
     /// The memory that a launch may touch, as far as it is there. What is not is the kernel's fault
     /// when it runs, not the launch's.
     pub(super) fn touches_of(
