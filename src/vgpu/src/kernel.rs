@@ -11,6 +11,8 @@ mod occupancy;
 mod ptx;
 mod published;
 mod settings;
+mod single;
+mod single_memory;
 
 #[cfg(test)]
 mod tests;

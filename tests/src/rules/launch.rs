@@ -34,7 +34,83 @@ fn unmarked() -> *mut u32 {
     flag
 }
 
+/// What a compiled loop asks before each turn, and how it counts.
+const LOOP: &CStr = c".version 7.0
+.target sm_50
+.address_size 64
+.visible .entry goes_on(.param .u64 counter, .param .u64 result)
+.reqntid 1, 1, 1
+{
+    .reg .pred %p<2>;
+    .reg .b16 %rs<2>;
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [counter];
+    cvta.to.global.u64 %rd2, %rd1;
+    ld.param.u64 %rd3, [result];
+    cvta.to.global.u64 %rd4, %rd3;
+    ld.global.u32 %r1, [%rd2];
+    setp.lt.s32 %p1, %r1, 3;
+    selp.b16 %rs1, 1, 0, %p1;
+    st.global.u8 [%rd4], %rs1;
+    ret;
+}
+.visible .entry counts(.param .u64 counter)
+.reqntid 1, 1, 1
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [counter];
+    cvta.to.global.u64 %rd2, %rd1;
+    ld.global.u32 %r1, [%rd2];
+    add.s32 %r2, %r1, 1;
+    st.global.u32 [%rd2], %r2;
+    ret;
+}
+";
+
+/// Runs a loop whose end the device decides.
+fn device_decides() {
+    context();
+    let mut module = null_mut();
+    ok(cuModuleLoadData(&raw mut module, LOOP.as_ptr().cast()));
+    let (goes_on, counts) = (function(module, c"goes_on"), function(module, c"counts"));
+    let (mut counter, mut result) = (alloc(4), alloc(1));
+    put(counter, &[0; 4]);
+    put(result, &[0xff]);
+    let one = |f: CUfunction, arguments: &mut [*mut c_void]| {
+        ok(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, DEFAULT, arguments.as_mut_ptr(), null_mut()));
+        ok(cuCtxSynchronize());
+    };
+    let mut turns = 0;
+    loop {
+        one(goes_on, &mut [(&raw mut counter).cast(), (&raw mut result).cast()]);
+        match get(result, 1)[0] {
+            0 => break,
+            1 => turns += 1,
+            other => panic!("a truth is {other}"),
+        }
+        assert!(turns <= 3, "it never ends");
+        one(counts, &mut [(&raw mut counter).cast()]);
+    }
+    assert_eq!((turns, get_word(counter)), (3, 3));
+}
+
 pub(super) const RULES: &[Rule] = &[
+    rule(
+        "launch.device_decides",
+        "cuLaunchKernel",
+        "A kernel of one thread computes what its instructions say.",
+        device_decides,
+    ),
+    rule(
+        "launch.device_decides_without_content",
+        "cuLaunchKernel",
+        "It does so where memory has no backing, too.",
+        device_decides,
+    )
+    .env(&[("VGPU_BACKING", "none")])
+    .virtual_only(),
     rule("launch.empty_grid", "cuLaunchKernel", "A grid without blocks is an invalid value.", || {
         for grid in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
             refused(shape(grid, [32, 1, 1], 0), INVALID_VALUE);

@@ -278,7 +278,7 @@ impl State {
         // Under the state's lock: nobody else counts.
         RAN.store(RAN.load(Relaxed) + 1, Relaxed);
         launch.begin_anew();
-        let Some(call) = launch.call else { return };
+        let Some(call) = launch.call else { return self.run_single(ctx, launch, touches) };
         if let Some((addr, bytes)) = self.fault(ctx, &call, touches) {
             let name = launch.entry.name.to_string_lossy();
             let why = if addr % call.unit() == 0 {

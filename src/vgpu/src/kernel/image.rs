@@ -115,7 +115,16 @@ impl Image {
 fn unknown_entry(name: CString) -> Entry {
     let parameters = published::parameters(&name).unwrap_or_default();
     let parameter_bytes = parameters.last().map_or(0, |last| last.offset + last.size);
-    Entry { name, parameters, parameter_bytes, max_threads: None, max_registers: None, shared_bytes: 0, local_bytes: 0 }
+    Entry {
+        name,
+        parameters,
+        parameter_bytes,
+        max_threads: None,
+        max_registers: None,
+        shared_bytes: 0,
+        local_bytes: 0,
+        program: None,
+    }
 }
 
 fn is_text(byte: u8) -> bool {
@@ -216,5 +225,27 @@ mod tests {
     fn a_link_of_nothing_readable_accepts_any_name() {
         let image = load(&Linked::default().image()).expect("an image");
         assert!(image.opaque && image.entry(c"x").is_some());
+    }
+
+    #[test]
+    fn what_the_assembler_makes_shows_kernels_and_sizes_of_variables() {
+        let folder = std::env::temp_dir().join(format!("vgpu-ptxas-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a scratch folder");
+        let (input, output) = (folder.join("in.ptx"), folder.join("out.cubin"));
+        let text = ".version 8.1\n.target sm_80\n.address_size 64\n\
+            .visible .global .align 128 .b8 buffer_for_constant_10_0[262144];\n\
+            .visible .global .align 4 .b8 small[4] = {1, 2, 3, 4};\n\
+            .visible .entry loop_fusion(.param .u64 .ptr .align 16 a, .param .u64 .ptr .align 256 b) { ret; }\n";
+        std::fs::write(&input, text).expect("its input");
+        let ptxas = concat!(env!("CARGO_MANIFEST_DIR"), "/standins/toolkit/ptxas");
+        let mut run = std::process::Command::new("sh");
+        run.arg(ptxas).args(["-arch=sm_80", "-v"]).arg(&input).arg("-o").arg(&output);
+        let made = run.status().is_ok_and(|status| status.success()).then(|| std::fs::read(&output));
+        std::fs::remove_dir_all(&folder).expect("the scratch folder");
+        let image = load(&made.expect("it ends well").expect("its output")).expect("an image");
+        let size = |name: &CStr| image.variables.iter().find(|v| v.name.as_c_str() == name).map(|v| v.size);
+        assert_eq!(size(c"buffer_for_constant_10_0"), Some(262_144));
+        assert_eq!(size(c"small"), Some(4));
+        assert!(!image.opaque && image.entry(c"loop_fusion").is_some_and(|entry| entry.parameters.len() == 2));
     }
 }

@@ -1,11 +1,14 @@
 //! Reads as much of a PTX text as loading and launching need: the entries with the layout of their
-//! parameters, and the variables that have an address. Instructions are skipped. Pure, and safe
+//! parameters, and the variables that have an address. Instructions are skipped but for those of single threads. Pure, and safe
 //! against any bytes.
 
+use super::single::Program;
 use std::ffi::CString;
 
 /// Parameters of one kernel take at most this much.
 const MAX_PARAMETER_BYTES: u32 = 32_764;
+/// A body with more words than this is not kept.
+const MOST_WORDS: usize = 8192;
 /// A variable takes at most this much.
 const MAX_VARIABLE_BYTES: u64 = 1 << 47;
 
@@ -31,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) shared_bytes: u32,
     /// Local memory of a thread.
     pub(crate) local_bytes: u32,
+    /// What it computes, if it runs as one thread and all of its instructions are known.
+    pub(crate) program: Option<Program>,
 }
 
 /// A variable in global or constant memory.
@@ -402,10 +407,12 @@ impl<'a> Parser<'a> {
             max_registers: None,
             shared_bytes: 0,
             local_bytes: 0,
+            program: None,
         };
+        let mut named = Vec::new();
         if self.peek() == Some(b"(") {
             self.next();
-            self.parameters(&mut entry)?;
+            self.parameters(&mut entry, &mut named)?;
         }
         loop {
             match self.must()? {
@@ -417,9 +424,12 @@ impl<'a> Parser<'a> {
                 _ => {}
             }
         }
-        let mut depth = 1;
+        // What the threads of a block do together is not computed.
+        let (mut depth, mut body) = (1, (entry.max_threads == Some(1)).then(Vec::new));
         while depth > 0 {
-            match self.must()? {
+            let word = self.must()?;
+            body = body.filter(|words| words.len() < MOST_WORDS && !matches!(word, b".shared" | b".local"));
+            match word {
                 b"{" => depth += 1,
                 b"}" => depth -= 1,
                 b".shared" => {
@@ -434,7 +444,11 @@ impl<'a> Parser<'a> {
                 }
                 _ => {}
             }
+            if let Some(words) = body.as_mut().filter(|_| depth > 0) {
+                words.push(word);
+            }
         }
+        entry.program = body.and_then(|words| Program::of(&words, &named));
         Ok(Some(entry))
     }
 
@@ -447,7 +461,7 @@ impl<'a> Parser<'a> {
         u32::try_from(product).map_err(|_| Malformed)
     }
 
-    fn parameters(&mut self, entry: &mut Entry) -> Parsed<()> {
+    fn parameters(&mut self, entry: &mut Entry, named: &mut Vec<(&'a [u8], u32)>) -> Parsed<()> {
         loop {
             match self.must()? {
                 b")" => return Ok(()),
@@ -463,6 +477,7 @@ impl<'a> Parser<'a> {
                     if end > u64::from(MAX_PARAMETER_BYTES) {
                         return Err(Malformed);
                     }
+                    named.push((declared.name, offset as u32));
                     entry.parameters.push(Parameter { offset: offset as u32, size: declared.size as u32 });
                     entry.parameter_bytes = end as u32;
                 }
