@@ -29,10 +29,10 @@ pub(crate) struct Arguments {
     /// The folder to copy into; made if it is missing
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Only the runs of this job: the number of a job of Slurm, or a group
+    /// Only the runs of this job: a Slurm job's number, or a group
     #[arg(long, value_name = "JOB")]
     job: Option<OsString>,
-    /// What to begin the names with; default: the node's name by Slurm, else the machine's
+    /// The prefix of the copies' names; default: the node's name by Slurm, else the machine's
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Print a line of JSON for each file that was written

@@ -46,10 +46,10 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// With --html: further runs of the same job, put side by side on its page, which is that of the first to run out
+    /// With --html: more runs of the same job, side by side on one page, which begins with the first that ran out of memory
     #[arg(value_name = "RUNS", requires = "html", conflicts_with_all = ["oom", "rerun"])]
     others: Vec<OsString>,
-    /// Report on all ranks of a job: the number of a job of Slurm (or of a step, 4711.0), a group, or a folder that has the
+    /// Report on all ranks of a job: a Slurm job's number (or a step's, 4711.0), a group, or a folder that has the
     /// journals of one job
     #[arg(long, value_name = "JOB", conflicts_with_all = ["run", "oom", "at", "device", "top", "details", "rerun"])]
     job: Option<OsString>,
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// Exit with code 3 if the job ran out of memory
     #[arg(long)]
     check: bool,
-    /// The newest run that ran out of memory, if no run is named; and which failure of it, counted from 1; default: the last
+    /// Which out-of-memory failure, counted from 1; default: the last. Without RUN: of the newest run that ran out of memory
     #[arg(long, value_name = "N", num_args = 0..=1)]
     oom: Option<Option<usize>>,
     /// Which moment: oom (the failure), peak, end, the end of a step (165 or step:165), or a time (12:00:05); default: the
