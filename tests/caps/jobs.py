@@ -273,20 +273,21 @@ def waits_in_vain(patience):
 def waits(patience):
     """A request that does not fit waits for a free of another thread; one that can never fit does not."""
     start()
-    held = fill(8 * MIB)
+    # Not until one is refused: that one would wait, too.
+    held = [alloc(8 * MIB) for _ in range(12)]
     ctx = P()
     call("cuCtxGetCurrent", c.byref(ctx))
 
     def later():
         call("cuCtxSetCurrent", ctx)
         time.sleep(0.3)
-        for at in held[:3]:
+        for at in held:
             free(at)
 
     thread = threading.Thread(target=later)
     begin = time.monotonic()
     thread.start()
-    at, code = attempt(16 * MIB)
+    at, code = attempt(64 * MIB)
     took = time.monotonic() - begin
     thread.join()
     assert code == 0 and 0.2 < took < float(patience), (code, took)
