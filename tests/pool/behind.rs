@@ -302,3 +302,50 @@ pub(crate) fn coming_and_going(api: &'static Api) {
         }
     });
 }
+
+/// What the device holds, by the driver's own count.
+fn physical_bytes() -> u64 {
+    // SAFETY: the library is loaded already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.expect("libcuda.so.1");
+    // SAFETY: the virtual GPU's own function, of this type.
+    let count: libloading::Symbol<'_, unsafe extern "C" fn(i32) -> u64> =
+        unsafe { library.get(b"vgpu_physical_bytes") }.expect("the virtual GPU has it");
+    // SAFETY: device 0 exists.
+    unsafe { count(0) }
+}
+
+/// A job that frees by cuMemFree and waits for its streams alone takes no more and more memory; while a kernel is late,
+/// nothing of what it may touch comes back.
+pub(crate) fn stream_waits(api: &'static Api) {
+    context_on(api, 0);
+    let kernels = Kernels::load(api);
+    let stream = stream(api);
+    let pairs = |count: u32| {
+        for round in 0..count {
+            let ptr = alloc(api, 64 << 10);
+            kernels.fill(stream, ptr, 16 << 8, round);
+            // SAFETY: our own stream.
+            ok(unsafe { (api.cuStreamSynchronize)(stream) });
+            assert_eq!(words(api, ptr, 2), [round, round]);
+            // SAFETY: our own block.
+            ok(unsafe { (api.cuMemFree_v2)(ptr) });
+        }
+    };
+    let before = physical_bytes();
+    pairs(1000);
+    let taken = physical_bytes() - before;
+    assert!(taken <= 8 << 20, "{} MiB for one block of 64 KiB at a time", taken >> 20);
+    // Now a kernel on another stream is late, and it was launched while each of the next blocks was live.
+    let late = crate::stream(api);
+    let blocks: Vec<u64> = (0..256).map(|_| alloc(api, 64 << 10)).collect();
+    kernels.spin(late, LONG);
+    for (at, ptr) in blocks.iter().enumerate() {
+        kernels.fill(late, *ptr, 16 << 8, at as u32);
+        // SAFETY: our own block, which the driver would wait for.
+        ok(unsafe { (api.cuMemFree_v2)(*ptr) });
+    }
+    let again: Vec<u64> = (0..256).map(|_| alloc(api, 64 << 10)).collect();
+    let reused = again.iter().filter(|ptr| blocks.contains(ptr)).count();
+    assert_eq!(reused, 0, "blocks came back that a late kernel writes to");
+    synchronise(api);
+}

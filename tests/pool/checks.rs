@@ -346,6 +346,7 @@ fn main() {
         "peer-disabled" => peer_disabled,
         "free-under-capture" => free_under_capture,
         "mesh" => behind::mesh,
+        "stream-waits" => behind::stream_waits,
         "survivors" => behind::survivors,
         "free-list-of-another" => behind::free_list_of_another,
         "free-list-in-granule" => behind::free_list_in_granule,

@@ -87,6 +87,8 @@ fn properties(suite: &mut Suite) {
         property(suite, check, Plain, "VGPU_MEM=64MiB", check);
         property(suite, &format!("{check}, with checks built in"), Checked, "VGPU_MEM=64MiB", check);
     }
+    property(suite, "stream-waits", Plain, "VGPU_MEM=1GiB", "stream-waits");
+    property(suite, "stream-waits, with checks built in", Checked, "VGPU_MEM=1GiB", "stream-waits");
     for (name, library) in [("survivors", Plain), ("survivors, with checks built in", Checked)] {
         property(suite, name, library, "WEIR_CAP=192MiB", "survivors");
     }

@@ -438,6 +438,10 @@ impl Backing for Driver {
         self.wait_for_all()
     }
 
+    fn idle(&self) -> bool {
+        work::finished(self.ordinal)
+    }
+
     fn quiesce(&self) -> Result<bool, BackingError> {
         if others_write() { Ok(false) } else { work::stop(self.ordinal) }
     }

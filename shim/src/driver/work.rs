@@ -204,6 +204,13 @@ pub(crate) fn idle(ordinal: i32) -> bool {
     })
 }
 
+/// Whether all work that was queued when this began has finished, as far as that shows at once. Stops nothing: others go on
+/// queueing work, and at worst a mark has to be waited for that came behind theirs.
+pub(crate) fn finished(ordinal: i32) -> bool {
+    ranks::waiting("the device");
+    idle(ordinal) && wait::look_until(Whose::Reaching(ordinal), AT_ONCE).is_ok()
+}
+
 /// Lets work be queued again.
 pub(crate) fn go_on() {
     shared::go_on(&TURN, &STOPPED);

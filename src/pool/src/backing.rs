@@ -68,6 +68,11 @@ pub trait Backing {
     /// Wait until all work that was queued when it began, in every context that reaches the memory, has finished. An
     /// error: that could not be seen, or not in time, and nothing is proven.
     fn synchronise(&self) -> Result<(), BackingError>;
+    /// Whether all work that was queued when it began, in every context that reaches the memory, has finished. Waits for
+    /// none of it. `false`: it has not, or that could not be seen.
+    fn idle(&self) -> bool {
+        false
+    }
     /// Stop new work from being queued and wait for what is queued. `false`: not possible, nothing was stopped.
     fn quiesce(&self) -> Result<bool, BackingError>;
     /// Let work be queued again after `quiesce`.

@@ -25,6 +25,12 @@ pub(crate) const FREE_LIST_BLOCKS: usize = 4096;
 /// No block longer than this many units goes into a free list.
 pub(crate) const FREE_LIST_LONGEST: u32 = 2048;
 
+/// A request that needs new memory first looks whether the device is idle, if so many times as much was freed
+/// synchronously and waits for proof, or as many granules, or so many units where that is less.
+pub(crate) const LOOK_BLOCKS: u64 = 16;
+pub(crate) const LOOK_GRANULES: u64 = 2;
+pub(crate) const LOOK_UNITS: u64 = (64 << 20) / UNIT;
+
 /// Unmapped granules between two plain segments, so that they never coalesce.
 pub(crate) const WALL_GRANULES: u32 = 1;
 

@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) meshes: Vec<Mesh>,
     /// Units freed until a mesh found nothing; 0: the last one found something.
     pub(crate) barren: u64,
+    /// Units that wait for proof at which it is worth looking again whether the device is idle; 0: it was the last time.
+    pub(crate) look_due: u64,
     /// Address space for one handle that is about to take another's place; 0 before it is needed.
     pub(crate) window: u64,
     /// A growth is under way.
@@ -96,6 +98,7 @@ impl Core {
             grants: Vec::new(),
             meshes: Vec::new(),
             barren: 0,
+            look_due: 0,
             window: 0,
             turn: false,
             config,

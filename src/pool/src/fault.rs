@@ -45,11 +45,13 @@ pub enum Fault {
     SharedFreeListed,
     /// A granule joins a group in which it collides with another guest.
     GuestsForgotten,
+    /// A look at the device finds it idle, whatever it does.
+    IdleTakenForGranted,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::EpochsIgnored,
         Self::EpochTakenAtTheEnd,
         Self::EventsIgnored,
@@ -69,6 +71,7 @@ impl Fault {
         Self::MigrateWithoutCopy,
         Self::SharedFreeListed,
         Self::GuestsForgotten,
+        Self::IdleTakenForGranted,
     ];
 }
 

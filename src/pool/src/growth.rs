@@ -1,14 +1,14 @@
 //! Growth: what happens when no hole serves a request. A step is planned under the lock, run against
 //! the driver without it, and committed or undone under it again. Touches host memory only.
 //!
-//! The ladder, cheapest first: map (create, or move free granules), look at fences, insert a wait,
+//! The ladder, cheapest first: look whether the device is idle, map (create, or move free granules), look at fences, insert a wait,
 //! turn free handles of the other size into what is needed, synchronise once, mesh, refuse.
 
 use crate::arena::Segment;
 use crate::backing::{BackingError, Fence, Handle};
 use crate::block::{DEVICE, Id, NIL, State};
 use crate::budget::Effort;
-use crate::config::UNIT_SHIFT;
+use crate::config::{LOOK_BLOCKS, LOOK_GRANULES, LOOK_UNITS, UNIT_SHIFT};
 use crate::core::{Core, LARGE, LOST, Want};
 use crate::plan::{FencePlan, FenceReport, MapPlan, MapReport, ReleasePlan, ReleaseReport, SegmentPlan, WaitPlan};
 use crate::search::{Donor, Fit};
@@ -25,6 +25,7 @@ pub(crate) struct Ladder {
     exact_segment: bool,
     /// There was no memory to map what is there already: page tables take some, too.
     tables: bool,
+    looked: bool,
     fences: bool,
     waited: bool,
     converted: bool,
@@ -61,6 +62,7 @@ pub(crate) enum Step {
     Fences(Vec<FencePlan>),
     Wait(WaitPlan),
     Release(ReleasePlan),
+    Look(u64),
     Sync(u64),
     Mesh,
     Unmesh(Vec<crate::mesh::Leave>),
@@ -91,6 +93,12 @@ impl Core {
         }
         let place =
             if self.config.vmm { self.search(want) } else { self.search(want).filter(|place| place.missing == 0) };
+        let spare = self.spare[self.arenas[want.arena()].handle_class].len();
+        let enough = place.is_some_and(|place| place.missing as usize <= spare);
+        if !enough && !ladder.looked && self.worth_a_look(want) {
+            ladder.looked = true;
+            return Step::Look(self.order.now);
+        }
         let mut need = 0;
         if let Some(place) = place {
             if place.missing == 0 {
@@ -169,6 +177,24 @@ impl Core {
     fn has_unproven(&self) -> bool {
         let streams = self.order.domains.iter().skip(1);
         self.deferred.count > 0 || !self.meshes.is_empty() || streams.into_iter().any(|domain| !domain.is_empty())
+    }
+
+    /// Is there so much to be proven that it pays to look whether the device is idle, before memory is taken or moved?
+    fn worth_a_look(&self, want: &Want) -> bool {
+        let (units, granule) = (u64::from(want.units), u64::from(self.arenas[want.arena()].granule_units()));
+        let least = (LOOK_BLOCKS * units).min(LOOK_UNITS.max(units)).max(LOOK_GRANULES * granule);
+        self.order.captures == 0 && self.deferred.units >= least.max(self.look_due)
+    }
+
+    /// Commit a look that began at `time`.
+    pub(crate) fn finish_look(&mut self, time: u64, idle: bool) {
+        self.counters.calls.fence += 1;
+        if idle && self.order.captures == 0 {
+            self.order.all_done(time);
+            self.reclaim();
+        }
+        // While the device is at work, looks become rare.
+        self.look_due = if idle { 0 } else { 2 * self.deferred.units };
     }
 
     fn plan_map(&mut self, want: &Want, place: Fit, ladder: &Ladder) -> Result<MapPlan, usize> {

@@ -81,6 +81,14 @@ impl Pool {
                     core = self.lock();
                     core.finish_release(&plan, &report);
                 }
+                Step::Look(time) => {
+                    // Others grow while this thread looks.
+                    drop(turn);
+                    let idle = injected(Fault::IdleTakenForGranted) || backing.idle();
+                    self.lock().finish_look(time, idle);
+                    turn = self.turn().ok_or(AllocError::Busy)?;
+                    core = self.lock();
+                }
                 Step::Sync(time) => {
                     // Others grow while this thread waits.
                     drop(turn);

@@ -220,6 +220,14 @@ impl Inner {
         queue
     }
 
+    /// The device is idle, and other threads queue the next work.
+    fn others_go_on(&mut self) {
+        for (stream, work) in std::mem::take(&mut self.late) {
+            let queue = self.queue(stream);
+            self.queues.get_mut(&queue).expect("made above").push_back(work);
+        }
+    }
+
     fn forbid_in_capture(&mut self, what: &str) {
         if self.capturing {
             self.violation(format!("{what} during a capture"));
@@ -455,11 +463,17 @@ impl Backing for Strict {
         inner.fault()?;
         inner.forbid_in_capture("sync");
         inner.run_until(Inner::idle);
-        for (stream, work) in std::mem::take(&mut inner.late) {
-            let queue = inner.queue(stream);
-            inner.queues.get_mut(&queue).expect("made above").push_back(work);
-        }
+        inner.others_go_on();
         Ok(())
+    }
+    fn idle(&self) -> bool {
+        let mut inner = self.lock();
+        inner.forbid_in_capture("look");
+        let idle = inner.idle();
+        if idle {
+            inner.others_go_on();
+        }
+        idle
     }
     fn quiesce(&self) -> Result<bool, BackingError> {
         let mut inner = self.lock();
