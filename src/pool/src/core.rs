@@ -205,25 +205,24 @@ impl Core {
     /// Hand out one end of a free block: the one that leaves more whole granules to be moved.
     #[inline]
     pub(crate) fn take_hole(&mut self, id: Id, want: &Want) -> Allocation {
-        let hole = *self.blocks.get(id);
-        let bins = &mut self.order.domain_at(hole.domain).bins[want.arena()];
-        if hole.len <= want.units {
+        let Block { start, len, domain, .. } = *self.blocks.get(id);
+        let end = start.saturating_add(len);
+        let bins = &mut self.order.domain_at(domain).bins[want.arena()];
+        if len <= want.units {
             bins.remove(&mut self.blocks, id);
             return self.make_live(id, want);
         }
         let arena = &self.arenas[want.arena()];
         let whole = |start: u32, end: u32| arena.inside(start, end).len();
-        let high = want.arena() == LARGE
-            && whole(hole.start, hole.end() - want.units) > whole(hole.start + want.units, hole.end());
+        let high = want.arena() == LARGE && whole(start, end - want.units) > whole(start + want.units, end);
         // The hole stays in its bin where it can: only the part handed out is a new block.
         let taken = if high {
-            let start = hole.end() - want.units;
-            bins.resized(&mut self.blocks, id, hole.start, hole.len - want.units);
-            self.blocks.put_after(id, start, want.units)
+            bins.resized(&mut self.blocks, id, start, len - want.units);
+            self.blocks.put_after(id, end - want.units, want.units)
         } else {
             let skew = u32::from(injected(Fault::SplitOffByOne));
-            bins.resized(&mut self.blocks, id, hole.start + want.units - skew, hole.len - want.units + skew);
-            self.blocks.put_before(id, hole.start, want.units)
+            bins.resized(&mut self.blocks, id, start + want.units - skew, len - want.units + skew);
+            self.blocks.put_before(id, start, want.units)
         };
         self.make_live(taken, want)
     }
@@ -340,16 +339,16 @@ impl Core {
 
     #[inline(never)]
     fn free_unlisted(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) {
-        let block = *self.blocks.get(id);
-        let arena = usize::from(block.arena).min(LARGE);
+        let Block { start, len, arena, pins, .. } = *self.blocks.get(id);
+        let (arena, end) = (usize::from(arena).min(LARGE), start.saturating_add(len));
         // What is deferred stays in the index, for it is likely to go into a free list; everything else leaves it.
-        let shared = self.arenas[arena].shared(block.start, block.end());
-        let kept = domain == DEVICE && !safe && block.pins == 0 && !shared;
+        let shared = self.arenas[arena].shared(start, end);
+        let kept = domain == DEVICE && !safe && pins == 0 && !shared;
         if !kept || injected(Fault::EpochsIgnored) {
-            self.arenas[arena].set_live(block.start, NIL);
+            self.arenas[arena].set_live(start, NIL);
         }
-        self.arenas[arena].touch(block.start, block.end(), stamp);
-        if block.pins > 0 && !injected(Fault::PinIgnored) {
+        self.arenas[arena].touch(start, end, stamp);
+        if pins > 0 && !injected(Fault::PinIgnored) {
             self.blocks.at(id).state = State::Limbo;
             return;
         }
@@ -393,18 +392,18 @@ impl Core {
     pub(crate) fn reclaim(&mut self) {
         while self.deferred.head != NIL {
             let id = self.deferred.head;
-            let block = *self.blocks.get(id);
-            if block.stamp > self.order.device_done {
+            let Block { stamp, after, len, arena, .. } = *self.blocks.get(id);
+            if stamp > self.order.device_done {
                 return;
             }
-            self.deferred.head = block.after;
-            if block.after == NIL {
+            self.deferred.head = after;
+            if after == NIL {
                 self.deferred.tail = NIL;
             } else {
-                self.blocks.at(block.after).before = NIL;
+                self.blocks.at(after).before = NIL;
             }
-            self.deferred.units = self.deferred.units.saturating_sub(u64::from(block.len));
-            let large = if usize::from(block.arena) == LARGE { u64::from(block.len) } else { 0 };
+            self.deferred.units = self.deferred.units.saturating_sub(u64::from(len));
+            let large = if usize::from(arena) == LARGE { u64::from(len) } else { 0 };
             self.deferred.large_units = self.deferred.large_units.saturating_sub(large);
             self.deferred.count = self.deferred.count.saturating_sub(1);
             self.put_proven(id);
@@ -418,26 +417,26 @@ impl Core {
         (block.state, block.domain, block.stamp) = (State::Free, domain, stamp);
         let Block { start, len, prev, next, arena, .. } = *block;
         let arena = usize::from(arena).min(LARGE);
-        let left = *self.blocks.get(prev);
-        let right = *self.blocks.get(next);
-        let join_left = prev != NIL && left.state == State::Free && left.domain == domain;
-        let join_right = next != NIL && right.state == State::Free && right.domain == domain;
+        let joins = |id| id != NIL && self.blocks.get(id).state == State::Free && self.blocks.get(id).domain == domain;
+        let (join_left, join_right) = (joins(prev), joins(next));
+        let Block { start: left, len: left_len, stamp: left_stamp, .. } = *self.blocks.get(prev);
+        let Block { len: right_len, stamp: right_stamp, .. } = *self.blocks.get(next);
         let bins = &mut self.order.domain_at(domain).bins[arena];
         // A neighbour that is in a bin already stays in it where it can.
         let joined = if join_left {
-            let mut len = left.len + len;
+            let mut len = left_len + len;
             self.blocks.join(prev, id);
             if join_right {
                 bins.remove(&mut self.blocks, next);
                 self.blocks.join(prev, next);
-                len += right.len;
+                len += right_len;
             }
             // `join` has set the new length; the bins still count the old one.
-            self.blocks.at(prev).len = left.len;
-            bins.resized(&mut self.blocks, prev, left.start, len);
+            self.blocks.at(prev).len = left_len;
+            bins.resized(&mut self.blocks, prev, left, len);
             prev
         } else if join_right {
-            bins.resized(&mut self.blocks, next, start, len + right.len);
+            bins.resized(&mut self.blocks, next, start, len + right_len);
             self.blocks.swallow(next, id);
             next
         } else {
@@ -445,7 +444,7 @@ impl Core {
             id
         };
         if injected(Fault::OlderStampKept) {
-            let stamps = [Some(stamp), join_left.then_some(left.stamp), join_right.then_some(right.stamp)];
+            let stamps = [Some(stamp), join_left.then_some(left_stamp), join_right.then_some(right_stamp)];
             self.blocks.at(joined).stamp = stamps.into_iter().flatten().min().unwrap_or(stamp);
         }
     }
