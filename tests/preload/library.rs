@@ -34,6 +34,7 @@ fn exports() {
     let more = [
         "TF_FinishOperation",
         "TFE_Execute",
+        "TF_SessionRun",
         "_ZN10tensorflow6RecvOp12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE",
         "_ZN10tensorflow6SendOp7ComputeEPNS_15OpKernelContextE",
         "_ZN10tensorflow6TensorC1EPN3tsl9AllocatorENS_8DataTypeERKNS_11TensorShapeE",

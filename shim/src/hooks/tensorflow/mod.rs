@@ -6,8 +6,10 @@
 //! | `call.rs` | the Python lines that call an operation or a function |
 //! | `retry.rs` | whether TensorFlow would have an allocation tried again |
 //! | `graph.rs` | the Python lines that made a graph's nodes |
+//! | `session.rs` | the Python lines that run a session |
 
 mod bfc;
 mod call;
 mod graph;
 mod retry;
+mod session;
