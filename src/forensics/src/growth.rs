@@ -40,7 +40,7 @@ pub struct Growth {
     pub trend: Trend,
     /// Bytes that came since the run began.
     pub grown: u64,
-    /// Whether the line is by steps; else by seconds in which the job allocates.
+    /// Whether the line is by steps; else by allocations of the job.
     pub by_step: bool,
     /// How often the line ran, by what its largest owner makes most often and keeps.
     pub runs: u64,

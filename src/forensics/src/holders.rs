@@ -139,9 +139,13 @@ pub fn shares(survey: &Survey, device: u8) -> Vec<Share> {
     let mut shares = Role::ALL.map(|role| Share { role, bytes: 0, blocks: 0 });
     for (_, owner) in counted(survey, device) {
         let (role, _) = roles::of(owner, &survey.steps);
-        if let Some(share) = shares.iter_mut().find(|share| share.role == role) {
-            share.bytes += owner.bytes;
-            share.blocks += owner.blocks;
+        // What TensorFlow's chunks have beyond their tensors is for nothing.
+        let used = owner.used();
+        for (role, bytes, blocks) in [(role, used, owner.blocks), (Role::Other, owner.bytes - used, 0)] {
+            if let Some(share) = shares.iter_mut().find(|share| share.role == role) {
+                share.bytes += bytes;
+                share.blocks += blocks;
+            }
         }
     }
     let mut shares: Vec<Share> = shares.into_iter().filter(|share| share.bytes > 0).collect();

@@ -17,8 +17,6 @@ use crate::trend::Sample;
 use crate::{Error, Run, is_held};
 use pass::Pass;
 
-/// How many times slower than usual a part of a run may be before it counts as waiting.
-const MOST_PACE: f64 = 4.0;
 /// Buckets of events between the oldest one and the moment.
 pub const BUCKETS: usize = 64;
 /// Memory of one class on one device that one operation on one line requested.
@@ -112,6 +110,11 @@ impl Owner {
             count: 0,
             bucket: 0,
         }
+    }
+
+    /// Bytes at the moment, of tensors without what their chunks have beyond them.
+    pub fn used(&self) -> u64 {
+        if self.class == Class::Tensor { self.bytes.saturating_sub(self.slack) } else { self.bytes }
     }
 
     /// Carries the present value over buckets in which nothing happened.
@@ -279,23 +282,17 @@ impl Survey {
         samples
     }
 
-    /// The same for a job without steps, by a clock that stands still while nothing is allocated: an allocator that waits
-    /// for memory, or a driver that maps it, is not the job's pace.
+    /// The same for a job without steps, over its allocations: each turn of a loop makes as many. Seconds would tell how fast
+    /// kernels were loaded, how busy the machine was and how long an allocator waited for memory. The first quarter of them is
+    /// left out: by events it may be over before the job begins, as an allocator that maps its memory records that too.
     pub fn samples_at_work(&self, values: &[i64; BUCKETS]) -> Vec<Sample> {
         if self.steps.seen > 0 {
             return self.samples(values);
         }
-        let paces = self.marks.windows(2).map(|pair| (pair[1].seconds - pair[0].seconds, pair[1].made - pair[0].made));
-        let mut at_work: Vec<f64> = paces.clone().filter(|(_, made)| *made > 0).map(|(seconds, _)| seconds).collect();
-        at_work.sort_by(f64::total_cmp);
-        let usual = at_work.get(at_work.len() / 2).copied().unwrap_or(0.0);
-        let mut clock = 0.0;
-        let times = paces.map(|(seconds, made)| {
-            clock += if made > 0 { seconds.min(usual * MOST_PACE) } else { 0.0 };
-            clock
-        });
         let mut samples: Vec<Sample> = Vec::new();
-        for (at, bytes) in std::iter::once(0.0).chain(times).zip(values).skip(BUCKETS / 4) {
+        let built = self.marks.last().map_or(0, |mark| mark.made) / 4;
+        for (mark, bytes) in self.marks.iter().zip(values).filter(|(mark, _)| mark.made >= built) {
+            let at = mark.made as f64;
             match samples.last_mut() {
                 Some(last) if last.at >= at => last.bytes = *bytes as f64,
                 _ => samples.push(Sample { at, bytes: *bytes as f64 }),

@@ -19,6 +19,12 @@ const MOST_PIECES: usize = 1 << 16;
 /// Steps whose duration is remembered.
 const MOST_STEPS: usize = 4096;
 
+/// Bytes of one piece: of a tensor in a chunk of TensorFlow's own allocator the tensor's, which is what weights, gradients and
+/// results of one shape have in common.
+fn size_of(class: Class, requested: u64, allocated: u64) -> u64 {
+    if class == Class::Tensor && requested > 0 { requested.min(allocated) } else { allocated }
+}
+
 /// A hash for ids and addresses; nobody gains from making them collide.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mix(u64);
@@ -166,7 +172,9 @@ impl<'run> Pass<'run> {
             self.mark.made += u64::from(event.device != HOST_DEVICE && event.class != Class::Handle);
         }
         let turn = self.survey.steps.turns;
-        if let Some(piece) = self.piece(index, event.by, event.allocated, event.seq) {
+        if let Some(piece) =
+            self.piece(index, event.by, size_of(event.class, event.requested, event.allocated), event.seq)
+        {
             if sign > 0 {
                 (piece.last, piece.last_turn) = (event.seq, turn);
                 piece.made += 1;
@@ -175,7 +183,7 @@ impl<'run> Pass<'run> {
             }
         }
         if let Some(owner) = self.survey.owners.get_mut(index as usize) {
-            owner.change(bucket, bytes);
+            owner.change(bucket, size_of(event.class, event.requested, event.allocated) as i64 * sign);
             if sign > 0 {
                 owner.allocs += 1;
                 owner.churned += event.allocated;
@@ -253,7 +261,9 @@ impl<'run> Pass<'run> {
             owner.slack = owner.slack.wrapping_add_signed(slack(event.allocated, event.requested) as i64 * sign);
             owner.blocks = owner.blocks.wrapping_add_signed(sign);
         }
-        if let Some(piece) = self.piece(index, event.by, event.allocated, event.seq) {
+        if let Some(piece) =
+            self.piece(index, event.by, size_of(event.class, event.requested, event.allocated), event.seq)
+        {
             piece.live = piece.live.wrapping_add_signed(sign);
         }
     }
@@ -305,7 +315,9 @@ impl<'run> Pass<'run> {
                 owner.slack = owner.slack.wrapping_add(slack(entry.allocated, entry.requested));
                 owner.blocks = owner.blocks.wrapping_add(1);
             }
-            if let Some(piece) = self.piece(index, entry.by, entry.allocated, entry.birth) {
+            if let Some(piece) =
+                self.piece(index, entry.by, size_of(entry.class, entry.requested, entry.allocated), entry.birth)
+            {
                 piece.live = piece.live.wrapping_add(1);
             }
         }

@@ -163,9 +163,11 @@ fn unsplit(facts: &Facts) -> Option<Finding> {
         size(facts.tf_slack),
         size(facts.tf_used)
     );
+    // Of a job that has nearly all, the next request would be refused for want of memory.
+    let strength = if facts.tf_slack >= facts.tf_reserved / 10 { 84 } else { 50 };
     Some(finding(
         Cause::ReservedIdle,
-        84,
+        strength,
         "the chunks of tensors are larger than these by what was requested",
         evidence,
     ))
