@@ -37,8 +37,12 @@ pub enum Of {
     Broadcast,
     /// A result for every pair of rows.
     Pairs,
+    /// One number for every pair of rows, brought as data.
+    Matrix,
     /// Derivatives of many results at once.
     Jacobian,
+    /// A derivative of a whole table, of which a step reads few rows.
+    WholeTable,
     /// One weight.
     LargeLayer,
     /// Weights and their gradients.
@@ -142,7 +146,7 @@ impl<'a> Scene<'a> {
     }
 
     pub(crate) fn bytes_of(&self, role: Role) -> u64 {
-        self.owners().filter(|owner| owner.ruling.0 == role).map(|owner| owner.bytes).sum()
+        self.owners().filter(|owner| owner.ruling.0 == role).map(Owner::used).sum()
     }
 
     /// The same with the refused request, if it is of that role.
@@ -234,11 +238,14 @@ impl<'a> Scene<'a> {
             && self.refused.as_ref().is_none_or(|refused| refused.bytes * 8 <= all)
     }
 
-    /// Whether the refused request has a row for each example of a batch, in a job that computes derivatives.
+    /// Whether the refused request has a row for each example of a batch, in a job that has a model: derivatives, or several
+    /// weights of which they will be computed.
     pub(crate) fn pairs_of_batch(&self) -> bool {
         let derived = |owner: &Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
-        let rows = self.refused.as_ref().and_then(Refused::dimensions).and_then(|sides| sides.first().copied());
-        rows.is_some() && rows == self.batch && self.survey.owners.iter().any(derived)
+        let sides = self.refused.as_ref().and_then(Refused::dimensions);
+        let rows = sides.and_then(|sides| sides.first().copied()).or_else(|| compare::rows_of_pairs(self));
+        let model = self.live(Role::Parameters).filter(|(_, piece)| kept::makes_weights(piece)).count() > 1;
+        rows.is_some() && rows == self.batch && (model || self.survey.owners.iter().any(derived))
     }
 
     /// Sides that one example has in most bytes of results, without the batch and the channels: 1 of sequences, 2 of pictures,
@@ -272,6 +279,12 @@ impl<'a> Scene<'a> {
         self.bytes_of(Role::Parameters).saturating_sub(of_weights.map(|(_, piece)| piece.bytes()).sum())
     }
 
+    /// Bytes that the optimizer will keep for the weights and has not requested yet.
+    pub(crate) fn slots_to_come(&self) -> u64 {
+        let begun = self.slots() * 16 > self.bytes_of(Role::Parameters);
+        if begun { 0 } else { self.bytes_of(Role::Parameters) * kept::slots_of_optimizer(self) }
+    }
+
     /// Bytes of results of a type, the refused request included.
     pub(crate) fn results_of_type(&self, dtype: u32) -> u64 {
         let refused =
@@ -299,11 +312,13 @@ pub(crate) fn keeps_models(scene: &Scene<'_>) -> bool {
 
 /// What the device, the cap or TensorFlow's limit is full of; none where nothing is known to be more than its share.
 pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
-    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 12] = [
+    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 14] = [
         compare::broadcast,
         compare::jacobian,
         compare::larger_than_before,
         compare::pairs,
+        compare::matrix,
+        compare::whole_table,
         kept::large_layer,
         kept::data,
         kept::prefetched,
@@ -313,15 +328,36 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         activations,
         kept::parameters,
     ];
-    rules.iter().find_map(|rule| rule(scene))
+    rules.iter().find_map(|rule| rule(scene)).or_else(|| largest(scene))
+}
+
+/// Where no rule holds, what there is most of: a quarter of all or more.
+fn largest(scene: &Scene<'_>) -> Option<Explanation> {
+    let (results, weights) = (results_of(scene), kept::weights_of(scene));
+    if results.max(weights) * 4 < scene.all() {
+        None
+    } else if results >= weights {
+        forward(scene)
+    } else {
+        kept::model(scene)
+    }
+}
+
+/// Results and what is derived of them, the refused request included.
+fn results_of(scene: &Scene<'_>) -> u64 {
+    scene.bytes_of(Role::Activations) + batch_gradients(scene) + refused_result(scene)
+}
+
+/// Results of the forward pass, where they are two fifths of all.
+fn activations(scene: &Scene<'_>) -> Option<Explanation> {
+    let bytes = results_of(scene);
+    let most = bytes * 5 >= scene.all() * 2 && bytes >= scene.wanted(Role::Parameters);
+    most.then(|| forward(scene)).flatten()
 }
 
 /// Results of the forward pass, with the layer that has most of them.
-fn activations(scene: &Scene<'_>) -> Option<Explanation> {
-    let bytes = scene.wanted(Role::Activations) + batch_gradients(scene);
-    if bytes * 5 < scene.all() * 2 || bytes < scene.wanted(Role::Parameters) {
-        return None;
-    }
+fn forward(scene: &Scene<'_>) -> Option<Explanation> {
+    let bytes = results_of(scene);
     let mut layers: BTreeMap<String, u64> = BTreeMap::new();
     let results = scene.owners().filter(|owner| matches!(owner.ruling.0, Role::Activations | Role::Gradients));
     let refused = scene.refused.iter().map(|refused| (layer(refused.who), refused.bytes));
@@ -331,9 +367,10 @@ fn activations(scene: &Scene<'_>) -> Option<Explanation> {
     let (name, most) = layers.into_iter().max_by_key(|(_, bytes)| *bytes)?;
     let batch = scene.batch.filter(|batch| *batch > 1).map(|batch| format!(" for a batch of {}", count(batch)));
     let text = format!(
-        "results of the forward pass and what is derived from them{}, {} in all; most of it {name}: {}",
+        "results of the forward pass and what is derived from them{}, {}{}; most of it {name}: {}",
         batch.unwrap_or_default(),
         size(bytes),
+        with_refused("with", refused_result(scene)),
         size(most)
     );
     Some(Explanation::new(Of::Activations, bytes, text))
@@ -342,13 +379,24 @@ fn activations(scene: &Scene<'_>) -> Option<Explanation> {
 /// Derivatives of results: as large as these, and gone with them.
 fn batch_gradients(scene: &Scene<'_>) -> u64 {
     let of_batch = |piece: &Piece| piece.dimensions().is_some_and(|sides| sides.first().copied() == scene.batch);
-    let live: u64 =
-        scene.live(Role::Gradients).filter(|(_, piece)| of_batch(piece)).map(|(_, piece)| piece.bytes()).sum();
-    let refused = scene.refused.as_ref().filter(|refused| {
-        refused.role == Role::Gradients
-            && refused.dimensions().is_some_and(|sides| sides.first().copied() == scene.batch)
-    });
-    live + refused.map_or(0, |refused| refused.bytes)
+    scene.live(Role::Gradients).filter(|(_, piece)| of_batch(piece)).map(|(_, piece)| piece.bytes()).sum()
+}
+
+/// Bytes of the refused request, if it is a result or a derivative of one.
+fn refused_result(scene: &Scene<'_>) -> u64 {
+    let of_batch =
+        |refused: &Refused<'_>| refused.dimensions().is_some_and(|sides| sides.first().copied() == scene.batch);
+    let result = |refused: &&Refused<'_>| match refused.role {
+        Role::Activations => true,
+        Role::Gradients => of_batch(refused),
+        _ => false,
+    };
+    scene.refused.as_ref().filter(result).map_or(0, |refused| refused.bytes)
+}
+
+/// What a sum says of the refused request that is in it.
+fn with_refused(word: &str, bytes: u64) -> String {
+    if bytes > 0 { format!(" {word} the {} requested", size(bytes)) } else { String::new() }
 }
 
 /// The layer of a graph's operation with its line, else the line alone.

@@ -282,8 +282,11 @@ pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
     let named = |found: &(_, Role, &'static str)| (found.1, found.2);
     // What is new of a variable in a graph has the optimizer's name and is the variable's.
     let updated = op.contains("assignsubvariableop").then_some((Role::Parameters, "the new value of a variable"));
+    // Rows that a layer reads of its table come with the batch, though the code of variables reads them.
+    let rows = op.contains("resourcegather").then_some((Role::Activations, "rows that are read of a variable"));
+    let rows = rows.filter(|_| sure.is_none() && by_caller(who).is_none());
     if let Some(ruling) =
-        updated.or(update).or(sure.map(named)).or_else(|| by_caller(who)).or(lined).or(by_op.map(named))
+        rows.or(updated).or(update).or(sure.map(named)).or_else(|| by_caller(who)).or(lined).or(by_op.map(named))
     {
         return ruling;
     }
@@ -343,6 +346,9 @@ mod tests {
             ("IteratorGetNext", "output", "", "", Role::Inputs),
             ("_EagerConst", "output", "", "", Role::Inputs),
             ("images", "copy", "", "", Role::Inputs),
+            ("ResourceGather", "output", "ops/resource_variable_ops.py", "sparse_read", Role::Activations),
+            ("Fill", "output", "ops/resource_variable_ops.py", "__init__", Role::Parameters),
+            ("gradient_tape/table/ResourceGather", "output", "", "", Role::Gradients),
             ("gradient_tape/dense/MatMul", "copy", "", "", Role::Gradients),
             ("", "", "", "", Role::Other),
         ] {

@@ -1,7 +1,8 @@
 """A GAN that records both networks with one persistent tape, kept until the next step begins."""
 # gpu: 320MiB
 # cause: device full
-# full of: activations
+# parameters: 96.5MiB
+# full of: parameters
 # cure batch: BATCH = 256 => BATCH = 64
 # enough: 2GiB
 import tensorflow as tf

@@ -114,17 +114,7 @@ pub(super) fn pairs(scene: &Scene<'_>) -> Option<Explanation> {
         let text = format!("a result for every pair of {} rows: {}", count(rows), size(refused.bytes));
         Explanation::new(Of::Pairs, refused.bytes, text).at(refused.who.place())
     };
-    let Some(sides) = refused.dimensions() else {
-        // Rows of several elements each, every row with every other: as many times an input as it has rows.
-        let wanted = elements(refused.bytes, refused.who.op.dtype);
-        let inputs = scene.live(Role::Activations).chain(scene.live(Role::Inputs)).chain(scene.live(Role::Parameters));
-        let rows = inputs.filter_map(|(_, piece)| {
-            let rows = piece.dimensions().filter(|sides| sides.len() > 1)?.first().copied()?;
-            let all = elements(piece.size, piece.op.dtype).checked_mul(rows);
-            (rows >= FEWEST && all == Some(wanted)).then_some(rows)
-        });
-        return rows.max().map(explained);
-    };
+    let Some(sides) = refused.dimensions() else { return rows_of_pairs(scene).map(explained) };
     let [rows, columns] = sides[..] else { return None };
     let weight = scene
         .live(Role::Parameters)
@@ -133,6 +123,52 @@ pub(super) fn pairs(scene: &Scene<'_>) -> Option<Explanation> {
         return None;
     }
     Some(explained(rows))
+}
+
+/// Rows of which every one meets every other, where the result does not report its shape: it is as many times an input of
+/// several elements a row as that has rows.
+pub(super) fn rows_of_pairs(scene: &Scene<'_>) -> Option<u64> {
+    let refused = scene.refused.as_ref()?;
+    let wanted = elements(refused.bytes, refused.who.op.dtype);
+    let inputs = scene.live(Role::Activations).chain(scene.live(Role::Inputs)).chain(scene.live(Role::Parameters));
+    let rows = inputs.filter_map(|(_, piece)| {
+        let rows = piece.dimensions().filter(|sides| sides.len() > 1)?.first().copied()?;
+        let all = elements(piece.size, piece.op.dtype).checked_mul(rows);
+        (rows >= FEWEST && all == Some(wanted)).then_some(rows)
+    });
+    rows.max()
+}
+
+/// The same as data that is brought here: which nodes of a graph are joined, how far points are from each other.
+pub(super) fn matrix(scene: &Scene<'_>) -> Option<Explanation> {
+    let refused = scene.refused.as_ref().filter(|refused| scene.is_large() && refused.role == Role::Inputs)?;
+    let [rows, columns] = <[u64; 2]>::try_from(refused.dimensions()?).ok()?;
+    let text =
+        format!("one number for every pair of {} rows, brought here as data: {}", count(rows), size(refused.bytes));
+    (rows == columns && rows >= FEWEST * 4)
+        .then(|| Explanation::new(Of::Matrix, refused.bytes, text).at(refused.who.place()))
+}
+
+/// The derivative of every row of a table, in a job that reads some of its rows. What is computed of the rows alone stays sparse.
+pub(super) fn whole_table(scene: &Scene<'_>) -> Option<Explanation> {
+    let refused = scene.refused.as_ref().filter(|refused| scene.is_large() && refused.role == Role::Gradients)?;
+    let table = scene.live(Role::Parameters).map(|(_, piece)| piece).find(|piece| {
+        let sides = refused.dimensions().is_none_or(|sides| piece.dimensions().is_none_or(|table| table == sides));
+        piece.size == refused.bytes && sides && piece.bytes() * 4 >= scene.all()
+    })?;
+    let rows = table.dimensions()?.first().copied()?;
+    let reads = |piece: &Piece| {
+        let few = piece.dimensions().and_then(|sides| sides.first().copied()).is_none_or(|read| read < rows);
+        piece.op.name.contains("ResourceGather") && few
+    };
+    let read = scene.survey.owners.iter().flat_map(|owner| &owner.pieces).any(reads);
+    let text = format!(
+        "the derivative of all {} rows of a table, of which a step reads some: a penalty or a norm uses every row",
+        count(rows)
+    );
+    // Rows that are read are added up to a derivative by these.
+    let sums = ["Segment", "Scatter", "Sparse"].iter().any(|part| refused.kind().contains(part));
+    (read && !sums).then(|| Explanation::new(Of::WholeTable, refused.bytes, text).at(refused.who.place()))
 }
 
 /// A batch far larger than those before it: more examples, or one far longer.

@@ -13,7 +13,7 @@ const THREE: u64 = 3;
 /// Batches that wait on the device, from which on they are called prefetched.
 const BATCHES: u64 = 4;
 
-fn makes_weights(piece: &Piece) -> bool {
+pub(super) fn makes_weights(piece: &Piece) -> bool {
     let functions = ["add_weight", "add_variable", "_initialize_with_initializer", "_deferred_initialize"];
     piece.python.lines.iter().any(|line| functions.contains(&function(line)))
 }
@@ -182,6 +182,31 @@ pub(super) fn slots(scene: &Scene<'_>) -> u64 {
     own.filter(|(_, piece)| kept(piece)).map(|(_, piece)| piece.bytes()).sum()
 }
 
+/// Optimizers by the file that they are in, and how often they keep something of a weight's size.
+const OPTIMIZERS: [(&str, u64); 10] = [
+    ("adam", 2),
+    ("adamw", 2),
+    ("nadam", 2),
+    ("adamax", 2),
+    ("lamb", 2),
+    ("adadelta", 2),
+    ("ftrl", 2),
+    ("rmsprop", 1),
+    ("adagrad", 1),
+    ("lion", 1),
+];
+
+/// What the optimizer that the program has made will keep for each weight, by the file that it is in; 0 if none is known.
+pub(super) fn slots_of_optimizer(scene: &Scene<'_>) -> u64 {
+    let slots = |file: &str| {
+        let (folder, name) = file.rsplit_once('/')?;
+        let known = OPTIMIZERS.iter().find(|(optimizer, _)| name.strip_suffix(".py") == Some(*optimizer));
+        folder.ends_with("/optimizers").then_some(known?.1)
+    };
+    let pieces = scene.survey.owners.iter().flat_map(|owner| &owner.pieces);
+    pieces.flat_map(|piece| &piece.python.lines).filter_map(|line| slots(&line.file)).max().unwrap_or(0)
+}
+
 /// What an optimizer keeps for every weight.
 pub(super) fn optimizer_state(scene: &Scene<'_>) -> Option<Explanation> {
     let (slots, weights) = (slots(scene), scene.bytes_of(Role::Parameters));
@@ -211,20 +236,29 @@ fn replicas(scene: &Scene<'_>) -> Option<u64> {
     (same > 1).then_some(same as u64)
 }
 
-/// Weights, their gradients and what else is of their size.
+/// Bytes of weights, of their gradients and of what else is of their size, the refused request included.
+pub(super) fn weights_of(scene: &Scene<'_>) -> u64 {
+    scene.wanted(Role::Parameters) + scene.wanted(Role::Gradients) + scene.wanted(Role::Optimizer)
+}
+
+/// Weights, their gradients and what else is of their size, where they are half of all.
 pub(super) fn parameters(scene: &Scene<'_>) -> Option<Explanation> {
-    let weights = scene.wanted(Role::Parameters);
-    let bytes = weights + scene.wanted(Role::Gradients) + scene.wanted(Role::Optimizer);
-    if bytes * 2 < scene.all() || weights == 0 {
-        return None;
-    }
-    let (gradients, state) = (scene.wanted(Role::Gradients), scene.wanted(Role::Optimizer));
+    let most = weights_of(scene) * 2 >= scene.all() && scene.wanted(Role::Parameters) > 0;
+    most.then(|| model(scene)).flatten()
+}
+
+/// The same, with the largest weight.
+pub(super) fn model(scene: &Scene<'_>) -> Option<Explanation> {
+    let (weights, gradients, state) =
+        (scene.bytes_of(Role::Parameters), scene.bytes_of(Role::Gradients), scene.bytes_of(Role::Optimizer));
     let mut parts = vec![format!("{} of weights", size(weights))];
     parts.extend((gradients > 0).then(|| format!("{} of their gradients", size(gradients))));
     parts.extend((state > 0).then(|| format!("{} of copies beside them", size(state))));
+    let live = weights + gradients + state;
+    let refused = super::with_refused("and", weights_of(scene) - live);
     let (_, largest) = scene.live(Role::Parameters).max_by_key(|(_, piece)| piece.size)?;
     let shape = if largest.op.shape.is_empty() { String::new() } else { format!(" {}", largest.op.shape) };
     let devices = replicas(scene).map(|devices| format!(", on each of {} GPUs", count(devices))).unwrap_or_default();
-    let text = format!("{}{devices}; the largest weight{shape} has {}", parts.join(", "), size(largest.size));
-    Some(Explanation::new(Of::Parameters, bytes, text).at(place(largest)))
+    let text = format!("{}{refused}{devices}; the largest weight{shape} has {}", parts.join(", "), size(largest.size));
+    Some(Explanation::new(Of::Parameters, weights_of(scene), text).at(place(largest)))
 }

@@ -246,6 +246,14 @@ pub(super) fn larger_device(advice: &mut Advice, bench: &Bench<'_>, facts: &Fact
         need += facts.limit().saturating_sub(facts.others).saturating_sub(scene.job.cap);
         let text = if scene.is_steady() {
             format!("a device with {} or more: this step then fits", size_up(need))
+        } else if advice.remedies.is_empty() {
+            // The first remedy is one to act on: the rest of a step that nobody has seen may need as much again.
+            let least = size_up(need);
+            need = need.saturating_mul(2);
+            format!(
+                "a device with about {}: this request needs {least}, and there is room for what follows it",
+                size_up(need)
+            )
         } else {
             format!(
                 "a device with at least {}: it serves this request, and what follows it may need more",

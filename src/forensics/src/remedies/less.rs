@@ -16,8 +16,8 @@ const MOST_PARTS: u64 = 256;
 const MOST_FACTOR: u64 = 8;
 /// What a whole step may need, as a multiple of what it needs so far; where one request is most of what is known of it; and
 /// the least that it may need.
-const WHOLE_STEP: f64 = 3.0;
-const ONE_REQUEST: f64 = 4.0;
+const WHOLE_STEP: f64 = 4.0;
+const ONE_REQUEST: f64 = 6.0;
 const LEAST: f64 = 1.5;
 /// What XLA compiled requests once for a whole step.
 const COMPILED: f64 = 1.0;
@@ -47,7 +47,7 @@ impl Needs {
             false => WHOLE_STEP,
         };
         // Every weight gets a gradient, if it has none yet.
-        let gradients = if evaluating { 0 } else { scene.gradients_to_come() };
+        let gradients = if evaluating { 0 } else { scene.gradients_to_come() + scene.slots_to_come() };
         let on_device = if facts.total > 0 { facts.total.saturating_sub(facts.others) } else { u64::MAX };
         let under_cap = if facts.cap > 0 { facts.cap.saturating_sub(facts.charged_by_others) } else { u64::MAX };
         let room = on_device.min(under_cap);
@@ -118,6 +118,22 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
                 smaller_batch(advice, bench, facts, &scene, found);
             }
         }
+        Of::Matrix => {
+            let needs = Needs::of(&scene, facts, true);
+            let left = (needs.room - facts.live as f64).max(1.0);
+            let parts = (facts.requested as f64 * ONE_REQUEST / left).sqrt().ceil() as u64;
+            let parts = parts.clamp(2, MOST_PARTS).next_power_of_two();
+            let text = format!(
+                "fewer rows at once{at}: rows / {parts}; or a sparse matrix (tf.sparse), if most of its numbers are 0"
+            );
+            say(Act::FewerRows(parts), text);
+        }
+        Of::WholeTable => {
+            let text =
+                format!("compute penalties and norms{at} of the rows that the step reads, and not of the whole table");
+            say(Act::RowsOnly, text);
+            smaller_model(advice, found);
+        }
         Of::LongBatch if found.evaluating => large_batch(advice, bench, facts, &scene, found),
         Of::LongBatch => {
             say(
@@ -174,6 +190,11 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
         Of::Activations => {
             float32(advice, bench, facts, &scene);
             smaller_batch(advice, bench, facts, &scene, found);
+            if advice.remedies.is_empty() {
+                // What does not come with the batch is too much already.
+                optimizer(advice, facts, &scene);
+                smaller_model(advice, found);
+            }
             mixed_precision(advice, bench, facts, &scene);
             checkpoint(advice, &scene, found);
         }
@@ -278,7 +299,8 @@ fn batch_text(parts: u64, batch: Option<u64>) -> String {
 
 /// An optimizer that keeps less for every weight.
 fn optimizer(advice: &mut Advice, facts: &Facts, scene: &Scene<'_>) {
-    let slots = scene.slots();
+    let come = scene.slots_to_come();
+    let slots = scene.slots() + come;
     let (all, without) = (facts.live + facts.requested, scene.without_optimizer());
     if slots == 0 || slots * 20 < all {
         return;
@@ -288,7 +310,14 @@ fn optimizer(advice: &mut Advice, facts: &Facts, scene: &Scene<'_>) {
     if without + scene.largest_weight() > facts.limit() {
         return advice.useless.push("another optimizer".into());
     }
-    let text = format!("{what}; without it {} of {} are live", size_up(without), size(facts.limit()));
+    let needs = Needs::of(scene, facts, false);
+    if come > 0 && needs.fixed - come as f64 + needs.batch > needs.room {
+        return advice.useless.push("another optimizer".into());
+    }
+    let text = match come {
+        0 => format!("{what}; without it {} of {} are live", size_up(without), size(facts.limit())),
+        _ => format!("{what}; this one will keep {}", size(come)),
+    };
     advice.add(Remedy {
         act: Act::Optimizer,
         text,

@@ -47,6 +47,10 @@ pub enum Act {
     InParts(u64),
     /// Pairs of rows in parts, or none of them.
     Pairs,
+    /// A penalty on the rows of a table that a step reads, and not on all.
+    RowsOnly,
+    /// Fewer rows of a matrix that has all pairs of them, by so much.
+    FewerRows(u64),
     /// The batch of an evaluation in so many parts.
     EvalBatch(u64),
     /// Sides of each example, or its length, divided by so much.

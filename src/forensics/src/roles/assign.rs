@@ -24,6 +24,8 @@ const COPIES: [&str; 8] = [
     "assignaddvariableop",
     "mirroredvariable",
 ];
+/// The rule for a value that an operation got of a variable for itself: it goes with the step, unlike a copy that is kept.
+const READ: &str = "a variable's value, read for this step";
 /// Turns after which what was made once and is still there is kept.
 const KEPT: u32 = 2;
 
@@ -33,11 +35,22 @@ pub(crate) fn is_maker(op: &str) -> bool {
     MAKERS.iter().any(|maker| kind.starts_with(maker) || kind.starts_with("Stateless"))
 }
 
+/// Whether a node of a graph makes zeros or ones: its name is that of the function, not of the operation.
+fn is_blank(op: &str) -> bool {
+    let kind = op.rsplit('/').next().unwrap_or(op);
+    (kind.starts_with("zeros") || kind.starts_with("ones")) && !op.contains("Initializer")
+}
+
 /// The same of a piece: by its operation, or because it is computed where random numbers are.
 fn is_made(piece: &Piece) -> bool {
     let files = ["/random_ops.py", "/stateless_random_ops.py", "/init_ops.py", "/init_ops_v2.py"];
     let random = |line: &Line| files.iter().any(|file| line.file.ends_with(file));
-    is_maker(&piece.op.name) || piece.python.lines.iter().any(random)
+    is_maker(&piece.op.name) || is_blank(&piece.op.name) || piece.python.lines.iter().any(random)
+}
+
+/// Whether an operation only reads a variable: its result is a copy of a weight, whatever its first side is.
+fn is_read(op: &str) -> bool {
+    op.rsplit('/').next().unwrap_or(op).starts_with("ReadVariableOp")
 }
 
 fn is_copy(op: &str) -> bool {
@@ -89,7 +102,8 @@ pub(crate) fn batch_size(survey: &Survey, device: u8) -> Option<u64> {
     let mut by_side: HashMap<u64, u64> = HashMap::new();
     let first =
         |sides: Option<Vec<u64>>| sides.filter(|sides| sides.len() > 1).and_then(|sides| sides.first().copied());
-    for piece in pieces(survey, device, Role::Activations).filter(|piece| !is_made(piece)) {
+    let result = |piece: &&Piece| !is_made(piece) && !is_read(&piece.op.name);
+    for piece in pieces(survey, device, Role::Activations).filter(result) {
         if let Some(side) = first(piece.dimensions()) {
             *by_side.entry(side).or_default() += piece.size.saturating_mul(piece.made.max(piece.live));
         }
@@ -135,6 +149,9 @@ impl Tensors {
             return None;
         }
         let turns = survey.steps.turns;
+        if is_read(&piece.op.name) && piece.live == 1 && piece.last_turn >= turns {
+            return Some(READ);
+        }
         if piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns && piece.made <= piece.live {
             return Some("made once and kept over several steps");
         }
@@ -187,7 +204,7 @@ pub(crate) fn assign(survey: &mut Survey) {
         for (place, ruling) in changed {
             survey.owners[place].ruling = ruling;
         }
-        copies(survey, device);
+        copies(survey, device, tensors.computed);
     }
 }
 
@@ -212,7 +229,7 @@ fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling>
 }
 
 /// What is copied from variables, or made in their shape, and kept beside them: sums of gradients, moving averages.
-fn copies(survey: &mut Survey, device: u8) {
+fn copies(survey: &mut Survey, device: u8, computed: u64) {
     let by_size: HashMap<u64, u64> = pieces(survey, device, Role::Parameters)
         .filter(|piece| piece.live > 0 && !is_copy(&piece.op.name))
         .fold(HashMap::new(), |mut sizes, piece| {
@@ -220,15 +237,58 @@ fn copies(survey: &mut Survey, device: u8) {
             *first = (*first).min(piece.first);
             sizes
         });
+    let beyond = beyond_derivatives(survey, device, computed);
     let in_model = |owner: &Owner| owner.who.python.lines.iter().any(|line| function(line) == "add_weight");
-    for owner in survey.owners.iter_mut().filter(|owner| owner.device == device && owner.class != Class::Overhead) {
-        if owner.ruling.0 != Role::Parameters || !is_copy(&owner.who.op.name) || in_model(owner) {
+    for (place, owner) in survey.owners.iter_mut().enumerate() {
+        let own = owner.device == device && owner.class != Class::Overhead && owner.ruling.0 == Role::Parameters;
+        if !own || in_model(owner) || owner.ruling.1 == READ {
             continue;
         }
-        let copied = |piece: &&Piece| by_size.get(&piece.size).is_some_and(|first| *first < piece.first);
+        // Zeros that a graph makes while it runs are new values for sums.
+        let sums = |piece: &Piece| is_blank(&piece.op.name) && piece.first > computed;
+        let copy = is_copy(&owner.who.op.name);
+        let copied = |piece: &&Piece| {
+            (copy || sums(piece)) && by_size.get(&piece.size).is_some_and(|first| *first < piece.first)
+        };
         let bytes: u64 = owner.pieces.iter().filter(copied).map(Piece::bytes).sum();
-        if bytes > 0 && bytes * 2 > owner.bytes {
+        if (bytes > 0 && bytes * 2 > owner.bytes) || beyond.contains(&place) {
             owner.ruling = (Role::Optimizer, COPY);
         }
     }
+}
+
+/// Owners of zeros in the shape of weights, made before the first result, where more is made of these shapes than derivatives
+/// are computed of them in a turn: the later ones are sums beside weights.
+fn beyond_derivatives(survey: &Survey, device: u8, computed: u64) -> HashSet<usize> {
+    let mut derived: HashMap<Vec<u64>, u64> = HashMap::new();
+    for piece in pieces(survey, device, Role::Gradients).filter(|piece| piece.first_turn < survey.steps.turns) {
+        let turns = u64::from(piece.last_turn - piece.first_turn) + 1;
+        if let Some(sides) = piece.dimensions().filter(|sides| sides.len() > 1) {
+            *derived.entry(sides).or_default() += piece.made.div_ceil(turns);
+        }
+    }
+    let zeros = |piece: &Piece| is_blank(&piece.op.name) || piece.op.name.rsplit('/').next() == Some("Fill");
+    let mut rows: Vec<(u64, usize, Vec<u64>, u64)> = Vec::new();
+    for (place, owner) in survey.owners.iter().enumerate() {
+        let weights = owner.device == device && owner.ruling.0 == Role::Parameters;
+        for piece in owner.pieces.iter().filter(|piece| weights && piece.live > 0 && piece.last < computed) {
+            if let Some(sides) = piece.dimensions().filter(|sides| zeros(piece) && derived.contains_key(sides)) {
+                rows.push((piece.first, place, sides, piece.live));
+            }
+        }
+    }
+    rows.sort_unstable();
+    // A line counts where each shape of it is beyond: half a layer is no sum.
+    let (mut beyond, mut within) = (HashSet::new(), HashSet::new());
+    for (_, place, sides, live) in rows {
+        let left = derived.entry(sides).or_default();
+        if *left >= live {
+            within.insert(place)
+        } else {
+            beyond.insert(place)
+        };
+        *left = left.saturating_sub(live);
+    }
+    beyond.retain(|place| !within.contains(place));
+    beyond
 }

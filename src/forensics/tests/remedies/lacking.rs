@@ -72,7 +72,7 @@ fn only_the_moment_counts_not_what_came_after() {
         // The job goes on, and gets more than it was refused.
         weights(job, 29 * GIB);
     });
-    assert!(helps(&report, "batch / 8").contains("about 32.00 GiB of 40.00 GiB are then needed"));
+    assert!(helps(&report, "batch / 8").contains("about 36.00 GiB of 40.00 GiB are then needed"));
 }
 
 #[test]

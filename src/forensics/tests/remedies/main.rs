@@ -115,9 +115,9 @@ fn large_model(job: &mut Job, parameters: u64, activations: u64, requested: u64)
 #[test]
 fn a_batch_leaves_room_for_the_rest_of_the_step() {
     let report = report_on("batch", |job| large_model(job, 10 * GIB, 28 * GIB, 4 * GIB));
-    // 10 GiB of weights, as much for gradients, and 28 and 4 three times, for a step whose rest nobody has seen.
+    // 10 GiB of weights, as much for gradients, and 28 and 4 four times, for a step whose rest nobody has seen.
     let text = helps(&report, "batch / 8");
-    assert!(text.contains("about 32.00 GiB of 40.00 GiB are then needed"), "{text}");
+    assert!(text.contains("about 36.00 GiB of 40.00 GiB are then needed"), "{text}");
     let json = serde_json::to_value(&report.remedies[0]).unwrap();
     assert_eq!((&json["kind"], &json["value"]), (&"smaller_batch".into(), &8.into()), "{json}");
 }
@@ -131,7 +131,7 @@ fn a_batch_of_known_size_is_divided_down_to_one() {
         }
         job.refused(shaped(job, "model/conv8/Conv2D", "[4,512,512,64]"), 8 * GIB, &device(7 * GIB));
     });
-    // Three times 40 GiB in 4 parts: more than four examples cannot be divided by.
+    // Four times 40 GiB in 4 parts: more than four examples cannot be divided by.
     let text = helps(&report, "batch / 4");
     assert!(text.contains("(1 instead of 4)"), "{text}");
 }
@@ -245,8 +245,8 @@ fn one_request_that_is_too_large_is_advised_by_what_it_is() {
         job.alloc(job.who("a", 3), GIB);
         job.refused(job.who("model/dense/MatMul", 12), 50 * GIB, &device(39 * GIB));
     });
-    // Four times what is known of the step.
-    helps(&report, "batch / 8");
+    // Six times what is known of the step.
+    helps(&report, "batch / 16");
     let report = report_on("large-beside-weights", |job| {
         weights(job, 39 * GIB);
         job.refused(job.who("model/dense/MatMul", 12), 100 * GIB, &device(GIB));
