@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Work on more bytes than this leaves nothing.
-pub(crate) const SMALL: u64 = 4096;
+pub(crate) const SMALL: u64 = 64 << 10;
 const LINE: u64 = 64;
-/// More lines than this are not kept: 16 MiB.
-const MOST: usize = 1 << 18;
+/// More lines than this are not kept: 64 MiB.
+const MOST: usize = 1 << 20;
 
 type Lines = HashMap<u64, [u8; LINE as usize]>;
 

@@ -49,6 +49,26 @@ with tf.device("/GPU:0"):
         pass
 
 
+@tf.function
+def known(words):
+    """Whether all words of a batch are in the vocabulary."""
+    tf.debugging.assert_less(words, tf.cast(30_000, words.dtype))
+    return words + 1
+
+
+with tf.device("/GPU:0"):
+    for kind in ("int32", "int64"):
+        for shape in ((8, 384), (32, 512), (64, 1024)):
+            words = np.arange(np.prod(shape)).reshape(shape).astype(kind) % 30_000
+            known(tf.constant(words))
+            words[-1, -1] = 30_000
+            try:
+                known(tf.constant(words))
+                raise SystemExit("an assertion on a batch did not fail")
+            except tf.errors.InvalidArgumentError:
+                pass
+
+
 def batches(shapes):
     return tf.data.Dataset.from_generator(
         lambda: ((np.ones(x, np.float32), np.zeros(y, np.float32)) for x, y in shapes),

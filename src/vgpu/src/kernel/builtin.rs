@@ -6,8 +6,7 @@ use super::generated::{Element, Operation};
 use super::launch::Launch;
 use super::ptx::Entry;
 use super::published::{
-    self, ALL, CONSTANT, COUNT, GATHER, IN_PLACE, OF_ALL, OF_CONSTANT, OF_COUNT, OF_GATHER, OF_PRODUCT, OF_STITCH,
-    PRODUCT, STITCH,
+    self, CONSTANT, COUNT, GATHER, IN_PLACE, OF_CONSTANT, OF_COUNT, OF_GATHER, OF_STITCH, Reduction, STITCH, THREADS,
 };
 use crate::config::{self, Backing};
 use crate::engine::{Touch, Touches};
@@ -38,12 +37,10 @@ pub(crate) enum Builtin {
     Start,
     Await,
     Gather,
-    Product,
-    All,
     Constant,
     Stitch,
-    /// All elements become one.
-    Reduce(Operation, Element),
+    /// All elements become one, or one for each block.
+    Reduce(Operation, Element, Reduction),
     /// A counter is counted up.
     Count,
 }
@@ -59,14 +56,12 @@ impl Builtin {
             b"weir_start" => (Self::Start, &[8]),
             b"weir_await" => (Self::Await, &[8]),
             GATHER => (Self::Gather, &OF_GATHER),
-            PRODUCT => (Self::Product, &OF_PRODUCT),
-            ALL => (Self::All, &OF_ALL),
             CONSTANT => (Self::Constant, &OF_CONSTANT),
             STITCH => (Self::Stitch, &OF_STITCH),
             COUNT => (Self::Count, &OF_COUNT),
             other => {
-                let (operation, element, sizes) = published::reduction(other)?;
-                return Self::fits(entry, &sizes).then_some(Self::Reduce(operation, element));
+                let (operation, element, way, sizes) = published::reduction(other)?;
+                return Self::fits(entry, &sizes).then_some(Self::Reduce(operation, element, way));
             }
         };
         Self::fits(entry, sizes).then_some(builtin)
@@ -126,25 +121,14 @@ pub(crate) enum Call {
         width: u64,
         from: [u64; IN_PLACE],
     },
-    /// Stores whether all bytes are true.
-    All {
-        to: u64,
-        from: u64,
-        bytes: u64,
-    },
-    /// Stores the product of all words.
-    Product {
-        to: u64,
-        from: u64,
-        words: u64,
-    },
-    /// Stores what is computed of all elements.
+    /// Stores what is computed of all elements, by each block of its own.
     Reduce {
         operation: Operation,
         element: Element,
         to: u64,
         from: u64,
         count: u64,
+        blocks: u64,
     },
     /// Computes each element of a result: operands are an address, and 0 where all take the same element.
     Each {
@@ -159,8 +143,8 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// The arguments as they lie in the parameter buffer, every one at its natural alignment.
-    pub(crate) fn new(builtin: Builtin, arguments: &[u8]) -> Self {
+    /// The arguments as they lie in the parameter buffer, every one at its natural alignment, and how many blocks run.
+    pub(crate) fn new(builtin: Builtin, arguments: &[u8], blocks: u32) -> Self {
         let word = |offset: usize| {
             let bytes = arguments.get(offset..offset + 8).and_then(|b| b.try_into().ok());
             bytes.map_or(0, u64::from_ne_bytes)
@@ -195,10 +179,15 @@ impl Call {
                 picked: word(32),
                 width: word(40),
             },
-            Builtin::All => Self::All { from: word(0), to: word(8), bytes: half(16).into() },
-            Builtin::Product => Self::Product { from: word(0), to: word(8), words: half(16).into() },
-            Builtin::Reduce(operation, element) => {
-                Self::Reduce { operation, element, from: word(0), to: word(8), count: half(16).into() }
+            Builtin::Reduce(operation, element, way) => {
+                let (count, blocks) = match way {
+                    Reduction::Blocks => (half(16), blocks),
+                    // One row and one column: one result.
+                    Reduction::Segment if (half(16), half(20)) == (1, 1) => (half(24), 1),
+                    Reduction::Segment => (0, 0),
+                };
+                let (count, blocks) = (count.into(), blocks.into());
+                Self::Reduce { operation, element, from: word(0), to: word(8), count, blocks }
             }
             Builtin::Count => Self::Each {
                 operation: Operation::Add,
@@ -212,9 +201,18 @@ impl Call {
         }
     }
 
+    /// Whether truths come of it.
+    fn truths(&self) -> bool {
+        matches!(self, Self::Reduce { element: Element::Bool, .. } | Self::Each { to: Element::Bool, .. })
+    }
+
     /// Bytes of what it reads and writes one of.
     fn unit(&self) -> u64 {
-        if matches!(self, Self::All { .. } | Self::Reduce { .. } | Self::Each { .. }) { 1 } else { 4 }
+        match self {
+            Self::Reduce { element, .. } => element.bytes(),
+            Self::Each { .. } => 1,
+            _ => 4,
+        }
     }
 
     /// Address, units, and whether it writes them.
@@ -226,7 +224,6 @@ impl Call {
             Self::Spin { .. } => Vec::new(),
             Self::Start { flag } => vec![(flag, 1, true)],
             Self::Await { flag } => vec![(flag, 1, false)],
-            Self::All { to, from, bytes } => vec![(from, bytes, false), (to, 1, true)],
             Self::Stitch { to, rows, width, from } => {
                 let picked = from.into_iter().take(rows as usize).filter(|from| *from != 0);
                 picked.map(|from| (from, width, false)).chain([(to, rows * width, true)]).collect()
@@ -236,10 +233,7 @@ impl Call {
                 (indices, picked, false),
                 (to, picked.saturating_mul(width), true),
             ],
-            Self::Product { to, from, words } => vec![(from, words, false), (to, 1, true)],
-            Self::Reduce { element, to, from, count, .. } => {
-                vec![(from, count.saturating_mul(element.bytes()), false), (to, element.bytes(), true)]
-            }
+            Self::Reduce { to, from, count, blocks, .. } => vec![(from, count, false), (to, blocks, true)],
             Self::Each { from, to, count, a, b, result, .. } => {
                 let span = |step: u64| if step == 0 { from.bytes() } else { count.saturating_mul(from.bytes()) };
                 let results = count.saturating_mul(to.bytes());
@@ -297,11 +291,15 @@ impl State {
     }
 }
 
+/// Bytes that a kernel for truths may read and write where nothing else of this size is kept.
+const TRUTHS: u64 = 8 << 20;
+
 /// Runs a call on what is kept of memory without backing.
 fn execute_without_content(call: &Call) {
     let ranges: Vec<(u64, usize, bool)> =
         call.ranges().into_iter().map(|(addr, units, write)| (addr, (units * call.unit()) as usize, write)).collect();
-    if ranges.iter().map(|range| range.1 as u64).sum::<u64>() > 4 * shadow::SMALL {
+    let most = if call.truths() { TRUTHS } else { 4 * shadow::SMALL };
+    if ranges.iter().map(|range| range.1 as u64).sum::<u64>() > most {
         for (addr, bytes, _) in ranges.into_iter().filter(|range| range.2 && on_device(range.0)) {
             shadow::forget(addr, bytes as u64);
         }
@@ -353,10 +351,8 @@ impl Call {
             Self::Stitch { to, rows, width, from } => {
                 Self::Stitch { to: place(to), rows, width, from: from.map(|row| if row == 0 { 0 } else { place(row) }) }
             }
-            Self::All { to, from, bytes } => Self::All { to: place(to), from: place(from), bytes },
-            Self::Product { to, from, words } => Self::Product { to: place(to), from: place(from), words },
-            Self::Reduce { operation, element, to, from, count } => {
-                Self::Reduce { operation, element, to: place(to), from: place(from), count }
+            Self::Reduce { operation, element, to, from, count, blocks } => {
+                Self::Reduce { operation, element, to: place(to), from: place(from), count, blocks }
             }
             Self::Each { operation, from, to, count, a, b, result } => {
                 let (a, b) = ((place(a.0), a.1), (place(b.0), b.1));
@@ -421,19 +417,16 @@ fn execute(call: &Call) {
                     std::ptr::copy(view(from) as *const u32, to, width as usize);
                 }
             }
-            Call::All { to, from, bytes } if bytes > 0 => {
-                let truths = std::slice::from_raw_parts(view(from) as *const u8, bytes as usize);
-                (view(to) as *mut u8).write_volatile(truths.iter().all(|truth| *truth != 0).into());
-            }
-            Call::Product { to, from, words } if words > 0 => {
-                let words = std::slice::from_raw_parts(view(from) as *const u32, words as usize);
-                let product = words.iter().fold(1_u32, |product, word| product.wrapping_mul(*word));
-                (view(to) as *mut u32).write_volatile(product);
-            }
-            Call::Reduce { operation, element, to, from, count } if count > 0 => {
+            Call::Reduce { operation, element, to, from, count, blocks } => {
                 let read = |at: u64| element.read(view(from) + at * element.bytes());
-                let all = (1..count).fold(read(0), |all, at| operation.of(all, read(at)));
-                element.write(view(to), all);
+                for block in 0..blocks {
+                    // A block takes as many elements as it has threads, then as many after those of all blocks.
+                    let own = (block * THREADS..count).step_by((blocks * THREADS) as usize);
+                    let own = own.flat_map(|first| first..(first + THREADS).min(count)).map(read);
+                    if let Some(all) = own.reduce(|all, one| operation.of(all, one)) {
+                        element.write(view(to) + block * element.bytes(), all);
+                    }
+                }
             }
             Call::Each { operation, from, to, count, a, b, result } => {
                 for at in 0..count {
@@ -441,14 +434,7 @@ fn execute(call: &Call) {
                     to.write(view(result) + at * to.bytes(), operation.of(read(a), read(b)));
                 }
             }
-            Call::Reduce { .. }
-            | Call::Fill { .. }
-            | Call::Copy { .. }
-            | Call::Spin { .. }
-            | Call::Await { .. }
-            | Call::Gather { .. }
-            | Call::All { .. }
-            | Call::Product { .. } => {}
+            Call::Fill { .. } | Call::Copy { .. } | Call::Spin { .. } | Call::Await { .. } | Call::Gather { .. } => {}
         }
     }
 }
@@ -482,16 +468,17 @@ mod tests {
         for (parameter, value) in check.parameters.iter().zip(1u8..) {
             bytes[parameter.offset as usize] = value;
         }
-        let call = Call::new(Builtin::Check, &bytes);
+        let call = Call::new(Builtin::Check, &bytes, 1);
         assert_eq!(call, Call::Check { at: 1, words: 2, pattern: 3, errors: 4 });
     }
 
     #[test]
     fn a_product_is_known_by_its_name_in_code_that_cannot_be_read() {
         let image = Image::of_bytes(b"\x7fELF").expect("an image");
-        let name = std::ffi::CString::new(PRODUCT).expect("a name");
+        let name = std::ffi::CString::new(published::PRODUCT).expect("a name");
         let entry = image.entry(&name).expect("an opaque image has every kernel");
-        assert_eq!((Builtin::of(&entry), image.shows(&entry)), (Some(Builtin::Product), true));
+        let product = Builtin::Reduce(Operation::Mul, Element::Int32, Reduction::Blocks);
+        assert_eq!((Builtin::of(&entry), image.shows(&entry)), (Some(product), true));
         let other = image.entry(c"other").expect("likewise");
         assert_eq!((Builtin::of(&other), image.shows(&other)), (None, false));
         let (from, mut to) = ([6_u32, 7, 100], 1_u32);
@@ -499,7 +486,7 @@ mod tests {
         bytes[0..8].copy_from_slice(&(from.as_ptr() as u64).to_ne_bytes());
         bytes[8..16].copy_from_slice(&((&raw mut to) as u64).to_ne_bytes());
         bytes[16..20].copy_from_slice(&3_u32.to_ne_bytes());
-        let call = Call::new(Builtin::Product, &bytes);
+        let call = Call::new(product, &bytes, 1);
         assert_eq!(call.ranges(), [(from.as_ptr() as u64, 3, false), ((&raw mut to) as u64, 1, true)]);
         execute(&call);
         assert_eq!(to, 4200);
@@ -510,7 +497,7 @@ mod tests {
         let (table, indices, mut to) = ([1_u32, 2, 3, 4, 5, 6], [2_u32, 0, 3], [9_u32; 6]);
         let words = [table.as_ptr() as u64, indices.as_ptr() as u64, (&raw mut to) as u64, 3, 3, 2, 6];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let call = Call::new(Builtin::Gather, &bytes);
+        let call = Call::new(Builtin::Gather, &bytes, 1);
         assert_eq!(call.ranges(), [(words[0], 6, false), (words[1], 3, false), (words[2], 6, true)]);
         execute(&call);
         assert_eq!(to, [5, 6, 1, 2, 0, 0]);
@@ -536,14 +523,14 @@ mod tests {
             put(at[3] + 8 + 8 * place, &value.to_ne_bytes());
         }
         put(at[4], &((&raw mut to) as u64).to_ne_bytes());
-        let call = Call::new(Builtin::of(&entry).expect("known"), &bytes);
+        let call = Call::new(Builtin::of(&entry).expect("known"), &bytes, 1);
         assert_eq!(call.ranges()[..2], [(lengths, 1, false), (lengths + 4, 1, false)]);
         assert_eq!(call.ranges()[2..], [((&raw const one) as u64, 1, false), ((&raw mut to) as u64, 4, true)]);
         execute(&call);
         assert_eq!(to, [8, 40, 7, 1]);
         // More than lie in the parameters are left alone.
         bytes[at[2]] = 9;
-        assert!(matches!(Call::new(Builtin::Stitch, &bytes), Call::Stitch { rows: 0, .. }));
+        assert!(matches!(Call::new(Builtin::Stitch, &bytes, 1), Call::Stitch { rows: 0, .. }));
     }
 
     #[test]
@@ -566,11 +553,40 @@ mod tests {
                     NSt15iterator_traitsIS4_E10value_typeE";
         let name = std::ffi::CString::new(text).expect("a name");
         let entry = Image::of_bytes(b"\x7fELF").expect("an image").entry(&name).expect("every kernel");
-        assert_eq!(Builtin::of(&entry), Some(Builtin::Reduce(Operation::Max, Element::Int64)));
+        assert_eq!(Builtin::of(&entry), Some(Builtin::Reduce(Operation::Max, Element::Int64, Reduction::Blocks)));
         let mut most = 0_i64;
         let to = (&raw mut most) as u64;
-        execute(&Call::Reduce { operation: Operation::Max, element: Element::Int64, to, from: at, count: 3 });
+        let (operation, element) = (Operation::Max, Element::Int64);
+        execute(&Call::Reduce { operation, element, to, from: at, count: 3, blocks: 1 });
         assert_eq!(most, 7);
+    }
+
+    #[test]
+    fn large_reductions_are_divided_among_blocks() {
+        let text = "_ZN10tensorflow7functor15CleanupSegmentsIPlS2_NS0_3SumIlEEEEvT_T0_iiiT1_\
+                    NSt15iterator_traitsIS5_E10value_typeE";
+        let name = std::ffi::CString::new(text).expect("a name");
+        let entry = Image::of_bytes(b"\x7fELF").expect("an image").entry(&name).expect("every kernel");
+        let segment = Builtin::of(&entry).expect("known");
+        assert_eq!(segment, Builtin::Reduce(Operation::Add, Element::Int64, Reduction::Segment));
+        let numbers: Vec<i64> = (0..5000).collect();
+        let (mut sums, mut sum) = ([0_i64; 8], 0_i64);
+        let to = (&raw mut sums) as u64;
+        let (operation, element, from) = (Operation::Add, Element::Int64, numbers.as_ptr() as u64);
+        execute(&Call::Reduce { operation, element, to, from, count: 5000, blocks: 8 });
+        // The first block has 0 to 255, 2048 to 2303 and 4096 to 4351.
+        assert_eq!(sums[0], [0..256, 2048..2304, 4096..4352].into_iter().flatten().sum::<i64>());
+        let mut bytes = vec![0; entry.parameter_bytes as usize];
+        bytes[0..8].copy_from_slice(&to.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&((&raw mut sum) as u64).to_ne_bytes());
+        for (at, value) in [(16, 1_u32), (20, 1), (24, 8)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        execute(&Call::new(segment, &bytes, 1));
+        assert_eq!(sum, 4999 * 5000 / 2);
+        // Several columns are left alone.
+        bytes[20] = 2;
+        assert!(matches!(Call::new(segment, &bytes, 1), Call::Reduce { count: 0, blocks: 0, .. }));
     }
 
     #[test]
@@ -584,7 +600,7 @@ mod tests {
         for (offset, value) in [(0, at), (40, at), (64, (&raw const one) as u64), (88, 1)] {
             put(offset, value);
         }
-        execute(&Call::new(Builtin::of(&entry).expect("known"), &bytes));
+        execute(&Call::new(Builtin::of(&entry).expect("known"), &bytes, 1));
         assert_eq!(counter, 42);
     }
 
@@ -592,7 +608,9 @@ mod tests {
     fn truths_are_bytes() {
         let (truths, mut to) = ([1_u8, 1, 0], 7_u8);
         for (from, bytes, all) in [(0, 2, 1), (0, 3, 0), (1, 1, 1)] {
-            let call = Call::All { to: (&raw mut to) as u64, from: truths.as_ptr() as u64 + from, bytes };
+            let (operation, element, to_at) = (Operation::And, Element::Bool, (&raw mut to) as u64);
+            let from = truths.as_ptr() as u64 + from;
+            let call = Call::Reduce { operation, element, to: to_at, from, count: bytes, blocks: 1 };
             assert_eq!((call.unit(), call.ranges()[0].1), (1, bytes));
             execute(&call);
             assert_eq!(to, all);

@@ -12,6 +12,8 @@ use std::ffi::{CStr, c_void};
 
 /// More elements than this decide nothing: such a kernel computes nothing.
 const MOST: u64 = 4096;
+/// The same for truths, which assertions make of whole tensors: what TensorFlow reduces with the kernels that are known here.
+const MOST_TRUTHS: u64 = 1 << 18;
 
 /// What elements are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,7 +223,8 @@ impl State {
         let (operation, from, to) = of(name).filter(|_| !params.is_null())?;
         // SAFETY: as promised.
         let value = |at| unsafe { parameter(params, at) };
-        let count = value(0).filter(|n| (1..=MOST).contains(n))?;
+        let most = if to == Element::Bool { MOST_TRUTHS } else { MOST };
+        let count = value(0).filter(|n| (1..=most).contains(n))?;
         let address = |at| value(at).filter(|a| self.is_driver_range(*a));
         // The tensor that begins at a parameter: its address, its step, and where the next one begins.
         let tensor = |at: usize| {

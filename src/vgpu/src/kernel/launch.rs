@@ -236,7 +236,8 @@ impl State {
         let mistaken = |call: &Call| {
             published::parameters(&entry.name).is_some() && self.reach(&mut Vec::new(), ctx, call).is_err()
         };
-        let call = builtin.map(|builtin| Call::new(builtin, &arguments)).filter(|call| !mistaken(call));
+        let call =
+            builtin.map(|builtin| Call::new(builtin, &arguments, geometry.grid[0])).filter(|call| !mistaken(call));
         let touches = self.touches_of(ctx, module, &entry, &arguments, call);
         Ok((Launch { function, entry, geometry, arguments, call, over: AtomicU64::new(0) }, touches))
     }

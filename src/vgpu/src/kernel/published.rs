@@ -11,12 +11,6 @@ use std::ffi::CStr;
 /// `GatherOpKernel(params, indices, out, gather_dim_size, indices_size, slice_size, out_size)` along the first axis, of
 /// `gather_functor_gpu.cu.h`.
 pub(super) const GATHER: &[u8] = b"_ZN10tensorflow14GatherOpKernelINS_13AlignedVectorIiLi1EEEiLb1EEEvPKT_PKT0_PS3_llll";
-/// `BlockReduceKernel(in, out, num_elems, Prod, initVal)`, of `reduction_gpu_kernels.cu.h`.
-pub(super) const PRODUCT: &[u8] =
-    b"_ZN10tensorflow7functor17BlockReduceKernelIPiS2_Li256ENS0_4ProdIiEEEEvT_T0_iT2_NSt15iterator_traitsIS5_E10value_typeE";
-/// The same kernel for truths: whether all are true.
-pub(super) const ALL: &[u8] =
-    b"_ZN10tensorflow7functor17BlockReduceKernelIPbS2_Li256ENS0_3AndEEEvT_T0_iT2_NSt15iterator_traitsIS4_E10value_typeE";
 /// `EigenMetaKernel(evaluator, size)` for a tensor that becomes one number: the evaluator begins with the tensor's
 /// address, a dimension and a device, and then has the number.
 pub(super) const CONSTANT: &[u8] =
@@ -31,16 +25,40 @@ pub(super) const COUNT: &[u8] =
     b"_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorIKNS_14TensorAssignOpINS_9TensorMapINS_6TensorIlLi1ELi1ElEELi16ENS_11MakePointerEEEKNS_19TensorCwiseBinaryOpINS0_13scalar_sum_opIKlSB_EEKS8_KNS4_INS5_ISB_Li1ELi1ElEELi16ES7_EEEEEENS_9GpuDeviceEEElEEvT_T0_";
 pub(super) const OF_COUNT: [u32; 2] = [88, 8];
 
-/// `BlockReduceKernel` for other elements and operations: what it computes, of what, and its parameters.
-pub(super) fn reduction(name: &[u8]) -> Option<(Operation, Element, [u32; 5])> {
-    let rest = std::str::from_utf8(name).ok()?.strip_prefix("_ZN10tensorflow7functor17BlockReduceKernelIP")?;
+/// How elements become one, of `reduction_gpu_kernels.cu.h`. Up to 4096 are one block's; more, up to 262 144, are divided
+/// among up to 32 blocks, and what these have found is a segment for the second kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reduction {
+    /// `BlockReduceKernel(in, out, num_elems, op, initVal)`: a result for each block.
+    Blocks,
+    /// `CleanupSegments(partial_sums, out, num_rows, num_cols, segment_size, op, initVal)`.
+    Segment,
+}
+
+/// Threads of a block of the first.
+pub(super) const THREADS: u64 = 256;
+
+#[cfg(test)]
+pub(super) const PRODUCT: &[u8] =
+    b"_ZN10tensorflow7functor17BlockReduceKernelIPiS2_Li256ENS0_4ProdIiEEEEvT_T0_iT2_NSt15iterator_traitsIS5_E10value_typeE";
+
+/// A reduction by its name: what it computes, of what, in which way, and its parameters; the operation is an empty class.
+pub(super) fn reduction(name: &[u8]) -> Option<(Operation, Element, Reduction, Vec<u32>)> {
+    let rest = std::str::from_utf8(name).ok()?.strip_prefix("_ZN10tensorflow7functor")?;
+    let ways = [
+        ("17BlockReduceKernelIP", "S2_Li256ENS0_", Reduction::Blocks, &[8, 8, 4, 1][..]),
+        ("15CleanupSegmentsIP", "S2_NS0_", Reduction::Segment, &[8, 8, 4, 4, 4, 1][..]),
+    ];
+    let (rest, middle, way, parameters) = ways
+        .into_iter()
+        .find_map(|(start, middle, way, sizes)| Some((rest.strip_prefix(start)?, middle, way, sizes)))?;
     let element = match rest.chars().next()? {
         'b' => Element::Bool,
         'i' => Element::Int32,
         'l' => Element::Int64,
         _ => return None,
     };
-    let operation = match rest.get(1..)?.strip_prefix("S2_Li256ENS0_")? {
+    let operation = match rest.get(1..)?.strip_prefix(middle)? {
         op if op.starts_with("2OrE") => Operation::Or,
         op if op.starts_with("3AndE") => Operation::And,
         op if op.starts_with("3SumI") => Operation::Add,
@@ -49,7 +67,7 @@ pub(super) fn reduction(name: &[u8]) -> Option<(Operation, Element, [u32; 5])> {
         op if op.starts_with("15MinPropagateNaNE") => Operation::Min,
         _ => return None,
     };
-    Some((operation, element, [8, 8, 4, 1, element.bytes() as u32]))
+    Some((operation, element, way, [parameters, &[element.bytes() as u32]].concat()))
 }
 
 pub(super) const OF_CONSTANT: [u32; 2] = [28, 4];
@@ -57,17 +75,12 @@ pub(super) const OF_STITCH: [u32; 5] = [4, 4, 48, 80, 8];
 /// Elements that lie in the parameters themselves.
 pub(super) const IN_PLACE: usize = 8;
 pub(super) const OF_GATHER: [u32; 7] = [8; 7];
-/// The fourth is an empty class.
-pub(super) const OF_PRODUCT: [u32; 5] = [8, 8, 4, 1, 4];
-pub(super) const OF_ALL: [u32; 5] = [8, 8, 4, 1, 1];
 
 /// The parameters of a kernel in code that cannot be read, where its source shows them.
 pub(super) fn parameters(name: &CStr) -> Option<Vec<Parameter>> {
-    let reduction = reduction(name.to_bytes()).map(|(_, _, sizes)| sizes);
+    let reduction = reduction(name.to_bytes()).map(|(.., sizes)| sizes);
     let sizes: &[u32] = match name.to_bytes() {
         GATHER => &OF_GATHER,
-        PRODUCT => &OF_PRODUCT,
-        ALL => &OF_ALL,
         CONSTANT => &OF_CONSTANT,
         STITCH => &OF_STITCH,
         COUNT => &OF_COUNT,
