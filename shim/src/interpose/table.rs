@@ -267,11 +267,11 @@ hook_table! { $
         "cuLaunchKernelEx";
         "cuGraphLaunch" => { cuGraphLaunch: hooks::graph_memory::launch };
         "cuMemcpy" => { cuMemcpy: hooks::copy::copy };
-        "cuMemcpy2D";
-        "cuMemcpy2DAsync";
-        "cuMemcpy2DUnaligned";
-        "cuMemcpy3D";
-        "cuMemcpy3DAsync";
+        "cuMemcpy2D" => { cuMemcpy2D_v2: hooks::copy::rows };
+        "cuMemcpy2DAsync" => { cuMemcpy2DAsync_v2: hooks::copy::rows_async };
+        "cuMemcpy2DUnaligned" => { cuMemcpy2DUnaligned_v2: hooks::copy::rows };
+        "cuMemcpy3D" => { cuMemcpy3D_v2: hooks::copy::slices };
+        "cuMemcpy3DAsync" => { cuMemcpy3DAsync_v2: hooks::copy::slices_async };
         "cuMemcpy3DBatchAsync";
         "cuMemcpy3DPeer";
         "cuMemcpy3DPeerAsync";
