@@ -81,6 +81,8 @@ def tables():
     # A handle more can be created, perhaps, and not be mapped.
     at, code = attempt(2 * MIB)
     assert code == 0, f"{code} with {count} blocks freed"
+    # No memory for page tables is a refusal like any other: the pool serves the request, not the driver.
+    assert D.vgpu_call_count(b"cuMemAlloc_v2") == 0, "a request was passed to the driver"
     kernels.fill(on, at, 2 * MIB, 77)
     kernels.check(on, at, 2 * MIB, 77)
     for value, at in list(enumerate(blocks))[count:]:

@@ -5,6 +5,7 @@
 //! counts is what the virtual GPU says and refuses; the job fails by its exit code.
 
 mod checks;
+mod drivers;
 mod footing;
 mod others;
 mod tensors;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     others::contexts(&mut suite);
     others::edits(&mut suite);
     others::remote(&mut suite);
+    drivers::drivers(&mut suite);
     checks::checks(&mut suite);
     others::parts(&mut suite);
     suite.run()
