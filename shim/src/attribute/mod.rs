@@ -59,6 +59,11 @@ pub(crate) fn begin(journal: &Journal, stacks: Stacks) {
     STACKS.store(stacks as u8, Ordering::Relaxed);
 }
 
+/// The job has loaded code.
+pub(crate) fn code_loaded(journal: &Journal) {
+    tensorflow::xla::tidy(journal);
+}
+
 /// The requester.
 #[inline]
 pub(crate) fn here(journal: &Journal, what: What) -> Attribution {

@@ -79,6 +79,9 @@ macro_rules! export {
                         let first = [$($arg as usize),*].first().copied().unwrap_or(0);
                         guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
                     }
+                    if stringify!($symbol).contains("Load") {
+                        guard::run(stringify!($symbol), crate::record::code_loaded);
+                    }
                     result
                 }
                 Err(absent) => absent.into(),

@@ -91,6 +91,13 @@ pub(crate) fn open() -> Option<&'static Recorder> {
     unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
 }
 
+/// The job has loaded code.
+pub(crate) fn code_loaded() {
+    if let Some(recorder) = open() {
+        attribute::code_loaded(&recorder.journal);
+    }
+}
+
 /// Makes the journal. Threads that come meanwhile wait: an allocation that is not recorded would be missing for ever.
 #[cold]
 fn first() -> Option<&'static Recorder> {

@@ -30,7 +30,7 @@ mod unwind;
 mod writer;
 
 pub use arena::Item;
-pub use beside::xla_folder;
+pub use beside::{XLA_MODULE, xla_folder};
 pub use create::{Identity, Options, folders_in};
 pub use event::{
     Attribution, Class, Event, FLAG_INTERNAL, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, FLAG_REBUILT, FLAG_UNKNOWN_ADDRESS,

@@ -374,6 +374,9 @@ impl Journal {
         if let Some(clean) = self.words.get(word::CLEAN_EXIT) {
             clean.store(1, Ordering::Release);
         }
+        if !self.detached.load(Ordering::Relaxed) {
+            self.remove_empty_xla_folder();
+        }
     }
 
     /// The process leaves at once, by `_exit`, with this status. May be called in a signal handler: stores, and nothing

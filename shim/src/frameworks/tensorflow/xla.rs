@@ -4,22 +4,26 @@
 //! Only flags that every XLA has known for years: one that it does not know ends the process.
 
 use super::allocator::variable;
+use crate::process::surroundings::Errno;
 use crate::process::{choices, job};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::path::Path;
 use weir_journal::Journal;
 
 const VARIABLE: &CStr = c"XLA_FLAGS";
 const TO: &str = "--xla_dump_to=";
-/// What goes with it: the form, and at most so many compiled modules.
+/// What goes with it: the form, and at most so many compiled modules, more than are kept.
 const WITH: [&str; 2] = ["--xla_dump_hlo_as_proto=true", "--xla_dump_max_hlo_modules=256"];
 /// What the choice is about.
 const SUBJECT: &str = "XLA";
 
 /// Whether the lines of every node of a graph are kept in the journal.
 static KEEPS_NODES: AtomicBool = AtomicBool::new(false);
+
+/// Whether XLA writes into the journal's folder.
+static WRITES: AtomicBool = AtomicBool::new(false);
 
 /// Whether XLA is to leave its files in this process: then names need more room in the journal.
 pub(crate) fn wanted() -> bool {
@@ -46,9 +50,20 @@ pub(crate) fn begin(journal: &Journal) {
         let flags = CString::new(flags).map_err(|error| error.to_string())?;
         // SAFETY: both are C strings. TensorFlow itself sets variables at this stage.
         unsafe { libc::setenv(VARIABLE.as_ptr(), flags.as_ptr(), 1) };
+        WRITES.store(true, Ordering::Relaxed);
         Ok(format!("leaves its buffers in {}", folder.display()))
     });
     choices::keep(SUBJECT, chosen.unwrap_or_else(|why| format!("leaves nothing of its buffers: {why}")));
+}
+
+/// Code was loaded, as XLA does with each module that it has compiled: what it wrote of it beside its buffers goes.
+pub(crate) fn tidy(journal: &Journal) {
+    /// When the folder was last changed, as far as it was looked at.
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    if WRITES.load(Ordering::Relaxed) {
+        let _kept = Errno::keep();
+        SEEN.store(journal.tidy_xla_folder(SEEN.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
 }
 
 /// The flags that the process has and those that weir adds.

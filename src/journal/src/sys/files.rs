@@ -171,16 +171,38 @@ impl SafeDir {
         Ok(named.collect())
     }
 
+    /// When something was last made or removed in it, as a number that changes with each moment.
+    pub(crate) fn changed(&self) -> u64 {
+        let nanos = |meta: std::fs::Metadata| meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec());
+        self.handle.metadata().map_or(0, |meta| nanos(meta) as u64)
+    }
+
+    /// Bytes that this user may still write to the file system.
+    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
+        // SAFETY: the directory is open; the structure is plain numbers, all of which may be zero.
+        let mut found: libc::statvfs = unsafe { core::mem::zeroed() };
+        // SAFETY: the directory is open and `found` a valid place for the answer.
+        if unsafe { libc::fstatvfs(self.handle.as_raw_fd(), &raw mut found) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    /// Removes a folder if nothing is in it.
+    pub(crate) fn remove_empty(&self, name: &str) -> io::Result<()> {
+        let name = name_of(name)?;
+        // SAFETY: the directory is open, the name NUL-terminated.
+        let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Removes a folder and the files in it; one with folders in it stays, as does what links lead to.
     pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
         let folder = self.folder(name)?;
         for (file, _) in folder.content()? {
             folder.remove(&file)?;
         }
-        let name = name_of(name)?;
-        // SAFETY: the directory is open, the name NUL-terminated.
-        let done = unsafe { libc::unlinkat(self.handle.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        self.remove_empty(name)
     }
 
     /// Removes a file.
