@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use weir_tests::harness::{Done, Job, Suite, stage};
 
-const FORMATS: [&str; 8] = ["memviz", "pprof", "perfetto", "heaptrack", "folded", "parquet", "csv", "jsonl"];
+const FORMATS: [&str; 9] = ["memviz", "pprof", "perfetto", "heaptrack", "folded", "parquet", "csv", "jsonl", "xplane"];
 
 pub(crate) fn trials(suite: &mut Suite) {
     suite.add("hostile: a special file is refused at once", special_files);

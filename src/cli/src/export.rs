@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 use weir_forensics::export::{self, Failure, Format, Options, Summary};
-use weir_forensics::{Run, symbols::Missing};
+use weir_forensics::{Run, symbols::Missing, xla::Compiled};
 use weir_journal::text;
 
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
 
-/// Newest events that a memviz file gets by default: its viewer keeps them all in memory.
-const MEMVIZ_NEWEST: u64 = 500_000;
+/// Newest events that a memviz or xplane file gets by default: their viewers keep them all in memory.
+const VIEWERS_NEWEST: u64 = 500_000;
 
 /// Arguments of `weir export`.
 #[derive(Args)]
@@ -28,6 +28,7 @@ Formats:
   folded     what is live, one stack a line, for flame graphs
   parquet    one row an event, for DuckDB, pandas, Spark
   csv, jsonl the same as text
+  xplane     XProf, TensorBoard's profiler: memory profile, and memory viewer for what XLA compiled
 
 Examples:
   weir export --to pprof                    the newest run, into RUN.pb.gz
@@ -37,7 +38,7 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// The format: memviz, pprof, perfetto, heaptrack, folded, parquet, csv or jsonl
+    /// The format: memviz, pprof, perfetto, heaptrack, folded, parquet, csv, jsonl or xplane
     #[arg(long, value_name = "FORMAT")]
     to: Format,
     /// The output file, `-` for standard output; default: RUN and the format's extension in this directory
@@ -46,8 +47,8 @@ pub(crate) struct Arguments {
     /// Write whole stacks into csv and jsonl too
     #[arg(long)]
     stacks: bool,
-    /// For memviz: write only this many of the newest events; 0 writes all
-    #[arg(long, value_name = "COUNT", default_value_t = MEMVIZ_NEWEST)]
+    /// For memviz and xplane: write only this many of the newest events; 0 writes all
+    #[arg(long, value_name = "COUNT", default_value_t = VIEWERS_NEWEST)]
     newest: u64,
     /// Print a summary as one JSON object, on standard error if the export goes to standard output
     #[arg(long)]
@@ -125,7 +126,8 @@ impl Write for Counted<'_> {
 /// Writes the export; what was left out, and how many bytes it has.
 fn written(run: &Run, arguments: &Arguments, to: &mut dyn Write) -> Result<(Summary, u64), Failure> {
     let mut progress = Progress::new(format!("writing {}", arguments.to.name()));
-    let options = Options { stacks: arguments.stacks, newest: arguments.newest };
+    let compiled = arguments.to.shows_arenas().then(|| Compiled::of(run).ok().flatten()).flatten();
+    let options = Options { stacks: arguments.stacks, newest: arguments.newest, compiled: compiled.as_ref() };
     let mut to = Counted { to, bytes: 0 };
     let summary = export::write(run.reader(), arguments.to, options, &mut to, &mut |done, all| progress.at(done, all))?;
     Ok((summary, to.bytes))

@@ -23,7 +23,7 @@ fn everything(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut made = Vec::new();
     for format in Format::ALL {
         let mut bytes = Vec::new();
-        let options = export::Options { stacks: true, newest: 0 };
+        let options = export::Options { stacks: true, ..export::Options::default() };
         export::write(run.reader(), format, options, &mut bytes, &mut |_, _| {}).expect("written");
         made.push((format.name().to_owned(), bytes));
     }

@@ -15,13 +15,16 @@ pub mod rows;
 mod tables;
 mod thrift;
 pub mod timeline;
+mod xplane;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
+use weir_journal::LiveEntry;
 use weir_journal::reader::{Error, Reader};
 
+use crate::xla::Compiled;
 use names::Names;
 use timeline::Timeline;
 
@@ -44,11 +47,13 @@ pub enum Format {
     Csv,
     /// The same as JSON lines.
     Jsonl,
+    /// A profile for XProf.
+    Xplane,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Memviz,
         Self::Pprof,
         Self::Perfetto,
@@ -57,6 +62,7 @@ impl Format {
         Self::Parquet,
         Self::Csv,
         Self::Jsonl,
+        Self::Xplane,
     ];
 
     /// Its name on the command line.
@@ -70,6 +76,7 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Csv => "csv",
             Self::Jsonl => "jsonl",
+            Self::Xplane => "xplane",
         }
     }
 
@@ -84,7 +91,13 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Csv => "csv",
             Self::Jsonl => "jsonl",
+            Self::Xplane => "xplane.pb",
         }
+    }
+
+    /// Whether it shows what is inside of an arena that XLA requested.
+    pub fn shows_arenas(self) -> bool {
+        matches!(self, Self::Folded | Self::Pprof | Self::Xplane)
     }
 
     /// Whether it is meant to be read on a terminal too.
@@ -139,11 +152,13 @@ impl From<io::Error> for Failure {
 
 /// What is wanted beside the format.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'run> {
     /// Whole stacks in CSV and JSON lines too, where they are long; the other formats always have them.
     pub stacks: bool,
-    /// For memviz: at most so many of the newest events; 0 is all. Its viewer takes all of a file into memory.
+    /// For memviz and xplane: at most so many of the newest events; 0 is all. Their viewers take all of a file into memory.
     pub newest: u64,
+    /// What XLA left of the run, for the formats that show it.
+    pub compiled: Option<&'run Compiled>,
 }
 
 /// What is left to report about an export.
@@ -163,6 +178,25 @@ struct Export<'a, 'reader> {
     stacks: bool,
     newest: u64,
     left_out: u64,
+    compiled: Option<&'a Compiled>,
+}
+
+impl Export<'_, '_> {
+    /// What lies inside of a block, if XLA requested it for a whole step: frames and bytes. What they lack is between them.
+    fn inside(&mut self, block: &LiveEntry) -> Result<Vec<(u32, u64)>, Failure> {
+        let Some(compiled) = self.compiled else { return Ok(Vec::new()) };
+        let texts = self.names.texts(block.by, block.class, false)?;
+        if &*self.names.text_of(texts.region) != "xla" {
+            return Ok(Vec::new());
+        }
+        let (mut parts, mut left) = (Vec::new(), block.allocated);
+        for part in compiled.arena(block.requested).map_or(&[][..], |arena| &arena.parts) {
+            let bytes = part.bytes.min(left);
+            left -= bytes;
+            parts.push((self.names.part(part), bytes));
+        }
+        Ok(parts)
+    }
 }
 
 /// Progress is reported once in so many events.
@@ -172,7 +206,7 @@ const REPORT_EVERY: u64 = 8192;
 pub fn write(
     reader: &Reader,
     format: Format,
-    options: Options,
+    options: Options<'_>,
     to: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Summary, Failure> {
@@ -188,6 +222,7 @@ pub fn write(
         stacks: options.stacks || format == Format::Parquet,
         newest: options.newest,
         left_out: 0,
+        compiled: options.compiled,
     };
     match format {
         Format::Memviz => memviz::write(&mut export, to),
@@ -198,6 +233,7 @@ pub fn write(
         Format::Parquet => parquet::write(&mut export, to),
         Format::Csv => tables::csv(&mut export, to),
         Format::Jsonl => tables::jsonl(&mut export, to),
+        Format::Xplane => xplane::write(&mut export, to),
     }?;
     to.flush()?;
     Ok(Summary { left_out: export.left_out, unnamed: export.names.symbols.missing() })

@@ -9,7 +9,9 @@ use weir_journal::reader::{Error, Line, OpName, Reader};
 use weir_journal::text::plain;
 use weir_journal::{Attribution, Class};
 
+use crate::names::{base_name, is_users};
 use crate::symbols::{NativeFrame, Symbols};
+use crate::xla::Part;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -206,6 +208,21 @@ impl<'reader> Names<'reader> {
         Ok(texts)
     }
 
+    /// `train.py:21`: the user's own line, else the innermost one, or nothing.
+    pub(crate) fn place(&self, by: Attribution) -> Result<String, Error> {
+        let lines = self.reader.python(by.python)?;
+        let line = lines.iter().find(|line| is_users(&line.file)).or(lines.first());
+        Ok(line.map(|line| harmless(&format!("{}:{}", base_name(&line.file), line.line))).unwrap_or_default())
+    }
+
+    /// What lies inside of an arena, as the innermost frame of a stack.
+    pub(crate) fn part(&mut self, part: &Part) -> u32 {
+        let (file, line) = part.python.rsplit_once(':').unwrap_or_default();
+        let name = if part.op.is_empty() { "unknown" } else { &part.op };
+        let name = harmless(&format!("{name} {} ({})", part.shape, part.role.word()));
+        self.frame_number(Frame { file: harmless(file), line: line.parse().unwrap_or(0), ..without(Origin::Op, name) })
+    }
+
     /// The stack as one line, outermost first, as flame graphs want it.
     pub(crate) fn folded(&mut self, by: Attribution, class: Class) -> Result<String, Error> {
         let stack = self.stack(by, class)?;
@@ -228,7 +245,8 @@ fn op_text(op: &OpName) -> String {
     if op.region.is_empty() { op.name.clone() } else { format!("{} ({})", op.name, op.region) }
 }
 
-fn folded_frame(frame: &Frame) -> String {
+/// A frame as flame graphs want it.
+pub(crate) fn folded_frame(frame: &Frame) -> String {
     let text = match frame.origin {
         Origin::Python => format!("{} ({}:{})", frame.name, frame.file, frame.line),
         _ => frame.name.clone(),

@@ -51,10 +51,10 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         .enumerate()
         .map(|(number, module)| (module.path.clone(), (number as u64 + 1, module.bias)))
         .collect();
-    for ((by, class, device), values) in samples {
-        let stack = export.names.stack(by, class)?;
+    for (((by, class, device), part), values) in samples {
+        let stack: Vec<u32> = part.into_iter().chain(export.names.stack(by, class)?.iter().copied()).collect();
         let mut sample = Message::new();
-        for number in stack.iter() {
+        for number in &stack {
             let frame = export.names.frame(*number);
             profile.locate(*number, &frame, &modules)?;
         }
@@ -79,19 +79,28 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-type Key = (Attribution, Class, u8);
+/// A requester, and of what XLA requested for a whole step the frame of a part.
+type Key = ((Attribution, Class, u8), Option<u32>);
 
 fn samples(export: &mut Export<'_, '_>) -> Result<Vec<(Key, Values)>, Failure> {
     let mut samples: HashMap<Key, Values> = HashMap::new();
     for holding in holdings(export.timeline.live()) {
         let entry = &holding.entry;
-        let values = samples.entry((entry.by, entry.class, entry.device)).or_default();
-        values[0] = values[0].saturating_add(holding.bytes);
+        let key = (entry.by, entry.class, entry.device);
+        let mut rest = holding.bytes;
+        for (part, bytes) in export.inside(entry)? {
+            rest = rest.saturating_sub(bytes);
+            let values = samples.entry((key, Some(part))).or_default();
+            values[0] = values[0].saturating_add(bytes);
+        }
+        // The block is one, whatever lies inside.
+        let values = samples.entry((key, None)).or_default();
+        values[0] = values[0].saturating_add(rest);
         values[1] += 1;
     }
     let mut allocated = |by, class, device, bytes| {
         if is_held(class) || class == Class::Tensor {
-            let values: &mut Values = samples.entry((by, class, device)).or_default();
+            let values: &mut Values = samples.entry(((by, class, device), None)).or_default();
             values[2] = values[2].saturating_add(bytes);
             values[3] += 1;
         }
@@ -108,8 +117,8 @@ fn samples(export: &mut Export<'_, '_>) -> Result<Vec<(Key, Values)>, Failure> {
         (export.progress)(done as u64, export.timeline.length());
     }
     let mut samples: Vec<_> = samples.into_iter().collect();
-    samples.sort_by_key(|((by, class, device), values)| {
-        (std::cmp::Reverse(values[0]), by.stack, by.op, by.python, *class, *device)
+    samples.sort_by_key(|(((by, class, device), part), values)| {
+        (std::cmp::Reverse(values[0]), by.stack, by.op, by.python, *class, *device, *part)
     });
     Ok(samples)
 }

@@ -34,9 +34,14 @@ impl Message {
     }
 
     pub(crate) fn blob(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
+        self.begin(field, bytes.len()).0.extend_from_slice(bytes);
+        self
+    }
+
+    /// The beginning of a field of so many bytes, which follow.
+    pub(crate) fn begin(&mut self, field: u32, length: usize) -> &mut Self {
         self.varint(u64::from(field) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
+        self.varint(length as u64);
         self
     }
 

@@ -14,10 +14,10 @@ mod wire;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_journal::reader::{OpName, open_file};
-use weir_journal::{Attribution, Class, node_of, xla_folder};
+use weir_journal::{Attribution, Class, XLA_MODULE, node_of, xla_folder};
 
 use crate::Run;
 use crate::names::{Who, base_name};
@@ -38,8 +38,6 @@ const MOST_ARENAS: usize = 3;
 const MOST_PARTS: usize = 50;
 /// What an allocator may add to a request.
 const ROUNDING: u64 = 4096;
-/// The end of the names of the files that have buffers.
-const ENDING: &str = "gpu_after_optimizations.hlo.pb";
 
 /// An arena of compiled code, and what is in it when most of it is live.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -125,6 +123,55 @@ pub fn arenas(run: &Run, survey: &Survey, device: u8, refused: Option<u64>) -> V
     let mut seen = HashSet::new();
     wanted.retain(|(_, bytes)| seen.insert(*bytes));
     wanted.truncate(MOST_WANTED);
+    let mut arenas = of_sizes(run, &wanted);
+    arenas.truncate(MOST_ARENAS);
+    arenas
+}
+
+/// What XLA left of a run, for exports: the arenas of its requests, and the modules themselves.
+#[derive(Debug)]
+pub struct Compiled {
+    arenas: Vec<Arena>,
+    folder: PathBuf,
+}
+
+impl Compiled {
+    /// Of a run; nothing where XLA left nothing.
+    pub fn of(run: &Run) -> Result<Option<Self>, crate::Error> {
+        let folder = xla_folder(run.path());
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        let survey = Survey::of(run, None, |_, _| {})?;
+        let owners = survey.owners.iter().filter(|owner| roles::is_compiled(&owner.who));
+        let sizes: HashSet<u64> = owners.flat_map(|owner| &owner.pieces).map(|piece| piece.size).collect();
+        let mut wanted: Vec<(bool, u64)> =
+            sizes.into_iter().filter(|bytes| *bytes >= ROUNDING).map(|bytes| (false, bytes)).collect();
+        wanted.sort_unstable_by(|one, other| other.cmp(one));
+        wanted.truncate(MOST_WANTED);
+        Ok(Some(Self { arenas: of_sizes(run, &wanted), folder }))
+    }
+
+    /// The arena that was requested with so many bytes, where only one can be meant.
+    pub fn arena(&self, requested: u64) -> Option<&Arena> {
+        let near = |arena: &&Arena| arena.bytes <= requested && requested - arena.bytes < ROUNDING;
+        self.arenas.iter().filter(near).max_by_key(|arena| arena.bytes).filter(|arena| arena.certain)
+    }
+
+    /// Hands over every module that can be read, with its name and as XLA wrote it, the newest first.
+    pub(crate) fn each_module(&self, mut take: impl FnMut(&str, &[u8])) {
+        each_file(&self.folder, |file| {
+            if let Ok(module) = Module::of(file).as_ref()
+                && !module.name.is_empty()
+            {
+                take(module.name, file);
+            }
+        });
+    }
+}
+
+/// The arenas of these sizes, each with whether it is live, in their order.
+fn of_sizes(run: &Run, wanted: &[(bool, u64)]) -> Vec<Arena> {
     let nodes: HashMap<String, u32> = run.reader().nodes().unwrap_or_default().into_iter().collect();
     let lines = |op: &str| {
         let python = node_of(op.as_bytes(), |name| {
@@ -156,7 +203,6 @@ pub fn arenas(run: &Run, survey: &Survey, device: u8, refused: Option<u64>) -> V
         let known = arenas.iter().any(|other| other.module == arena.module && other.bytes == arena.bytes);
         arenas.extend(Some(arena).filter(|_| !known));
     }
-    arenas.truncate(MOST_ARENAS);
     arenas
 }
 
@@ -177,7 +223,7 @@ fn each_file(folder: &Path, mut read: impl FnMut(&[u8])) {
         .flatten()
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(ENDING)))
+        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(XLA_MODULE)))
         .collect();
     paths.sort_unstable_by(|one, other| other.cmp(one));
     let mut left = MOST_BYTES;

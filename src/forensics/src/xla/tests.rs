@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::export::proto::Message;
+use crate::export::{self, proto::Message};
 use crate::synthetic::{End, Job};
 
 const CONV: i64 = 11;
@@ -233,5 +233,75 @@ fn what_else_lies_in_the_folder_is_left_alone() {
     std::fs::rename(&folder, &moved).expect("renamed");
     std::os::unix::fs::symlink(&moved, &folder).expect("a link");
     assert_eq!(found(&run), []);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+/// The fields of a message that have this number.
+fn nested(message: &[u8], number: u64) -> impl Iterator<Item = wire::Value<'_>> {
+    wire::fields(message).filter_map(Result::ok).filter(move |(field, _)| *field == number).map(|(_, value)| value)
+}
+
+fn bytes(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
+    nested(message, number).filter_map(|value| value.bytes().ok())
+}
+
+fn exported(run: &Run, format: export::Format, compiled: Option<&Compiled>) -> Vec<u8> {
+    let mut made = Vec::new();
+    let options = export::Options { compiled, ..export::Options::default() };
+    export::write(run.reader(), format, options, &mut made, &mut |_, _| {}).expect("written");
+    made
+}
+
+#[test]
+fn exports_show_what_is_inside_and_add_up_as_before() {
+    let (dir, run) = run("exports", &[10_240, 400]);
+    let module = step(true);
+    let folder = xla_folder(run.path());
+    std::fs::write(folder.join("module_0001.a.sm_8.0_gpu_after_optimizations.hlo.pb"), &module).expect("written");
+    let compiled = Compiled::of(&run).expect("readable").expect("a folder");
+    let lines = |compiled| String::from_utf8(exported(&run, export::Format::Folded, compiled)).expect("text");
+    let sum =
+        |text: &str| -> u64 { text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum() };
+    let (whole, inside) = (lines(None), lines(Some(&compiled)));
+    assert_eq!(sum(&whole), sum(&inside), "{inside}");
+    assert!(sum(&whole) >= 10_640);
+    assert!(!whole.contains("Conv2D"), "{whole}");
+    for part in ["u8[4096] (workspaces) 4096", "f32[8,64] (activations) 4000", "f32[64,8] (parameters) 2048"] {
+        let found = inside.lines().find(|line| line.ends_with(part)).unwrap_or_else(|| panic!("no {part} in {inside}"));
+        assert!(found.contains("train.py:30") && found.contains(";model/conv/Conv2D "), "{found}");
+    }
+
+    let space = exported(&run, export::Format::Xplane, Some(&compiled));
+    let [host, metadata] = bytes(&space, 1).collect::<Vec<_>>()[..] else { panic!("two planes") };
+    let line = bytes(host, 3).next().expect("a line");
+    // Numbers of the stats that XProf adds up: bytes live, and bytes of each event.
+    let number = |event, stat| -> u64 {
+        let stats = bytes(event, 4).filter(|found| nested(found, 1).any(|id| id == wire::Value::Number(stat)));
+        stats.filter_map(|found| nested(found, 4).next()?.number().ok()).sum()
+    };
+    let events: Vec<&[u8]> = bytes(line, 4).collect();
+    let allocated: u64 = events.iter().map(|event| number(event, 7)).sum();
+    assert_eq!(allocated, sum(&whole));
+    assert_eq!(events.last().map(|event| number(event, 3)), Some(allocated), "all of it is live");
+    // Three parts, what is between them, and the other request.
+    assert_eq!(events.len(), 5);
+    let times: Vec<u64> = events.iter().filter_map(|event| nested(event, 2).next()?.number().ok()).collect();
+    assert!(times.is_sorted_by(|one, other| one < other), "{times:?}");
+    let entry = bytes(metadata, 4).next().and_then(|entry| bytes(entry, 2).next()).expect("a module");
+    let stat = bytes(entry, 5).next().expect("what XLA wrote");
+    assert_eq!(bytes(stat, 6).next(), Some(&module[..]));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn an_arena_that_may_be_another_is_exported_whole() {
+    let (dir, run) = run("uncertain", &[10_240]);
+    for name in ["1.a", "2.b"] {
+        let name = format!("module_000{name}.sm_8.0_gpu_after_optimizations.hlo.pb");
+        std::fs::write(xla_folder(run.path()).join(name), step(true)).expect("written");
+    }
+    let compiled = Compiled::of(&run).expect("readable").expect("a folder");
+    let folded = exported(&run, export::Format::Folded, Some(&compiled));
+    assert_eq!(folded, exported(&run, export::Format::Folded, None));
     std::fs::remove_dir_all(dir).expect("removed");
 }
