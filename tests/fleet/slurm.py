@@ -140,14 +140,42 @@ class Cluster:
         text = self.command("scontrol", "--oneliner", "show", "job", job, quiet=True).stdout
         return {name: value for name, _, value in (part.partition("=") for part in split_fields(text))}
 
-    def ended(self, job):
+    def kill(self, node):
+        """Kills all that runs on a node, at once, as a power cut does; how many processes that were."""
+        network = os.readlink(f"/proc/{self.inside(node)}/ns/net")
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found += [int(pid)] if os.readlink(f"/proc/{pid}/ns/net") == network else []
+            except OSError:
+                pass
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+    def inside(self, node):
+        """The first process of a node, by its number outside."""
+        number = self.log(f"{node}.pid").strip()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                status = pathlib.Path(f"/proc/{pid}/status").read_text()
+                same = os.readlink(f"/proc/{pid}/ns/pid") == os.readlink(f"/proc/{self.init}/ns/pid")
+            except OSError:
+                continue
+            if same and status.split("NSpid:")[1].split("\n")[0].split()[-1] == number:
+                return pid
+        pytest.fail(f"no node {node}")
+
+    def ended(self, job, without=None):
         """Waits until a job has ended, its epilogs too; what Slurm says of it."""
         def over():
             shown = self.show(job)
             state = shown.get("JobState", "")
             return shown if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED") else None
         shown = until(over, lambda: f"the end of job {job}\n{self.logs()}")
-        until(lambda: not self.folders(job), lambda: f"the epilogs of job {job}\n{self.logs()}")
+        until(lambda: not set(self.folders(job)) - {without}, lambda: f"the epilogs of job {job}\n{self.logs()}")
         return self.show(job)
 
     def folders(self, job):

@@ -1,6 +1,7 @@
 """Slurm's own daemons, three nodes, the plugin, and jobs on the virtual GPU: what a job may take is read from the job
 itself, which the virtual GPU serves, and from Slurm."""
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -69,6 +70,11 @@ def test_shards_are_a_share_of_the_gpu(cluster):
         assert was_capped(job, 1024), "one of four shards of 4 GiB"
     refused = cluster.srun("--gres=shard:1", "--gpu-mem=1.5G", *JOB)
     assert refused.returncode != 0 and "the job's shards, 25%" in refused.stderr
+
+
+def test_the_limit_is_that_of_each_gpu(cluster):
+    for device in (0, 1):
+        assert was_capped(one(cluster.srun("--gres=gpu:a100:2", "--gpu-mem=512M", *JOB, "--device", device)), 512)
 
 
 def test_a_users_own_variable_lowers_and_never_raises_the_limit(cluster):
@@ -175,6 +181,29 @@ def test_a_preempted_job_leaves_the_node_to_the_next(cluster):
     assert cluster.show(low)["Restarts"] == "1"
     cluster.command("scancel", low)
     cluster.ended(low)
+
+
+def test_a_node_that_dies_takes_no_share_with_it():
+    # A cluster of its own: the node does not come back.
+    cluster = Cluster()
+    try:
+        flag = cluster.jobs / "died"
+        job = cluster.sbatch(f"{RUN} --hold /mnt/jobs/died", "--gpu-mem=512M", "--requeue", "--open-mode=append")
+        until(lambda: lines(cluster.out(job)), lambda: cluster.out(job) + cluster.logs())
+        (first,) = lines(cluster.out(job))
+        killed = cluster.kill(first["host"])
+        assert killed >= 4, "munged, slurmd, the step's keeper and the job"
+        flag.touch()
+        until(lambda: len(lines(cluster.out(job))) == 2, lambda: cluster.out(job) + cluster.logs(), 300)
+        assert cluster.ended(job, without=first["host"])["JobState"] == "COMPLETED"
+        again = lines(cluster.out(job))[1]
+        assert again["host"] != first["host"] and was_capped(first, 512) and was_capped(again, 512)
+        # The report is of the turn that came to its end.
+        done = cluster.command("/mnt/weir/bin/weir", "report", "--job", job, "--json", "--no-replay", user="ada")
+        (rank,) = json.loads(done.stdout)["ranks"]
+        assert rank["member"]["host"] == again["host"] and rank["member"]["restarts"] == 1
+    finally:
+        cluster.end()
 
 
 def test_a_job_over_two_nodes_leaves_one_report(cluster):
