@@ -25,8 +25,10 @@ need() {
         mkdir -p "$CACHE"
         $sudo apt-get update -qq >/dev/null && touch "$CACHE/apt-updated"
     fi
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-        die "could not install $*"
+    # Somebody else may be installing: that is waited for.
+    local said
+    said=$(DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 "$@" 2>&1) ||
+        die "could not install $*: $(tail -n 1 <<<"$said")"
     hash -r
     command -v "$command" >/dev/null 2>&1 || die "$command is still missing after installing $*"
 }
