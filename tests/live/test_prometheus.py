@@ -135,11 +135,12 @@ def test_a_refusal_between_two_scrapes_raises_an_alert(tmp_path):
         assert found[0]["status"] == "firing" and "was refused GPU memory" in found[0]["annotations"]["summary"]
         assert pid in found[0]["annotations"]["description"]
         # A run that is dead is still there, with its labels.
-        info = [sample["metric"] for sample in ask("weir_job_info")]
+        info = until(lambda: [sample["metric"] for sample in ask("weir_job_info")], "the job")
         assert [(one["pid"], one["pod"], one["job_id"]) for one in info] == [(pid, "team/train-0", "17")]
         until(lambda: ask('weir_runs_ended_total{life="killed"}')[0]["value"][1] == "1", "its end in the counter")
         assert ask("weir_last_oom_requested_bytes")[0]["metric"]["cause"] == "cap"
         # Each panel is an expression that Prometheus can read; one shows this run.
         for expression in panels():
             ask(expression.replace("$instance", ".*"))
-        assert ask('user:weir_gpu_memory_charged_bytes:sum') and ask('weir:gpu_memory_peak:ratio_of_cap')
+        # Recorded at the next evaluation of the rules.
+        until(lambda: ask('user:weir_gpu_memory_charged_bytes:sum') and ask('weir:gpu_memory_peak:ratio_of_cap'), "the recorded rules")
