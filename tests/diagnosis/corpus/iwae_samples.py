@@ -1,6 +1,8 @@
 """An importance-weighted autoencoder: 500 samples of the latent code for every picture of the batch, all decoded at once."""
 # gpu: 512MiB
+# keep gpu: 768MiB
 # cause: device full
+# keep cause: device full or own limit
 # full of: activations
 # cure batch: BATCH = 128 => BATCH = 8
 # cure samples: SAMPLES = 500 => SAMPLES = 20

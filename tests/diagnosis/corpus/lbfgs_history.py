@@ -1,5 +1,6 @@
 """L-BFGS written by hand, which remembers the last 100 steps and changes of the gradient; each pair is as large as two networks."""
 # gpu: 640MiB
+# keep gpu: 896MiB
 # cause: growth
 # cure bound: MEMORY = 100 => MEMORY = 10
 # cure width: WIDTH = 1024 => WIDTH = 256

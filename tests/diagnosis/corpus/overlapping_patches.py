@@ -1,7 +1,9 @@
 """Dictionary learning on overlapping patches of 32 by 32: at a stride of 8 they are sixteen times as large as the pictures."""
 # gpu: 1GiB
+# keep gpu: 1280MiB
 # cause: one request too large
 # input: 96.0MiB
+# older: yes
 # cure batch: PICTURES = 8 => PICTURES = 1
 # cure stride: STRIDE = 8 => STRIDE = 32
 # enough: 8GiB

@@ -1,6 +1,8 @@
 """A VQ-VAE as in Keras' example: the distances of all positions of all pictures to 1 024 codes, then a one-hot row for each."""
 # gpu: 1GiB
+# keep gpu: 1280MiB
 # cause: device full
+# keep cause: device full or own limit
 # full of: activations
 # cure batch: BATCH = 128 => BATCH = 8
 # cure codes: CODES = 1024 => CODES = 64
