@@ -63,14 +63,18 @@ def report(run=None, json=False, arguments=()):
         run = ((status() or {}).get("journal") or {}).get("file")
         if run is None:
             return None
-    command = [COMMAND, "report", str(run), "--no-replay", *(["--json"] if json else []), *arguments]
+    text = command("report", str(run), "--no-replay", *(["--json"] if json else []), *arguments, good=(0, 3))
+    return _json.loads(text) if json else text
+
+
+def command(*arguments, good=(0,)):
+    """What a command of weir prints; RuntimeError with its message where it ends with another code than these."""
     # The reader is no part of the job: not preloaded, not capped.
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode not in (0, 3):
-        raise RuntimeError(done.stderr.decode("utf-8", "replace").strip() or f"weir report ended with {done.returncode}")
-    text = done.stdout.decode("utf-8", "replace")
-    return _json.loads(text) if json else text
+    done = subprocess.run([COMMAND, *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode not in good:
+        raise RuntimeError(done.stderr.decode("utf-8", "replace").strip() or f"weir {arguments[0]} ended with {done.returncode}")
+    return done.stdout.decode("utf-8", "replace")
 
 
 def peak(run=None):
