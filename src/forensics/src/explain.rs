@@ -227,6 +227,16 @@ impl<'a> Scene<'a> {
         refused || pieces.any(|piece| piece.last_turn == turn && piece.size >= 1 << 16 && heavy(&piece.op.name))
     }
 
+    /// Whether an operation that runs by itself is refused in a job whose steps are graphs, as all of its derivatives are: it
+    /// uses the model without training it.
+    pub(crate) fn outside_of_training(&self) -> bool {
+        let path = |piece: &Piece| piece.op.name.contains('/');
+        let derived = |owner: &&Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        let mut derived = self.survey.owners.iter().filter(derived).flat_map(|owner| &owner.pieces).peekable();
+        let by_itself = self.refused.as_ref().is_some_and(|refused| !refused.who.op.name.contains('/'));
+        by_itself && self.survey.steps.seen > 0 && derived.peek().is_some() && derived.all(path)
+    }
+
     /// Whether several results of similar size are kept for derivatives.
     pub(crate) fn keeps_blocks(&self) -> bool {
         let sizes: Vec<u64> =

@@ -847,3 +847,27 @@ fn slots_that_an_optimizer_will_make_are_counted() {
     let report = report_on("sgd-to-come", story("/v/site-packages/keras/src/optimizers/sgd.py"));
     assert_eq!(first(&report), &Act::SmallerBatch(8), "18 GiB come with the weights: {:?}", report.remedies);
 }
+
+#[test]
+fn what_runs_beside_graphs_that_train_is_an_evaluation() {
+    let story = |refused: &'static str| {
+        move |job: &mut Job| {
+            job.alloc(weight(job, "AddV2", "[128,128]", 3), GIB);
+            for _ in 0..4 {
+                job.step();
+                let made = [
+                    job.alloc(op(job, "model/dense/MatMul", "[512,128]", 7), GIB),
+                    job.alloc(op(job, "gradient_tape/model/dense/MatMul", "[128,128]", 8), GIB),
+                ];
+                for address in made {
+                    job.free(address);
+                }
+            }
+            job.alloc(op(job, "MatMul", "[40000,128]", 12), 20 * GIB);
+            job.refused(op(job, refused, "[40000,128]", 12), 20 * GIB, &device(18 * GIB));
+        }
+    };
+    assert!(matches!(first(&report_on("drawing", story("BiasAdd"))), Act::EvalBatch(_)));
+    let report = report_on("training", story("model/dense/BiasAdd"));
+    assert!(!matches!(first(&report), Act::EvalBatch(_)), "it may be a step of a graph: {:?}", report.remedies);
+}

@@ -189,6 +189,9 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
         ),
         Of::Activations => {
             float32(advice, bench, facts, &scene);
+            if scene.outside_of_training() {
+                return large_batch(advice, bench, facts, &scene, &Explanation { evaluating: true, ..found.clone() });
+            }
             smaller_batch(advice, bench, facts, &scene, found);
             if advice.remedies.is_empty() {
                 // What does not come with the batch is too much already.
@@ -222,8 +225,9 @@ fn large_batch(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, scene: &Sc
     let Some(parts) = needs.parts(None) else {
         return advice.useless.push("a smaller batch".into());
     };
-    let text =
-        format!("a smaller batch in the evaluation: batch / {parts}; those before were {} times smaller", found.times);
+    let before =
+        if found.times > 1 { format!("; those before were {} times smaller", found.times) } else { String::new() };
+    let text = format!("a smaller batch in the evaluation: batch / {parts}{before}");
     advice.add(Remedy { act: Act::EvalBatch(parts), text, check: Check::Estimated, how: needs.how() });
 }
 
