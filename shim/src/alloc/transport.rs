@@ -27,9 +27,10 @@ const CONTROL: usize = 64;
 /// Sixteen bytes that nobody can guess.
 pub(crate) fn secret() -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
+    // By number: glibc has a function for it only since 2.25.
     // SAFETY: writes at most as many bytes as there are.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    (got == bytes.len() as isize).then_some(bytes)
+    let got = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    (got == bytes.len() as i64).then_some(bytes)
 }
 
 fn address(pid: u32, name: u64) -> (libc::sockaddr_un, libc::socklen_t) {

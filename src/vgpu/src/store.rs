@@ -204,6 +204,13 @@ fn allocated(fd: RawFd) -> u64 {
     unsafe { if libc::fstat(fd, status.as_mut_ptr()) == 0 { status.assume_init().st_blocks as u64 * 512 } else { 0 } }
 }
 
+/// A file in memory; negative if there can be none.
+pub(crate) fn memory_file(name: &std::ffi::CStr) -> RawFd {
+    // By number: glibc has a function for it only since 2.27.
+    // SAFETY: a NUL-terminated name.
+    unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) as RawFd }
+}
+
 /// A sparse memory file.
 pub(crate) struct File {
     fd: RawFd,
@@ -211,8 +218,7 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn new(name: &std::ffi::CStr, bytes: u64) -> R<Self> {
-        // SAFETY: a NUL-terminated name.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = memory_file(name);
         if fd < 0 {
             return Err(OUT_OF_MEMORY);
         }

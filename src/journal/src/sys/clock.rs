@@ -142,8 +142,9 @@ pub(crate) fn thread_id() -> u32 {
     THREAD.with(|cached| match cached.get() {
         (id, seen) if seen == forks => id,
         _ => {
+            // By number: glibc has a function for it only since 2.30.
             // SAFETY: gettid takes nothing and cannot fail.
-            let id = unsafe { libc::gettid() } as u32;
+            let id = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
             cached.set((id, forks));
             id
         }

@@ -28,9 +28,8 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new() -> R<Self> {
-        // SAFETY: a NUL-terminated name; the descriptor is ours.
-        let fd = unsafe { libc::memfd_create(c"vgpu-event".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: as above.
+        let fd = crate::store::memory_file(c"vgpu-event");
+        // SAFETY: the descriptor is ours.
         if fd < 0 || unsafe { libc::ftruncate(fd, PAGE as libc::off_t) } != 0 {
             return Err(OUT_OF_MEMORY);
         }

@@ -142,8 +142,9 @@ pub(super) fn write(function: &Function, began: Instant, result: CUresult, args:
 }
 
 fn line(function: &Function, began: u64, took: u64, result: CUresult, args: &[Arg], injected: bool) -> String {
+    // By number: glibc has a function for gettid only since 2.30.
     // SAFETY: neither takes an argument nor can fail.
-    let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+    let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let mut out = String::with_capacity(256);
     let _ = write!(out, "{{\"t\":{began},\"pid\":{pid},\"tid\":{tid},\"fn\":\"{}\",\"args\":{{", function.symbol);
     let succeeded = result == CUresult::CUDA_SUCCESS;
