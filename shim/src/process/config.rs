@@ -129,14 +129,15 @@ impl Config {
     }
 }
 
-/// The folder that this library was loaded from. A relative LD_PRELOAD names none that still holds when the program has
-/// changed its directory: then the kernel knows.
+/// The folder that this library lies in. LD_PRELOAD may name it by a link, as a system's folder of libraries has one. A relative
+/// LD_PRELOAD names no folder that still holds when the program has changed its directory: then the kernel knows.
 fn folder() -> Option<PathBuf> {
     let address = folder as *const () as usize;
     let (_, object) = elf::object_at(address)?;
     let named = Path::new(OsStr::from_bytes(object.path().to_bytes()));
     if named.is_absolute() {
-        return named.parent().map(Path::to_owned);
+        let real = std::fs::canonicalize(named).ok();
+        return real.as_deref().unwrap_or(named).parent().map(Path::to_owned);
     }
     let maps = std::fs::read("/proc/self/maps").ok()?;
     maps.split(|byte| *byte == b'\n').find_map(|line| mapped(line, address)?.parent().map(Path::to_owned))

@@ -86,6 +86,8 @@ fn spec(arguments: &Arguments) -> Result<Value, String> {
 }
 
 fn mount(from: &Path, to: &str, mode: &str) -> Result<Value, String> {
+    // What a link means here is not what it means to the container's runtime, later.
+    let from = &from.canonicalize().unwrap_or_else(|_| from.to_owned());
     let from = from.to_str().ok_or_else(|| format!("{}: not UTF-8, which a CDI spec must be", from.display()))?;
     Ok(json!({"hostPath": from, "containerPath": to, "options": [mode, "bind", "nosuid", "nodev"]}))
 }

@@ -249,7 +249,7 @@ fn probe(library: &Path) -> Result<(Value, String, u32), String> {
     let command = std::env::current_exe().map_err(|e| format!("cannot find the path of this command: {e}"))?;
     let mut child = Command::new(command)
         .arg("probe")
-        .env("LD_PRELOAD", library::preload(library))
+        .env("LD_PRELOAD", library::preload(&library::loadable(library)?))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -195,7 +195,7 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
     let mut checking = Checking {
         arguments,
         place: Workplace::new()?,
-        library: library::find(arguments.library.as_deref())?,
+        library: library::loadable(&library::find(arguments.library.as_deref())?)?,
         end: Instant::now() + arguments.time,
         steps: Vec::new(),
     };

@@ -13,6 +13,7 @@ mod export;
 mod gather;
 mod gpu_check;
 mod library;
+mod link;
 mod list;
 mod man;
 mod mcp;

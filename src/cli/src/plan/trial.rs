@@ -149,7 +149,7 @@ impl Conditions {
     pub(crate) fn new(job: Job, vgpu: Option<&Path>, devices: u8, context: u64) -> Result<Self, String> {
         Ok(Self {
             job,
-            library: library::find(None)?,
+            library: library::loadable(&library::find(None)?)?,
             vgpu: library::find_vgpu(vgpu)?,
             backing: Backing::Auto,
             context,

@@ -174,7 +174,7 @@ fn variables(arguments: &Arguments) -> Result<Variables, String> {
         let dir = std::path::absolute(dir).map_err(|error| format!("--dir {}: {error}", dir.display()))?;
         variables.set("WEIR_DIR", &dir);
     }
-    let library = library::find(arguments.library.as_deref())?;
+    let library = library::loadable(&library::find(arguments.library.as_deref())?)?;
     variables.set("LD_PRELOAD", library::preload(&library));
     if let Some(size) = &arguments.vgpu {
         match parse_size(size).map_err(|problem| format!("--vgpu {problem}"))? {
