@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -78,20 +79,25 @@ def unpacked(deb):
 
 
 @pytest.fixture(params=["wheel", "deb"])
-def prefix(request):
-    """Where a package has put its files."""
-    return request.getfixturevalue("wheel") if request.param == "wheel" else request.getfixturevalue("unpacked") / "usr"
+def placed(request):
+    """Where a package has put its files: the command, the library, the virtual GPU."""
+    if request.param == "wheel":
+        venv = request.getfixturevalue("wheel")
+        [home] = venv.glob("lib/python*/site-packages/weir")
+        return venv / "bin/weir", home / "lib/libweir.so", home / "vgpu"
+    prefix = request.getfixturevalue("unpacked") / "usr"
+    return prefix / "bin/weir", prefix / "lib/weir/libweir.so", prefix / "lib/weir/vgpu"
 
 
-def test_an_installed_weir_finds_its_library(prefix, tmp_path):
-    env = environment(**{**surroundings(tmp_path), "LD_LIBRARY_PATH": prefix / "lib/weir/vgpu"})
-    out = run(prefix / "bin/weir", "doctor", env=env).stdout
-    assert "No problem found" in out and str(prefix.resolve() / "lib/weir/libweir.so") in out
+def test_an_installed_weir_finds_its_library(placed, tmp_path):
+    command, library, vgpu = placed
+    out = run(command, "doctor", env=environment(**{**surroundings(tmp_path), "LD_LIBRARY_PATH": vgpu})).stdout
+    assert "No problem found" in out and str(library.resolve()) in out
 
 
-def test_an_installed_weir_finds_its_virtual_gpu(prefix, tmp_path):
+def test_an_installed_weir_finds_its_virtual_gpu(placed, tmp_path):
     env = environment(**{**surroundings(tmp_path), "BATCH": 2})
-    out = run(prefix / "bin/weir", "plan", "--gpu", "1GiB", "--context", "64MiB", "--no-confirm", "--", *JOB, "batch", env=env).stdout
+    out = run(placed[0], "plan", "--gpu", "1GiB", "--context", "64MiB", "--no-confirm", "--", *JOB, "batch", env=env).stdout
     assert "at most 112.0 MiB live" in out
 
 
@@ -103,6 +109,82 @@ def test_pip_takes_the_wheel_away_whole(tmp_path):
     assert ours()
     run(venv / "bin/pip", "uninstall", "-q", "-y", "weir-gpu")
     assert ours() == []
+
+
+def test_the_wheel_brings_its_modules_and_the_plugin(wheel):
+    code = "import weir, importlib.metadata as m; print(weir.__file__, [e.value for e in m.distribution('weir-gpu').entry_points])"
+    out = run(wheel / "bin/python", "-c", code, cwd=wheel).stdout
+    assert out.startswith(str(wheel)) and "weir.pytest_plugin" in out
+    assert run(wheel / "bin/python", "-m", "weir", "--version", cwd=wheel).stdout.startswith("weir ")
+
+
+def test_a_package_has_the_same_bytes_twice(deb, tmp_path):
+    assert package("deb", tmp_path).read_bytes() == deb.read_bytes()
+
+
+AWKWARD = "my apps:v1; $LIB"
+
+
+@pytest.fixture
+def awkward(tmp_path):
+    """A stage below a folder whose name the loader's variables cannot hold."""
+    home = tmp_path / AWKWARD / "weir"
+    shutil.copytree(STAGE, home, ignore=shutil.ignore_patterns("tests*", "*-faults", "check"), symlinks=True)
+    return home
+
+
+def runs_under_a_cap(home, folder, **more):
+    """Takes all of a device of 1 GiB, under a cap of 64 MiB, by the command of that home; what it got and the LD_PRELOAD that it had."""
+    show = "import os; print(os.environ['LD_PRELOAD'])"
+    env = environment(**{**surroundings(folder), "VGPU_BACKING": "none", **more})
+    job = [home / "bin/weir", "run", "--quiet", "--vgpu", "1GiB", "--cap", "64MiB", "--", sys.executable]
+    preload = run(*job, "-c", show, env=env).stdout.strip()
+    return json.loads(run(*job, ROOT / "tests/caps/limits.py", "takes_all", env=env).stdout)["physical"], preload
+
+
+def test_a_path_that_the_loader_cannot_take_is_reached_by_a_link(awkward, tmp_path):
+    taken, preload = runs_under_a_cap(awkward, tmp_path)
+    assert 48 << 20 <= taken <= 64 << 20
+    assert not set(preload) & set(" :;$") and pathlib.Path(preload).resolve() == awkward / "lib/libweir.so"
+    assert os.stat(pathlib.Path(preload).parent.parent).st_mode & 0o777 == 0o700
+    # A settings file beside the library holds, too: its folder is the real one.
+    (awkward / "lib/weir.conf").write_text("WEIR_CAP=32MiB\n")
+    env = environment(**{**surroundings(tmp_path), "VGPU_BACKING": "none", "LD_LIBRARY_PATH": awkward / "vgpu"})
+    done = run(awkward / "bin/weir", "run", "--quiet", "--vgpu", "1GiB", "--", sys.executable, ROOT / "tests/caps/limits.py", "takes_all", env=env)
+    assert json.loads(done.stdout)["physical"] <= 32 << 20
+
+
+def test_no_link_is_made_where_others_can_change_it(awkward, tmp_path):
+    state = tmp_path / "state/weir/links"
+    state.mkdir(parents=True)
+    state.chmod(0o777)
+    _, preload = runs_under_a_cap(awkward, tmp_path, XDG_STATE_HOME=tmp_path / "state")
+    assert not preload.startswith(str(tmp_path / "state")) and not list(state.iterdir())
+
+
+def test_the_name_of_the_library_is_enough_after_the_debian_package(unpacked, tmp_path):
+    [link] = unpacked.glob("usr/lib/*-linux-gnu/libweir.so")
+    env = under_weir(tmp_path / "journals", LD_PRELOAD="libweir.so", LD_LIBRARY_PATH=f"{link.parent}:{unpacked}/usr/lib/weir/vgpu",
+                     VGPU_MEM="1GiB", VGPU_BACKING="none", WEIR_CAP="64MiB")
+    assert json.loads(run(sys.executable, ROOT / "tests/caps/limits.py", "takes_all", env=env).stdout)["physical"] <= 64 << 20
+
+
+def allowed_by(expression, names):
+    """Whether a licence expression can be kept with these."""
+    expression = expression.replace("(", " ( ").replace(")", " ) ").replace(" WITH ", "+with+")
+    words = {"AND": "and", "OR": "or", "(": "(", ")": ")"}
+    known = {name.replace(" WITH ", "+with+") for name in names}
+    return eval(" ".join(words.get(word, str(word in known)) for word in expression.split()))
+
+
+def test_the_bill_of_materials_has_what_is_linked():
+    bill = json.loads(run(ROOT / "scripts/sbom", env=dict(os.environ)).stdout)
+    names = {component["name"] for component in bill["components"]}
+    assert {"weir-shim", "weir-pool", "libc"} <= names and not {"proptest", "insta", "loom"} & names
+    known = {component["bom-ref"] for component in bill["components"]}
+    allowed = tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow"]
+    assert all(allowed_by(component["licenses"][0]["expression"], allowed) for component in bill["components"])
+    assert all(set(one["dependsOn"]) <= known for one in bill["dependencies"])
 
 
 def test_the_debian_package_has_its_fields(deb):
@@ -177,10 +259,11 @@ def test_kubectl_builds_the_base(tmp_path):
 PROLOG = ROOT / "examples/deploy/slurm-task-prolog.sh"
 
 
-@pytest.mark.parametrize("script", [PROLOG, ROOT / "scripts/package"], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [PROLOG, *(ROOT / "scripts" / name for name in ("package", "portable.sh", "release", "build"))],
+                         ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(script):
     need("shellcheck")
-    run("shellcheck", "-x", "-e", "SC1091", script)
+    run("shellcheck", "-x", "-s", "bash", "-e", "SC1091", script)
 
 
 def prolog(**env):
