@@ -227,14 +227,22 @@ impl<'a> Scene<'a> {
         refused || pieces.any(|piece| piece.last_turn == turn && piece.size >= 1 << 16 && heavy(&piece.op.name))
     }
 
-    /// Whether an operation that runs by itself is refused in a job whose steps are graphs, as all of its derivatives are: it
-    /// uses the model without training it.
+    /// Whether an operation is refused that none of several steps ran, in a job whose derivatives are all in graphs: it uses the
+    /// model without training it.
     pub(crate) fn outside_of_training(&self) -> bool {
-        let path = |piece: &Piece| piece.op.name.contains('/');
-        let derived = |owner: &&Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
-        let mut derived = self.survey.owners.iter().filter(derived).flat_map(|owner| &owner.pieces).peekable();
-        let by_itself = self.refused.as_ref().is_some_and(|refused| !refused.who.op.name.contains('/'));
-        by_itself && self.survey.steps.seen > 0 && derived.peek().is_some() && derived.all(path)
+        let Some(refused) = &self.refused else { return false };
+        let pieces = || self.survey.owners.iter().filter(|owner| owner.device == self.device);
+        let derived = pieces().filter(|owner| owner.ruling.0 == Role::Gradients).flat_map(|owner| &owner.pieces);
+        let mut derived = derived.peekable();
+        let turn = self.survey.steps.turns;
+        // A graph's own operations need not be in a scope; they then ran in the steps before, under the same name.
+        let again = |piece: &Piece| piece.first_turn < turn && piece.op.name == refused.who.op.name;
+        let known = pieces().flat_map(|owner| &owner.pieces).any(again);
+        let by_itself = !refused.who.op.name.contains('/') && !known;
+        by_itself
+            && self.survey.steps.seen >= FEWEST_STEPS
+            && derived.peek().is_some()
+            && derived.all(|piece| piece.op.name.contains('/'))
     }
 
     /// Whether several results of similar size are kept for derivatives.
@@ -312,6 +320,8 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// Steps after which an operation that was not seen is none of theirs.
+const FEWEST_STEPS: u64 = 3;
 /// Rounds from which on models that are kept are growth.
 const ROUNDS: u64 = 3;
 

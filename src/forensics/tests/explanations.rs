@@ -850,12 +850,13 @@ fn slots_that_an_optimizer_will_make_are_counted() {
 
 #[test]
 fn what_runs_beside_graphs_that_train_is_an_evaluation() {
-    let story = |refused: &'static str| {
+    let story = |refused: &'static str, steps: u64| {
         move |job: &mut Job| {
             job.alloc(weight(job, "AddV2", "[128,128]", 3), GIB);
-            for _ in 0..4 {
+            for _ in 0..steps {
                 job.step();
                 let made = [
+                    job.alloc(op(job, "concat_1", "[512,128]", 6), GIB),
                     job.alloc(op(job, "model/dense/MatMul", "[512,128]", 7), GIB),
                     job.alloc(op(job, "gradient_tape/model/dense/MatMul", "[128,128]", 8), GIB),
                 ];
@@ -867,7 +868,11 @@ fn what_runs_beside_graphs_that_train_is_an_evaluation() {
             job.refused(op(job, refused, "[40000,128]", 12), 20 * GIB, &device(18 * GIB));
         }
     };
-    assert!(matches!(first(&report_on("drawing", story("BiasAdd"))), Act::EvalBatch(_)));
-    let report = report_on("training", story("model/dense/BiasAdd"));
-    assert!(!matches!(first(&report), Act::EvalBatch(_)), "it may be a step of a graph: {:?}", report.remedies);
+    assert!(matches!(first(&report_on("drawing", story("BiasAdd", 4))), Act::EvalBatch(_)));
+    for (name, refused, steps) in
+        [("training", "model/dense/BiasAdd", 4), ("scopeless", "concat_1", 4), ("early", "BiasAdd", 1)]
+    {
+        let report = report_on(name, story(refused, steps));
+        assert!(!matches!(first(&report), Act::EvalBatch(_)), "{name} may be a step: {:?}", report.remedies);
+    }
 }
