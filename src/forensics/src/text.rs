@@ -144,7 +144,7 @@ fn why(page: &mut Page, report: &Report) {
     if let Some(arena) = inside {
         page.paragraph("Compiled", &arena_sentence(arena));
     } else if report.request.as_ref().is_some_and(|request| request.compiled) {
-        let note = "XLA requests memory once for all operations of what it compiled, and has left nothing that shows what is inside (weir run --xla on); with jit_compile=False each operation requests its own";
+        let note = "XLA requests memory once for all operations of what it compiled; weir run --xla on records what is inside, and with jit_compile=False each operation requests its own";
         page.paragraph("Note", note);
     }
     if report.only_tried() {

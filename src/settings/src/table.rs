@@ -248,7 +248,7 @@ settings! {
         flag: Flag::Takes("xla"),
         value_name: "on|off",
         values: "on or off",
-        default: "on",
+        default: "off",
         default_note: "",
         kind: Kind::Recording,
         help: "Whether XLA leaves beside the journal what it knows of the arenas of compiled code",
