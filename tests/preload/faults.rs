@@ -3,7 +3,8 @@
 use crate::beside::strange_driver;
 use crate::process::{Folder, Outcome, Process};
 use regex_lite::{Regex, escape};
-use std::os::fd::AsRawFd;
+use std::io::Write;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use weir_tests::harness::{Job, Suite, files_below, stage};
@@ -211,6 +212,22 @@ fn no_stderr() {
             });
         }
     });
+    // Nobody reads it, and it is full.
+    let full = capped.clone().with(|command| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        // SAFETY: takes a descriptor and numbers; the pipe is open.
+        let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+        writer.write_all(&vec![b'x'; usize::try_from(size).expect("a size")]).expect("room");
+        // It stays open as long as this process.
+        let _ = reader.into_raw_fd();
+        // SAFETY: as above.
+        unsafe {
+            command.pre_exec(move || {
+                let failed = libc::dup2(writer.as_raw_fd(), 2) < 0;
+                if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            });
+        }
+    });
     let closed = capped.with(|command| {
         // SAFETY: close may be called between fork and exec; standard error is not used in between.
         unsafe {
@@ -221,7 +238,7 @@ fn no_stderr() {
         }
     });
     let bare = bare.run();
-    for process in [unread, closed] {
+    for process in [unread, full, closed] {
         let under = process.run();
         assert_eq!((&bare.done.out, bare.done.code), (&under.done.out, under.done.code), "{}", under.done);
     }

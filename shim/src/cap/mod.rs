@@ -162,33 +162,34 @@ pub(crate) fn begin(config: &'static Config, around: &'static dyn Around) {
 fn start(config: &'static Config, around: &'static dyn Around) {
     let _kept = surroundings::Errno::keep();
     let seen = machine::visible();
-    if open_once(config, around, &seen)
-        && let Some(caps) = on()
-    {
+    let (opened, lines) = open_once(config, around, &seen);
+    lines.iter().for_each(|line| surroundings::say(line));
+    if opened && let Some(caps) = on() {
         for device in caps.devices() {
             around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
         }
     }
 }
 
-/// Opens the account, unless another thread has. Whether this one has.
-fn open_once(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> bool {
+/// Opens the account, unless another thread has. Whether this one has, and what is to be said of it.
+fn open_once(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> (bool, Vec<String>) {
     let _opening = OPENING.lock();
+    let mut lines = Vec::new();
     // SAFETY: as in `on`.
     if unsafe { CAPS.load(Ordering::Acquire).as_ref() }.is_some_and(|caps| caps.ledger.is_here()) {
-        return false;
+        return (false, lines);
     }
-    let caps = open(config, around, seen).or_else(|lost| {
+    let caps = open(config, around, seen, &mut lines).or_else(|lost| {
         let then = if config.strict { FAILS } else { WITHOUT };
-        surroundings::say(&format!("{lost}; {then}"));
+        lines.push(format!("{lost}; {then}"));
         if config.strict {
             job::refuse(lost.clone());
         }
         unopened(config, around, seen, lost)
     });
-    let Ok(caps) = caps else { return false };
+    let Ok(caps) = caps else { return (false, lines) };
     CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
-    true
+    (true, lines)
 }
 
 /// An account that was not opened: each device is closed or, with WEIR_STRICT=0, has none.
@@ -220,7 +221,12 @@ fn devices(
         .collect()
 }
 
-fn open(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> Result<Caps, String> {
+fn open(
+    config: &'static Config,
+    around: &'static dyn Around,
+    seen: &[DeviceFacts],
+    lines: &mut Vec<String>,
+) -> Result<Caps, String> {
     let terms = &config.caps;
     let facts = machine::facts(seen, terms.cap.as_ref());
     let caps = match &terms.cap {
@@ -242,7 +248,7 @@ fn open(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFact
     if !above.is_empty() {
         let devices: Vec<_> =
             above.iter().map(|(uuid, bytes)| format!("{} has {}", uuid_text(*uuid), Human(*bytes))).collect();
-        surroundings::say(&format!("WEIR_CAP is above the device, which is the cap then: {}", devices.join(", ")));
+        lines.push(format!("WEIR_CAP is above the device, which is the cap then: {}", devices.join(", ")));
     }
     let devices = devices(seen, cap_of, OnceLock::new);
     Ok(Caps { unseen, ..Caps::new(ledger, around, config, devices) })

@@ -37,7 +37,7 @@ pub(crate) fn report(
     let outcome = journal.out_of_memory(&failure, &situation);
     if let Outcome::Reported { text, .. } = outcome {
         if recorder.oom_text {
-            surroundings::write_quietly(2, text.as_bytes());
+            surroundings::print(&text);
         }
         if let Some(path) = &recorder.termination {
             termination::leave(path, &text);
