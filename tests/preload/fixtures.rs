@@ -28,7 +28,7 @@ const fn with(environment: &'static str, fixture: Fixture) -> Fixture {
 
 pub(crate) const ALLOC: &[(&str, u64)] = &[("cuMemAlloc_v2", 1)];
 
-const FIXTURES: [Fixture; 24] = [
+const FIXTURES: [Fixture; 25] = [
     loads("fork_then_cuda", ALLOC),
     loads("cuda_fork_exec", ALLOC),
     linked("underscore_exit", &[("cuMemAlloc_v2", 2)]),
@@ -45,6 +45,7 @@ const FIXTURES: [Fixture; 24] = [
     with("WEIR_CAP=512MiB WEIR_GROUP=cancel WEIR_OOM_TEXT=off", linked("cancel_pending", &[("cuMemAlloc_v2", 8)])),
     linked("idle_importers", ALLOC),
     linked("small_stack", ALLOC),
+    linked("coroutine", ALLOC),
     linked("linked", ALLOC),
     loads("lookups", &[]),
     loads("proc_address", ALLOC),

@@ -1,7 +1,7 @@
 //! Room on the stack: work of weir's that may go deep runs on a stack of weir's own where the thread's is nearly used up.
 //!
-//! A thread may have no more than 16 KiB in all, enough for a call into the driver and too little for a new pool, a journal
-//! or a report as well. What a thread's stack is, is found out once a thread, and never on the way of a request that the pool
+//! A thread, or a coroutine, may have no more than 16 KiB in all, enough for a call into the driver and too little for a new
+//! pool, a journal or a report as well. What a thread's stack is, is found out once a thread, and never on the way of a request that the pool
 //! answers by itself.
 
 use super::calls::Uncancelled;
@@ -17,8 +17,9 @@ const SIZE: usize = 512 << 10;
 const GUARD: usize = 4096;
 
 thread_local! {
-    /// With less than this address there is too little room; all ones while it is not known. Constant, no destructor.
-    static FLOOR: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// From which address on, and for how many bytes, there is room: the upper part of the thread's own stack; nothing while it
+    /// is not known. Constant, no destructor.
+    static ROOMY: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 /// Runs `work` where there is room for it.
@@ -27,31 +28,39 @@ pub(crate) fn roomy<R>(work: impl FnOnce() -> R) -> R {
     if has_room() { work() } else { elsewhere(work) }
 }
 
-/// Whether the thread's stack has room for such work.
+/// Whether there is room for such work here.
 #[inline]
 pub(crate) fn has_room() -> bool {
     let here = 0_u8;
     let here = &raw const here as usize;
-    here >= FLOOR.try_with(Cell::get).unwrap_or(0) || look(here)
+    lies(here, ROOMY.try_with(Cell::get).unwrap_or(EVERYWHERE)) || look(here)
 }
 
-/// Queries what the thread's stack is, if that is not known.
+/// What is taken for roomy where nothing is known.
+const EVERYWHERE: (usize, usize) = (0, usize::MAX);
+/// A stack that is too small as a whole.
+const NOWHERE: (usize, usize) = (1, 0);
+
+#[inline]
+fn lies(here: usize, (floor, bytes): (usize, usize)) -> bool {
+    here.wrapping_sub(floor) < bytes
+}
+
+/// Queries what the thread's stack is, if that is not known. Outside of it is another: a coroutine's or a signal's, of which
+/// nobody knows how large it is.
 #[cold]
 fn look(here: usize) -> bool {
-    let floor = FLOOR
-        .try_with(|floor| {
-            if floor.get() == usize::MAX {
-                floor.set(lowest().map_or(0, |lowest| lowest + ROOM));
-            }
-            floor.get()
-        })
-        .unwrap_or(0);
-    // Below all of the thread's own stack is another: a signal's, a coroutine's, one of weir's.
-    here >= floor || here < floor - ROOM
+    let roomy = ROOMY.try_with(|roomy| {
+        if roomy.get() == (0, 0) {
+            roomy.set(upper_part().unwrap_or(EVERYWHERE));
+        }
+        roomy.get()
+    });
+    lies(here, roomy.unwrap_or(EVERYWHERE))
 }
 
-/// The lowest address of the calling thread's stack.
-fn lowest() -> Option<usize> {
+/// The part of the calling thread's stack that has enough below it.
+fn upper_part() -> Option<(usize, usize)> {
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut start, mut size) = (core::ptr::null_mut(), 0);
     // SAFETY: the attributes are filled by pthread_getattr_np before they are read, and destroyed once.
@@ -61,7 +70,8 @@ fn lowest() -> Option<usize> {
         }
         let found = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut start, &raw mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        (found == 0).then_some(start as usize)
+        let part = |bytes| (start as usize + ROOM, bytes);
+        (found == 0).then(|| size.checked_sub(ROOM).filter(|bytes| *bytes > 0).map_or(NOWHERE, part))
     }
 }
 
@@ -73,9 +83,11 @@ fn elsewhere<F: FnOnce() -> R, R>(work: F) -> R {
     // Nothing may unwind past the change of stacks.
     let uncancelled = Uncancelled::enter();
     let mut job = Job { work: Some(work), result: None };
+    let before = ROOMY.try_with(|roomy| roomy.replace((stack + GUARD + ROOM, SIZE - ROOM)));
     // SAFETY: the stack is ours alone until it is released; the function catches every panic and comes back; the job
     // outlives the call.
     unsafe { call_on(stack + GUARD + SIZE, run::<F, R>, (&raw mut job).cast()) };
+    let _ = before.map(|before| ROOMY.try_with(|roomy| roomy.set(before)));
     give_back(stack);
     drop(uncancelled);
     match (job.result, job.work) {
