@@ -3,7 +3,7 @@
 use super::backing::Driver;
 use super::footing::{self, Footing};
 use super::registry::{LIST, pools};
-use super::{DevicePool, fork, mempools};
+use super::{DevicePool, mempools};
 use crate::cap;
 use crate::driver::contexts::{self, Living, Slot};
 use crate::driver::guards::RelaxedCapture;
@@ -114,9 +114,6 @@ fn appear_with(ordinal: i32, driver: Driver, pool: Pool, host: bool) -> Option<&
         handles,
         errors: AtomicU32::new(0),
     }));
-    if !LIST.any() {
-        fork::watch();
-    }
     let mut granted = 0;
     while let Err(devices) = appear(device_pool, granted) {
         for device in (0..DEVICES as i32).filter(|device| devices & bit(*device) != 0) {

@@ -1,4 +1,4 @@
-//! A forked child has none of its parent's pools.
+//! A forked child has none of its parent's pools, and nobody else is in the middle of anything.
 
 use super::registry::LIST;
 use crate::driver::{capture, contexts, stream, work};
@@ -11,7 +11,9 @@ pub(super) fn watch() {
 }
 
 extern "C" fn in_child() {
-    job::forked();
+    if LIST.any() {
+        job::forked();
+    }
     // A lock of theirs may have been held by a thread that is not here.
     LIST.clear();
     work::forked();

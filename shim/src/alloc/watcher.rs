@@ -1,6 +1,6 @@
 //! How the device pools and the journal learn of contexts, captures and waits.
 
-use super::pools_reached_by;
+use super::{fork, pools_reached_by};
 use crate::driver::observer::{self, Observer};
 use crate::driver::work;
 use crate::process::config::Config;
@@ -28,5 +28,6 @@ static WATCHER: Observer = Observer {
 /// The job begins.
 pub(crate) fn begin(config: &Config) {
     observer::observe(&WATCHER);
+    fork::watch();
     work::begin(config.pool.on);
 }
