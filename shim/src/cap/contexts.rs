@@ -73,11 +73,9 @@ impl Contexts {
         loads.reach = loads.reach.saturating_add(reach);
     }
 
-    /// A module is unloaded.
-    fn unloaded(&mut self, module: usize) {
-        if let Some((ctx, reach)) = self.modules.remove(&module)
-            && let Some(loads) = self.loads.get_mut(&ctx)
-        {
+    /// A module is unloaded that was in the table with this.
+    fn unloaded(&mut self, (ctx, reach): (u64, u64)) {
+        if let Some(loads) = self.loads.get_mut(&ctx) {
             loads.reach = loads.reach.saturating_sub(reach);
         }
     }
@@ -156,13 +154,23 @@ pub(crate) struct Loading {
     ordinal: i32,
     ctx: u64,
     watch: Watch,
+    /// What the table has of the module that is unloaded.
+    module: Option<(u64, u64)>,
 }
 
-/// A call that loads or unloads code, or makes its variables, begins in the current context.
-pub(crate) fn loading() -> Option<Loading> {
+/// A call that loads or unloads code, or makes its variables, begins in the current context. `first` is the function's first
+/// argument.
+pub(crate) fn loading(name: &str, first: usize) -> Option<Loading> {
     let caps = on()?;
     let (device, _) = caps.here()?;
-    Some(Loading { ordinal: device.ordinal, ctx: current(), watch: Watch::begin(caps, device, true) })
+    let watch = Watch::begin(caps, device, true);
+    // Before the call: then the driver may give the handle to another one.
+    let module = if unloads(name) { lock(&caps.contexts).modules.remove(&first) } else { None };
+    Some(Loading { ordinal: device.ordinal, ctx: current(), watch, module })
+}
+
+fn unloads(name: &str) -> bool {
+    name == "cuModuleUnload"
 }
 
 impl Loading {
@@ -170,6 +178,9 @@ impl Loading {
     /// not matter. `first` is the function's first argument.
     pub(crate) fn over(self, name: &str, first: usize, result: CUresult) {
         let Some((caps, at)) = on().and_then(|caps| Some((caps, caps.at(self.ordinal)?))) else { return };
+        if let Some(module) = self.module.filter(|_| result != CUresult::CUDA_SUCCESS) {
+            lock(&caps.contexts).modules.insert(first, module);
+        }
         let known = match self.watch.grown(caps, at.0) {
             Some(grown) => Some((lock(&caps.contexts), grown)),
             None => beyond_accounted(caps, at),
@@ -182,8 +193,8 @@ impl Loading {
         let charged = contexts.code_on(self.ordinal);
         let (fresh, gone) = (u64::try_from(grown).unwrap_or(0), grown.min(0).unsigned_abs());
         let mut more = fresh;
-        if result == CUresult::CUDA_SUCCESS && name == "cuModuleUnload" {
-            contexts.unloaded(first);
+        if result == CUresult::CUDA_SUCCESS && unloads(name) {
+            self.module.into_iter().for_each(|module| contexts.unloaded(module));
         } else if result == CUresult::CUDA_SUCCESS && name.starts_with("cuModuleLoad") {
             // Chunks of blocks and arrays are charged once more: the code may be the last in them.
             let small = caps.linear.small_chunks() + lock(&caps.arrays).small(self.ordinal);
@@ -410,6 +421,10 @@ mod tests {
         contexts
     }
 
+    fn unload(contexts: &mut Contexts, module: usize) {
+        contexts.modules.remove(&module).into_iter().for_each(|module| contexts.unloaded(module));
+    }
+
     #[test]
     fn nothing_comes_off_while_all_code_is_loaded() {
         let mut contexts = loaded();
@@ -423,21 +438,21 @@ mod tests {
         // Another module of the same context.
         contexts.loaded(1, 0, 3 * PAGE);
         *contexts.code.entry(0).or_insert(0) += 3 * PAGE;
-        contexts.unloaded(11);
+        unload(&mut contexts, 11);
         assert_eq!((contexts.bounded(1, 0), contexts.bounded(0, 0)), (0, 3 * PAGE));
         assert_eq!((contexts.code_on(0), contexts.code_on(1)), (5 * PAGE, PAGE));
-        contexts.unloaded(11);
+        unload(&mut contexts, 11);
         assert_eq!(contexts.bounded(0, 0), 0, "a module is unloaded once");
     }
 
     #[test]
     fn a_module_comes_off_the_context_that_loaded_it() {
         let mut contexts = loaded();
-        contexts.unloaded(22);
+        unload(&mut contexts, 22);
         contexts.loads.remove(&1);
         assert_eq!(contexts.bounded(0, 0), 5 * PAGE, "nothing is loaded on the device");
         let mut contexts = loaded();
-        contexts.unloaded(22);
+        unload(&mut contexts, 22);
         contexts.loads.remove(&2);
         assert_eq!(contexts.bounded(0, 0), 2 * PAGE, "the other context keeps what it has loaded");
     }
@@ -448,9 +463,9 @@ mod tests {
         // The second module of context 2 fits into chunks that are there: nothing is charged for it.
         contexts.loaded(2, 0, SHARED);
         contexts.modules.insert(44, (2, SHARED));
-        contexts.unloaded(11);
+        unload(&mut contexts, 11);
         assert_eq!(contexts.bounded(0, 0), 3 * PAGE - SHARED, "it may be the last in chunks of the first");
-        contexts.unloaded(44);
+        unload(&mut contexts, 44);
         assert_eq!(contexts.bounded(0, 0), SHARED);
     }
 

@@ -267,11 +267,9 @@ pub(crate) fn instantiated(exec: u64, appetite: Vec<Appetite>) {
     }
 }
 
-/// An instantiated graph is gone.
-pub(crate) fn exec_gone(exec: u64) {
-    if let Some(caps) = on() {
-        lock(&caps.measured).execs.remove(&exec);
-    }
+/// An instantiated graph is about to go; what it takes.
+pub(crate) fn exec_leaves(exec: u64) -> Vec<Appetite> {
+    on().and_then(|caps| lock(&caps.measured).execs.remove(&exec)).unwrap_or_default()
 }
 
 /// What an instantiated graph takes.

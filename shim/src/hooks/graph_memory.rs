@@ -95,11 +95,13 @@ pub(crate) unsafe fn instantiate_with_params(
 
 /// `cuGraphExecDestroy`.
 pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -> CUresult {
+    // Before the driver can give the handle to another graph in another thread.
+    let (takes, recorded) = (cap::graphs::exec_leaves(exec as u64), graphs::exec_leaves(exec as u64));
     // SAFETY: the caller's own argument.
     let result = call.forward(|real| unsafe { real(exec) });
-    if result == CUresult::CUDA_SUCCESS {
-        cap::graphs::exec_gone(exec as u64);
-        graphs::exec_gone(exec as u64);
+    if result != CUresult::CUDA_SUCCESS {
+        cap::graphs::instantiated(exec as u64, takes);
+        graphs::stays(exec as u64, recorded);
     }
     result
 }

@@ -72,11 +72,12 @@ macro_rules! export {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
-                    let loading = guard::run(stringify!($symbol), crate::cap::contexts::loading).flatten();
+                    let first = [$($arg as usize),*].first().copied().unwrap_or(0);
+                    let begin = || crate::cap::contexts::loading(stringify!($symbol), first);
+                    let loading = guard::run(stringify!($symbol), begin).flatten();
                     // SAFETY: as for any plain export.
                     let result = with_room!(stringify!($symbol), unsafe { transmute::<usize, Real>(real)($($arg),*) });
                     if let Some(loading) = loading {
-                        let first = [$($arg as usize),*].first().copied().unwrap_or(0);
                         guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
                     }
                     if stringify!($symbol).contains("Load") {

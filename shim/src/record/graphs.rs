@@ -39,10 +39,15 @@ pub(crate) fn instantiated(exec: u64, appetite: &[(i32, u64)]) {
     }
 }
 
-/// An instantiated graph is gone; what was kept for it stays until a trim.
-pub(crate) fn exec_gone(exec: u64) {
-    if let Some(recorder) = open().filter(|_| ANY.load(Ordering::Acquire)) {
-        recorder.graphs().execs.remove(&exec);
+/// An instantiated graph is about to go; what was kept for it stays until a trim. The devices on which it allocates.
+pub(crate) fn exec_leaves(exec: u64) -> Option<Vec<i32>> {
+    open().filter(|_| ANY.load(Ordering::Acquire))?.graphs().execs.remove(&exec)
+}
+
+/// It stays after all.
+pub(crate) fn stays(exec: u64, devices: Option<Vec<i32>>) {
+    if let Some((recorder, devices)) = open().zip(devices) {
+        recorder.graphs().execs.insert(exec, devices);
     }
 }
 
