@@ -276,7 +276,7 @@ pub(crate) unsafe fn allocate(
         let ctx = crate::driver::guards::current();
         // SAFETY: after success the address is there.
         let addr = unsafe { *place };
-        caps.linear.enter(addr, Allocation { ordinal: at.0.ordinal, ctx, bytes: allocated(), category, mempool: 0 })
+        caps.enter(addr, Allocation { ordinal: at.0.ordinal, ctx, bytes: allocated(), category, mempool: 0 })
     };
     if category == Category::Device && urgency(bytes) == Urgency::Tiny {
         // SAFETY: as above.
@@ -387,6 +387,15 @@ pub(crate) fn free_in_order(
 }
 
 impl Caps {
+    /// Enters a block that the driver has just allocated, and returns what it costs. A block of the same address that is
+    /// still in the table has gone with its context, whose end has not returned in another thread: its charge goes here.
+    pub(super) fn enter(&self, addr: u64, block: Allocation) -> u64 {
+        if let Some(gone) = self.linear.take(addr) {
+            self.freed(addr, &gone);
+        }
+        self.linear.enter(addr, block)
+    }
+
     /// Takes queued frees that have happened off the account.
     fn release_frees(&self, most: usize, all: bool) -> u64 {
         self.linear.take_left(most, all).iter().map(|(addr, block)| self.freed(*addr, block)).sum()

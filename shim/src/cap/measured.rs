@@ -446,7 +446,7 @@ pub(crate) unsafe fn allocate(
             mempool: pool,
         };
         // SAFETY: after success the address is there.
-        caps.linear.enter(unsafe { *place }, block);
+        caps.enter(unsafe { *place }, block);
     }
     result
 }
