@@ -279,6 +279,25 @@ fn a_recording_keeps_every_event_of_a_long_run() {
 }
 
 #[test]
+fn what_follows_a_journal_in_its_file_is_not_recorded() {
+    let scratch = Scratch::new("long");
+    let journal = scratch.journal(64);
+    alloc(&journal, 4096, 1);
+    let bytes = |name: &str| {
+        let path = scratch.0.join(name);
+        let mut recorder = Recorder::new(open(&journal), std::fs::File::create_new(&path).unwrap()).unwrap();
+        recorder.poll(true).unwrap();
+        recorder.checkpoint().unwrap();
+        assert_eq!(addresses(&Reader::open(&path).unwrap()), addresses(&open(&journal)));
+        std::fs::metadata(&path).unwrap().len()
+    };
+    let before = bytes("before.weirrec");
+    std::fs::File::options().write(true).open(journal.path().unwrap()).unwrap().set_len(256 << 20).unwrap();
+    let after = bytes("after.weirrec");
+    assert!(after < before + 4096, "{before} bytes before, {after} after");
+}
+
+#[test]
 fn hostile_and_foreign_files_are_refused_with_a_reason() {
     let scratch = Scratch::new("foreign");
     let journal = scratch.journal(64);

@@ -13,7 +13,7 @@ use flate2::write::DeflateEncoder;
 use flate2::{Compression, Decompress, FlushDecompress, Status};
 
 use crate::fault::{Fault, injected};
-use crate::layout::{RECORD_BYTES, Section, crc_words};
+use crate::layout::{HEADER_BYTES, RECORD_BYTES, SECTIONS, Section, crc_words};
 use crate::reader::events::BATCH;
 use crate::reader::follow::{Follower, runs};
 use crate::reader::source::{Source, words_of};
@@ -256,25 +256,30 @@ impl Recorder {
 
     fn write_pages(&mut self) -> io::Result<()> {
         let reader = self.follower.reader();
-        let ring = reader.header().section(Section::Ring);
         let size = reader.source.size()?;
+        // What the file has outside of these is nobody's, however long it is.
+        let kept =
+            SECTIONS.iter().filter(|which| **which != Section::Ring).map(|which| reader.header().section(*which));
+        let mut parts: Vec<_> = kept.map(|part| (part.offset, part.offset.saturating_add(part.claimed))).collect();
+        parts.push((0, HEADER_BYTES));
+        parts.sort_unstable();
         let mut changed = Vec::new();
         let mut at = 0;
-        while at < size {
-            let (start, stop) = (at, (at + PAGE_BYTES).min(size));
-            at += PAGE_BYTES;
-            if start >= ring.offset && stop <= ring.offset + ring.claimed {
-                continue;
-            }
-            let mut bytes = vec![0; (stop - start) as usize];
-            let done = self.follower.reader().source.read_at(&mut bytes, start)?;
-            bytes.truncate(done);
-            let crc = crc32c::crc32c(&bytes);
-            if self.pages.get(&start) != Some(&crc) {
-                self.pages.insert(start, crc);
-                changed.push((start, bytes));
-                if changed.len() >= 64 {
-                    self.write_changed(&mut changed)?;
+        for (begin, end) in parts {
+            at = at.max(begin - begin % PAGE_BYTES);
+            while at < end.min(size) {
+                let (start, stop) = (at, (at + PAGE_BYTES).min(size));
+                at += PAGE_BYTES;
+                let mut bytes = vec![0; (stop - start) as usize];
+                let done = self.follower.reader().source.read_at(&mut bytes, start)?;
+                bytes.truncate(done);
+                let crc = crc32c::crc32c(&bytes);
+                if self.pages.get(&start) != Some(&crc) {
+                    self.pages.insert(start, crc);
+                    changed.push((start, bytes));
+                    if changed.len() >= 64 {
+                        self.write_changed(&mut changed)?;
+                    }
                 }
             }
         }
