@@ -6,7 +6,7 @@ use std::fs;
 
 use crate::admission;
 use crate::directory::LedgerDir;
-use crate::file::{Book, LedgerError, group_path, process_in_name, remove_empty};
+use crate::file::{Book, LedgerError, group_path, home_of, process_in_name, remove_empty};
 use crate::map;
 use crate::members::{Census, Identity};
 use crate::table::{CATEGORIES, GROUP_MEMBERS, MAX_DEVICES, Table};
@@ -78,11 +78,9 @@ pub struct Visit {
 
 /// All ledgers of this user in which somebody lives.
 pub fn list(place: &LedgerDir) -> Vec<Visit> {
-    let Ok(entries) = fs::read_dir(place.path()) else {
-        return Vec::new();
-    };
     let mut found = Vec::new();
-    for entry in entries.flatten() {
+    let entries = [place].into_iter().chain(place.others()).filter_map(|place| fs::read_dir(place.path()).ok());
+    for entry in entries.flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         let (target, members) = if let Some(pid) = process_in_name(name) {
@@ -107,7 +105,7 @@ pub fn list(place: &LedgerDir) -> Vec<Visit> {
 pub fn find(place: &LedgerDir, target: &Target) -> Result<Visit, LedgerError> {
     match target {
         Target::Group(name) => {
-            let book = Book::visit(&group_path(place, name), GROUP_MEMBERS).map_err(|e| match e {
+            let book = Book::visit(&group_path(home_of(place, name), name), GROUP_MEMBERS).map_err(|e| match e {
                 LedgerError::NotFound { .. } => LedgerError::NotFound { wanted: target.to_string() },
                 other => other,
             })?;

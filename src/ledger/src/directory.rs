@@ -3,7 +3,8 @@
 //! In this order: `$WEIR_DIR/ledger`, `$XDG_RUNTIME_DIR/weir`, `/run/user/UID/weir`, `/dev/shm/weir-UID`. A WEIR_DIR that
 //! several users share has a sub-folder for each: `$WEIR_DIR/weir-UID/ledger`. The third is usually the second, for
 //! processes that were started without the variable (cron, ssh): all processes of a user must come to the same place, or
-//! their group falls apart.
+//! their group falls apart. A group that lives at one of the last two already is joined there, wherever the newcomer would
+//! have begun one.
 //!
 //! **What a stranger can do.** Where a name lies in a directory that others may write to, a stranger may have made it
 //! first. Then it is not used, nor is another place: the stranger could clear the name later, and the next process of the
@@ -46,6 +47,8 @@ impl std::error::Error for BadDirectory {}
 pub struct LedgerDir {
     path: PathBuf,
     parent: Parent,
+    /// Where else processes of this user may have come to, with other variables or at another time.
+    others: Vec<LedgerDir>,
 }
 
 /// What the directory's parent must be, beside no stranger's.
@@ -82,33 +85,48 @@ impl LedgerDir {
         let absolute = |path: Option<&Path>| path.filter(|path| path.is_absolute()).map(Path::to_owned);
         // Whether these two are there and ours is nothing that a stranger can change.
         let private = |dir: &PathBuf| look(dir).is_ok_and(|meta| is_private(&meta));
-        let run_user = PathBuf::from(format!("/run/user/{user}"));
-        let (path, parent) = if let Some(dir) = absolute(weir_dir) {
+        let at = |path, parent| Self { path, parent, others: Vec::new() };
+        if let Some(dir) = absolute(weir_dir) {
             // A missing one will be made, and is private then.
             let shared = fs::metadata(&dir).is_ok_and(|meta| meta.is_dir() && !is_private(&meta));
-            if shared {
-                (dir.join(format!("weir-{user}/ledger")), Parent::Folder)
+            return if shared {
+                at(dir.join(format!("weir-{user}/ledger")), Parent::Folder)
             } else {
-                (dir.join("ledger"), Parent::Private)
-            }
-        } else if let Some(dir) = absolute(xdg_runtime_dir).filter(private) {
-            (dir.join("weir"), Parent::Private)
-        } else if private(&run_user) {
-            (run_user.join("weir"), Parent::Private)
-        } else {
-            (PathBuf::from(format!("/dev/shm/weir-{user}")), Parent::Any)
+                at(dir.join("ledger"), Parent::Private)
+            };
+        }
+        let run_user = PathBuf::from(format!("/run/user/{user}"));
+        let chosen = absolute(xdg_runtime_dir).filter(private).or_else(|| Some(run_user.clone()).filter(private));
+        let shared_memory = PathBuf::from(format!("/dev/shm/weir-{user}"));
+        let mut places = vec![at(run_user.join("weir"), Parent::Private), at(shared_memory, Parent::Any)];
+        let chosen = match chosen {
+            Some(dir) => at(dir.join("weir"), Parent::Private),
+            None => places.remove(1),
         };
-        Self { path, parent }
+        places.retain(|place| *place != chosen);
+        Self { others: places, ..chosen }
     }
 
     /// A directory by name.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), parent: Parent::Any }
+        Self { path: path.into(), parent: Parent::Any, others: Vec::new() }
+    }
+
+    /// A directory by name, and another one that others may have come to.
+    #[cfg(test)]
+    pub(crate) fn at_or(path: &Path, other: &Path) -> Self {
+        Self { others: vec![Self::at(other)], ..Self::at(path) }
     }
 
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where processes of this user may have come to that were started with other variables, or when there was another
+    /// place: `/run/user/UID` comes with the user's first login and goes with the last one. None where WEIR_DIR names the place.
+    pub(crate) fn others(&self) -> &[Self] {
+        &self.others
     }
 
     /// Makes the directory if it is missing, and makes sure that nobody else can write to it or replace it.

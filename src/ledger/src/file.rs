@@ -224,6 +224,7 @@ impl Book {
 
     /// Joins the ledger of a group: makes the file if need be and takes a row.
     pub(crate) fn join_group(place: &LedgerDir, name: &str) -> Result<(Self, usize), LedgerError> {
+        let place = home_of(place, name);
         place.prepare()?;
         let path = group_path(place, name);
         let mut attempts = 0;
@@ -232,7 +233,7 @@ impl Book {
             match look(&path, GROUP_MEMBERS)? {
                 Found::Missing => {
                     // One who has just come to see that the file is gone has it mapped for another moment.
-                    if let Some(pid) = deleted_but_used(&path) {
+                    if let Some(pid) = deleted_but_used(place, &path) {
                         if attempts < 20 {
                             breathe();
                             continue;
@@ -344,21 +345,40 @@ impl Book {
     }
 }
 
+/// Where a group lives: at this place, or at another one where somebody is in it already.
+pub(crate) fn home_of<'p>(place: &'p LedgerDir, name: &str) -> &'p LedgerDir {
+    let lived_in = |place: &&LedgerDir| {
+        let file = open(&group_path(place, name)).ok();
+        file.is_some_and(|file| map::first_locked(&file, 0, MAX_MEMBERS as u64).is_ok_and(|row| row.is_some()))
+    };
+    let mut others = place.others().iter().filter(|other| lived_in(other) && other.prepare().is_ok());
+    Some(place).filter(lived_in).or_else(|| others.next()).unwrap_or(place)
+}
+
 /// A process of this user that is in a group whose file has been deleted: its name in the list of mappings says so. Who
 /// made a new file beside it would be alone there, with the whole cap. A process that cannot be looked at (in another pid
 /// namespace, or protected) is not found.
-fn deleted_but_used(path: &Path) -> Option<u32> {
+fn deleted_but_used(place: &LedgerDir, path: &Path) -> Option<u32> {
     // The list has no links in its names.
     let folder = fs::canonicalize(path.parent()?).ok()?;
-    let mut name = folder.join(path.file_name()?).into_os_string().into_vec();
-    name.extend(b" (deleted)");
+    let deleted = |mut name: Vec<u8>| {
+        name.extend(b" (deleted)");
+        name
+    };
+    let mut names = vec![deleted(folder.join(path.file_name()?).into_os_string().into_vec())];
+    for other in place.others() {
+        // Such a place may have gone with all that it was mounted on: then the list has only the end of its name.
+        let end = Path::new("/").join(other.path().file_name()?).join(path.file_name()?);
+        names.push(deleted(end.into_os_string().into_vec()));
+    }
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         if entry.metadata().ok()?.uid() != map::user() || pid == std::process::id() {
             return None;
         }
         let mappings = fs::read(entry.path().join("maps")).ok()?;
-        mappings.split(|byte| *byte == b'\n').any(|line| line.ends_with(&name)).then_some(pid)
+        let gone = |line: &[u8]| names.iter().any(|name| line.ends_with(name));
+        mappings.split(|byte| *byte == b'\n').any(gone).then_some(pid)
     })
 }
 
@@ -413,5 +433,28 @@ fn sweep(place: &LedgerDir) {
         {
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_joined_where_it_lives() {
+        let base = std::env::temp_dir().join(format!("weir-home-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        let (chosen, other) = (base.join("chosen"), base.join("other"));
+        let place = LedgerDir::at_or(&chosen, &other);
+        let join = |place: &LedgerDir| Book::join_group(place, "g").unwrap().0;
+        let first = join(&LedgerDir::at(&other));
+        let second = join(&place);
+        assert_eq!((first.identity, second.path.parent()), (second.identity, Some(other.as_path())));
+        drop((first, second));
+        let third = join(&place);
+        assert_eq!(third.path.parent(), Some(chosen.as_path()), "nobody lives there any more");
+        let fourth = join(&place);
+        assert_eq!(fourth.identity, third.identity);
+        fs::remove_dir_all(&base).unwrap();
     }
 }
