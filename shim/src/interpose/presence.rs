@@ -3,6 +3,7 @@
 //! process that uses no CUDA leaves nothing; a folder that is gone is not made again.
 
 use crate::cap;
+use crate::process::config::Config;
 use crate::process::{choices, job, note, surroundings};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use serde_json::json;
@@ -21,6 +22,12 @@ pub(crate) fn first() {
     if more || REPORTED.load(Ordering::Acquire) != std::process::id() {
         report();
     }
+}
+
+/// The cap that this process was given, as it is written.
+fn cap_setting(config: &Config) -> Option<&str> {
+    let shown = config.shown.iter().find(|shown| shown.variable == "WEIR_CAP");
+    shown.map(|shown| shown.value.as_str()).filter(|cap| !cap.is_empty())
 }
 
 /// Reports how things stand with this process.
@@ -47,6 +54,7 @@ pub(crate) fn report() {
         "state": state,
         "why": why,
         "group": job.config.caps.group,
+        "cap": cap_setting(&job.config),
         "devices": cap::view::terms(),
         "unseen": cap::unseen(),
         "choices": choices::json(),

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_ledger::{LedgerDir, control};
 use weir_settings::Reading;
+use weir_settings::limit::CapSetting;
+use weir_settings::size::Amount;
 
 /// Files that are read at most, and bytes of each.
 const MOST: usize = 4096;
@@ -174,6 +176,14 @@ impl Limit {
             return Some(format!("{many} of {} processes ran without {limit}: {}", records.len(), why(first)));
         }
         let on: Vec<_> = of("on").collect();
+        // Started with another cap, or with none: the group's is that of the members which have one.
+        let mut loose =
+            on.iter().filter_map(|record| Some(record["cap"].as_str()).filter(|cap| !self.covers(record, *cap)));
+        if let Some(first) = loose.next() {
+            let with =
+                first.map_or("WEIR_CAP was not in their environment".to_owned(), |cap| format!("with WEIR_CAP={cap}"));
+            return Some(format!("{} of {} processes ran without {limit}: {with}", 1 + loose.count(), records.len()));
+        }
         if on.is_empty() {
             return of("refused")
                 .next()
@@ -188,6 +198,18 @@ impl Limit {
             let cap = self.cap.as_deref().unwrap_or_default();
             format!("no process of the job could see device {} of the cap {cap}", names.join(", "))
         })
+    }
+
+    /// Whether a process that was started with this cap is within the job's.
+    fn covers(&self, record: &Value, cap: Option<&str>) -> bool {
+        let Some(own) = self.cap.as_deref().filter(|_| record.get("cap").is_some()) else { return true };
+        let read = |text: &str| CapSetting::parse(text).ok().filter(|cap| !cap.names_devices());
+        let least = |text: &str| match read(text)?.default? {
+            Amount::Bytes(bytes) => Some((true, bytes)),
+            Amount::Share(share) => Some((false, u64::from(share))),
+        };
+        cap == Some(own)
+            || cap.and_then(least).zip(least(own)).is_some_and(|(cap, own)| cap.0 == own.0 && cap.1 <= own.1)
     }
 
     /// For programs.
@@ -207,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_in_force_or_it_is_said_why_not() {
-        let on = json!({"pid": 1, "state": "on", "unseen": []});
+        let on = json!({"pid": 1, "state": "on", "unseen": [], "cap": "1GiB"});
         let verdict = |records: &[Value]| limit().verdict(records).unwrap_or_default();
         assert_eq!(verdict(std::slice::from_ref(&on)), "");
         assert!(verdict(&[]).contains("no process of the job used CUDA under weir"));
@@ -216,6 +238,15 @@ mod tests {
         let refused = json!({"pid": 2, "state": "refused", "why": "WEIR_CAP=7"});
         assert!(verdict(std::slice::from_ref(&refused)).contains("cuInit failed"));
         assert_eq!(verdict(&[on.clone(), refused]), "", "who was refused took nothing");
+        let stripped = json!({"pid": 2, "state": "on", "unseen": [], "cap": null});
+        assert!(
+            verdict(&[on.clone(), stripped.clone()]).contains("1 of 2 processes ran without the cap of 1GiB: WEIR_CAP")
+        );
+        let other = |cap: &str| verdict(&[json!({"pid": 2, "state": "on", "unseen": [], "cap": cap})]);
+        assert!(other("2GiB").contains("with WEIR_CAP=2GiB") && other("50%").contains("50%"));
+        assert_eq!((other("1024MiB"), other("512MiB")), (String::new(), String::new()));
+        let of_group = Limit { cap: None, group: Some("g".into()) };
+        assert!(of_group.verdict(&[stripped]).is_none(), "the group's cap is that of other members");
         let blind = json!({"pid": 3, "state": "on", "unseen": ["5"]});
         assert!(verdict(std::slice::from_ref(&blind)).contains("could see device 5"));
         assert_eq!(verdict(&[on, blind]), "");
