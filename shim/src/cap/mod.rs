@@ -163,7 +163,9 @@ fn start(config: &'static Config, around: &'static dyn Around) {
     let _kept = surroundings::Errno::keep();
     let seen = machine::visible();
     let (opened, lines) = open_once(config, around, &seen);
-    lines.iter().for_each(|line| surroundings::say(line));
+    for line in &lines {
+        surroundings::say(line);
+    }
     if opened && let Some(caps) = on() {
         for device in caps.devices() {
             around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));

@@ -87,7 +87,9 @@ fn elsewhere<F: FnOnce() -> R, R>(work: F) -> R {
     // SAFETY: the stack is ours alone until it is released; the function catches every panic and comes back; the job
     // outlives the call.
     unsafe { call_on(stack + GUARD + SIZE, run::<F, R>, (&raw mut job).cast()) };
-    let _ = before.map(|before| ROOMY.try_with(|roomy| roomy.set(before)));
+    if let Ok(before) = before {
+        let _ = ROOMY.try_with(|roomy| roomy.set(before));
+    }
     give_back(stack);
     drop(uncancelled);
     match (job.result, job.work) {
