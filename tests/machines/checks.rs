@@ -83,6 +83,24 @@ pub(crate) fn checks(suite: &mut Suite) {
         let profile = machine.read("profile").well();
         assert!(profile.out.contains("VGPU_P2P=off\n") && profile.out.contains("VGPU_COPY=executing\n"), "{profile}");
     });
+    suite.add("gpu-check: two devices whose work depends on each other, and memory is short", || {
+        let machine = Machine::new();
+        let environment = "VGPU_PROFILE=a100 VGPU_DEVICES=2 VGPU_CONTEXT=16MiB";
+        let words = "--device 0 --peer 1 --budget 512MiB --only peers,peers-weir";
+        let done = machine.check(&stage().vgpu(), words, environment).well();
+        let file = machine.found();
+        for (name, ways) in [("peers", &["nccl"][..]), ("peers-weir", &["kernels", "nccl"])] {
+            let lines = step(&file, name)["lines"].as_array().expect("lines");
+            let of = |way: &str| lines.iter().find(|line| line["kind"] == "collective" && line["way"] == way);
+            for way in ways {
+                let line = of(way).unwrap_or_else(|| panic!("no {way} in {file}"));
+                assert!(line["code"] == 0 && line["wrong"] == false, "{line}\n{done}");
+            }
+            assert!(of("nccl").is_some_and(|line| line["rounds"].as_u64() > Some(1)), "{file}");
+            // What one device had not finished was in the way of the other's request.
+            assert!(of("kernels").is_none_or(|line| line["refused"] == 2), "{file}");
+        }
+    });
     suite.add("gpu-check: what it finds makes a profile that finds the same", || {
         let (first, second) = (Machine::new(), Machine::new());
         let words = "--device 0 --budget 512MiB --only probe";
@@ -250,6 +268,15 @@ fn faults(suite: &mut Suite) {
         assert!(new(&file, "latency").iter().any(|what| what.contains("did not end")), "{file}");
         // What came before is there, and what comes after was tried.
         assert!(step(&file, "environment")["end"] == "done" && !step(&file, "pool")["end"].is_null());
+    });
+    suite.add("gpu-check: a driver that waits for all work where weir takes memory yields the file", || {
+        let machine = Machine::new();
+        let environment = "VGPU_DEVICES=2 VGPU_MEM=1GiB VGPU_COST=cuMemCreate=work";
+        let words = "--device 0 --peer 1 --budget 512MiB --time 40s --only peers-weir";
+        let _ = machine.check(&stage().vgpu(), words, environment).code(1);
+        let file = machine.found();
+        assert!(step(&file, "peers-weir")["end"]["killed"].is_f64(), "{}", step(&file, "peers-weir"));
+        assert!(new(&file, "peers-weir").iter().any(|what| what.contains("did not end")), "{file}");
     });
     suite.add("gpu-check: a machine that cannot even start the driver", || {
         let machine = Machine::new();

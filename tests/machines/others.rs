@@ -131,6 +131,8 @@ pub(crate) fn edits(suite: &mut Suite) {
     holds(suite, "edits: changes of page tables wait for running work", "pool.py serves", "VGPU_EDITS=wait");
     let full = "VGPU_EDITS=wait VGPU_MEM=64MiB";
     holds(suite, "edits: the same on a full device, where memory is meshed", "others.py mesh", full);
+    let plain = "VGPU_EDITS=fault WEIR_POOL=novmm";
+    holds(suite, "edits: where they break running work, segments serve without any", "pool.py serves", plain);
 }
 
 /// A cap on a part of a GPU.

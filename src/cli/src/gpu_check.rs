@@ -3,6 +3,7 @@
 //! Each step is a child process of its own with a bound on its time: one that hangs or crashes costs itself, and the file is
 //! written all the same. This process never loads the driver. `--read` renders such a file.
 
+mod collectives;
 mod conclusion;
 mod cuda;
 mod environment;
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
     /// The device, as this process counts them; default: the first that drives no display
     #[arg(long, value_name = "N")]
     device: Option<u32>,
-    /// A second device: copies between the two are tried as well
+    /// A second device: copies between the two, and work of one that waits for the other's, are tried as well
     #[arg(long, value_name = "N")]
     peer: Option<u32>,
     /// Device memory that is taken at most, contexts included
@@ -67,7 +68,7 @@ pub(crate) struct Arguments {
     /// Time for all steps together, at most 10min
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
     time: Duration,
-    /// Only these steps, and environment: doctor, probe, latency, conformance, conformance-weir, pool, tensorflow, peers
+    /// Only these steps, and environment: doctor, probe, latency, conformance, conformance-weir, pool, tensorflow, peers, peers-weir
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<String>,
     /// Only rules of the conformance suite whose name contains this
@@ -111,6 +112,9 @@ pub(crate) struct StepArguments {
     seconds: u64,
     #[arg(long)]
     peer: bool,
+    /// Memory is short
+    #[arg(long)]
+    pressure: bool,
 }
 
 /// The steps that are this command's own.
@@ -133,7 +137,7 @@ pub(crate) fn run_step(arguments: &StepArguments) -> ExitCode {
         Child::Environment => environment::run(),
         Child::Probe => probe::run(arguments.peer),
         Child::Latency => latency::run(arguments.budget, Duration::from_secs(arguments.seconds), arguments.peer),
-        Child::Peers => peers::run(),
+        Child::Peers => peers::run(arguments.pressure, Duration::from_secs(arguments.seconds)),
     };
     if let Err(problem) = done {
         say(&json!({"kind": "problem", "what": problem}));
@@ -281,7 +285,7 @@ impl Checking<'_> {
         let (budget, peer) = (self.arguments.budget, self.arguments.peer.is_some());
         let place = self.place.0.clone();
         let program = |name: &str| runnable(beside(own, name)?, &place);
-        let child = |name: &str, bound: Duration| {
+        let child = |name: &str, planned: Duration| {
             let mut command = Command::new(own);
             command.args([
                 "gpu-check-step",
@@ -289,26 +293,31 @@ impl Checking<'_> {
                 "--budget",
                 &(budget * 3 / 4).saturating_sub(CONTEXT / 4).to_string(),
             ]);
-            command.args(["--seconds", &(bound.as_secs() * 7 / 10).max(1).to_string()]);
+            command.args(["--seconds", &(planned.as_secs() * 7 / 10).max(1).to_string()]);
             if peer {
                 command.arg("--peer");
             }
             command
         };
         for name in step::NAMES {
-            let bound = self.bound(name);
-            let patience = (bound.as_secs() * 8 / 10).max(1).to_string();
+            let planned = self.planned(name);
+            let patience = (planned.as_secs() * 8 / 10).max(1).to_string();
             let mut command = match name {
                 "doctor" => {
                     let mut command = Command::new(own);
                     command.args(["doctor", "--json", "--library"]).arg(&self.library);
                     command
                 }
-                "peers" if !peer => {
+                "peers" | "peers-weir" if !peer => {
                     self.skip(name, "--peer names no second device");
                     continue;
                 }
-                "probe" | "latency" | "peers" => child(name, bound),
+                "probe" | "latency" | "peers" => child(name, planned),
+                "peers-weir" => {
+                    let mut command = child("peers", planned);
+                    command.arg("--pressure");
+                    command
+                }
                 "conformance" | "conformance-weir" => {
                     let Some(program) = program("conformance") else {
                         self.skip(name, "no program conformance beside weir");
@@ -329,11 +338,11 @@ impl Checking<'_> {
                     };
                     let mut command = Command::new(program);
                     command.args(["1000000", "--threads", "2", "--streams", "4", "--seconds"]);
-                    command.arg((bound.as_secs() / 2).max(1).to_string());
+                    command.arg((planned.as_secs() / 2).max(1).to_string());
                     command
                 }
                 "tensorflow" => {
-                    self.tensorflow(devices, bound);
+                    self.tensorflow(devices);
                     continue;
                 }
                 _ => continue,
@@ -342,7 +351,7 @@ impl Checking<'_> {
             match name {
                 // Page tables are charged to nobody.
                 "conformance-weir" => self.under_weir(&mut command, budget / 16 * 15),
-                "pool" => {
+                "pool" | "peers-weir" => {
                     let cap = (self.context() + POOL_ROOM).min(budget);
                     self.under_weir(&mut command, cap);
                 }
@@ -353,7 +362,8 @@ impl Checking<'_> {
     }
 
     /// Three runs of one small training job: bare, with TensorFlow's own allocator, with weir's pool.
-    fn tensorflow(&mut self, devices: &str, bound: Duration) {
+    fn tensorflow(&mut self, devices: &str) {
+        let bound = self.bound("tensorflow");
         for name in ["tensorflow-bare", "tensorflow-keep", "tensorflow-pool"] {
             let mut command = Command::new(&self.arguments.python);
             command.args(["-B", "-c", TRAIN]).env("CUDA_VISIBLE_DEVICES", devices);
@@ -389,9 +399,15 @@ impl Checking<'_> {
         command.env("LD_PRELOAD", library::preload(&self.library)).env("WEIR_CAP", cap.to_string());
     }
 
-    /// The bound of a step: its share of the time.
-    fn bound(&self, name: &str) -> Duration {
+    /// What a step plans with: its share of the time.
+    fn planned(&self, name: &str) -> Duration {
         self.arguments.time.mul_f64(step::share(name))
+    }
+
+    /// When a step is killed: what it leaves of the time belongs to the other steps that are wanted.
+    fn bound(&self, name: &str) -> Duration {
+        let wanted = step::NAMES.iter().copied().chain(["environment"]).filter(|name| self.wanted(name));
+        self.arguments.time.mul_f64(step::share(name) / wanted.map(step::share).sum::<f64>())
     }
 
     fn wanted(&self, name: &str) -> bool {

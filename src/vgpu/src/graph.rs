@@ -3,6 +3,7 @@
 //! of nodes (`task`), and user objects (`object`).
 
 mod capture;
+mod condition;
 mod exec;
 mod memory;
 mod object;
@@ -11,6 +12,7 @@ mod task;
 mod tests;
 
 pub(crate) use self::capture::Capture;
+pub(crate) use self::condition::{Conditional, Handle};
 pub(crate) use self::exec::{Exec, Refusal, Step};
 pub(crate) use self::memory::Owned;
 pub(crate) use self::object::UserObject;
@@ -99,6 +101,8 @@ pub(crate) struct Graphs {
     pub(crate) captures: Map<Capture>,
     pub(crate) memory: BTreeMap<u64, Owned>,
     pub(crate) objects: Map<UserObject>,
+    /// Handles of conditions.
+    pub(crate) conditions: Map<Handle>,
     /// Memory that launches in flight use besides what stays allocated after them.
     pub(crate) flights: Vec<memory::Flight>,
     next_id: u32,
@@ -175,8 +179,8 @@ impl State {
         owner.nodes.push(handle);
         let local = owner.next_local;
         owner.next_local += 1;
-        if let Task::Child(child) = task {
-            self.graph_mut(child)?.parent = Some(handle);
+        for inner in task.graphs() {
+            self.graph_mut(*inner)?.parent = Some(handle);
         }
         let node = Node { graph, local, task, work, edges, ctx, attributes: BTreeMap::new(), origin: 0 };
         self.graphs.nodes.insert(handle, node);
@@ -267,14 +271,14 @@ impl State {
         let Some(graph) = self.graphs.known.get(&graph) else { return false };
         graph.nodes.iter().filter_map(|n| self.graphs.nodes.get(n)).any(|node| match node.task {
             Task::Child(child) => self.any_node(child, wanted),
-            _ => wanted(node),
+            _ => wanted(node) || node.task.graphs().iter().any(|body| self.any_node(*body, wanted)),
         })
     }
 
-    /// Copies a graph with its children; memory nodes cannot be copied.
+    /// Copies a graph with its children; memory nodes and conditional nodes cannot be copied.
     pub(crate) fn clone_graph(&mut self, original: u64) -> R<u64> {
         self.graph(original)?;
-        if self.has_memory_nodes(original) {
+        if self.has_memory_nodes(original) || self.any_node(original, &|n| matches!(n.task, Task::Conditional(_))) {
             return Err(INVALID_VALUE);
         }
         let clone = self.make_graph();
@@ -344,6 +348,7 @@ impl State {
         let Some(gone) = self.graphs.nodes.remove(&node) else { return };
         match gone.task {
             Task::Child(child) => self.drop_graph(child),
+            Task::Conditional(condition) => condition.bodies.iter().for_each(|body| self.drop_graph(*body)),
             Task::Alloc(params) => self.graph_memory_let_go(params.addr),
             Task::Free(addr) => self.graph_memory_free_node_gone(addr, gone.graph),
             _ => {}
@@ -366,6 +371,7 @@ impl State {
         for node in gone.nodes {
             self.drop_node(node);
         }
+        self.graphs.conditions.retain(|_, condition| condition.graph != graph);
         for (object, count) in gone.objects {
             self.object_let_go(object, count, None);
         }

@@ -110,6 +110,50 @@ fn update(exec: CUgraphExec, graph: CUgraph) -> (CUresult, CUgraphExecUpdateResu
     (code, info.result)
 }
 
+const IF: CUgraphConditionalNodeType = CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF;
+const WHILE: CUgraphConditionalNodeType = CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE;
+const SWITCH: CUgraphConditionalNodeType = CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_SWITCH;
+
+/// A handle whose value each launch sets.
+fn handle(graph: CUgraph, value: u32) -> CUgraphConditionalHandle {
+    let mut handle = 0;
+    ok(cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), value, 1));
+    handle
+}
+
+fn try_condition(
+    graph: CUgraph,
+    handle: CUgraphConditionalHandle,
+    type_: CUgraphConditionalNodeType,
+    size: u32,
+) -> (CUresult, CUgraphNode, Vec<CUgraph>) {
+    let mut params =
+        CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL, ..CUgraphNodeParams::default() };
+    params.__bindgen_anon_1.conditional =
+        CUDA_CONDITIONAL_NODE_PARAMS { handle, type_, size, ..CUDA_CONDITIONAL_NODE_PARAMS::default() };
+    let mut node = null_mut();
+    let code = cuGraphAddNode_v2(&raw mut node, graph, null(), null(), 0, &raw mut params);
+    let mut bodies = Vec::new();
+    if code == CUresult::CUDA_SUCCESS {
+        // SAFETY: the driver's array, of as many graphs as were requested.
+        bodies = unsafe { std::slice::from_raw_parts(params.__bindgen_anon_1.conditional.phGraph_out, size as usize) }
+            .to_vec();
+    }
+    (code, node, bodies)
+}
+
+/// A conditional node and its graphs.
+fn condition(
+    graph: CUgraph,
+    handle: CUgraphConditionalHandle,
+    type_: CUgraphConditionalNodeType,
+    size: u32,
+) -> (CUgraphNode, Vec<CUgraph>) {
+    let (code, node, bodies) = try_condition(graph, handle, type_, size);
+    ok(code);
+    (node, bodies)
+}
+
 pub(super) const RULES: &[Rule] = &[
     rule(
         "graph.conditional_handles",
@@ -125,6 +169,106 @@ pub(super) const RULES: &[Rule] = &[
             refused(cuGraphConditionalHandleCreate(&raw mut one, graph, null_mut(), 0, 8), INVALID_VALUE);
             refused(cuGraphConditionalHandleCreate(null_mut(), graph, null_mut(), 0, 0), INVALID_VALUE);
             ok(cuGraphDestroy(graph));
+        },
+    )
+    .virtual_only(),
+    rule(
+        "graph.condition_if",
+        "cuGraphAddNode",
+        "A conditional node runs its graph if the value that each launch assigns is not zero, and what depends on it after it.",
+        || {
+            context();
+            for (value, seen) in [(1, 7), (0, 1)] {
+                let (graph, a, b) = (graph(), alloc(4096), alloc(4096));
+                ok(cuMemsetD32_v2(a, 1, 1024));
+                ok(cuCtxSynchronize());
+                let (node, bodies) = condition(graph, handle(graph, value), IF, 1);
+                set_node(bodies[0], &[], a, 7);
+                copy_node(graph, &[node], b, a);
+                let exec = instantiate(graph);
+                for _ in 0..2 {
+                    run(exec);
+                    assert!(all_words(a, 1024, seen) && all_words(b, 1024, seen), "the value is {value}");
+                }
+                assert_eq!(kind(node), CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL);
+                ok(cuGraphExecDestroy(exec));
+                ok(cuGraphDestroy(graph));
+            }
+        },
+    )
+    .virtual_only(),
+    rule(
+        "graph.condition_switch",
+        "cuGraphAddNode",
+        "A conditional node of several graphs runs the one that the value counts to, or none; a loop that does not begin runs nothing.",
+        || {
+            context();
+            for (type_, size, value, seen) in
+                [(SWITCH, 3, 1, 11), (SWITCH, 3, 2, 12), (SWITCH, 3, 3, 1), (IF, 2, 0, 11), (IF, 2, 5, 10), (WHILE, 1, 0, 1)]
+            {
+                let (graph, a) = (graph(), alloc(4096));
+                ok(cuMemsetD32_v2(a, 1, 1024));
+                ok(cuCtxSynchronize());
+                let (_, bodies) = condition(graph, handle(graph, value), type_, size);
+                for (body, word) in bodies.iter().zip(10..) {
+                    set_node(*body, &[], a, word);
+                }
+                run(instantiate(graph));
+                assert!(all_words(a, 1024, seen), "{type_:?} of {size} with {value}");
+            }
+        },
+    )
+    .virtual_only(),
+    rule(
+        "graph.condition_nested",
+        "cuGraphAddNode",
+        "A condition may be inside another one; its handle is of the graph or of one around it.",
+        || {
+            context();
+            let (graph, a) = (graph(), alloc(4096));
+            ok(cuMemsetD32_v2(a, 1, 1024));
+            ok(cuCtxSynchronize());
+            let (_, outer) = condition(graph, handle(graph, 1), IF, 1);
+            let (_, inner) = condition(outer[0], handle(graph, 1), IF, 1);
+            set_node(inner[0], &[], a, 9);
+            run(instantiate(graph));
+            assert!(all_words(a, 1024, 9));
+        },
+    )
+    .virtual_only(),
+    rule(
+        "graph.condition_refused",
+        "cuGraphAddNode",
+        "A condition needs a handle that is its own, of its graph, and as many graphs as its kind has. Such graphs are not copied.",
+        || {
+            context();
+            let (graph, other) = (graph(), graph());
+            let one = handle(graph, 1);
+            for (handle, type_, size) in [
+                (one, IF, 0),
+                (one, IF, 3),
+                (one, WHILE, 2),
+                (one, SWITCH, 0),
+                (one, CUgraphConditionalNodeType_enum(3), 1),
+                (handle(other, 1), IF, 1),
+                (77, IF, 1),
+            ] {
+                refused(try_condition(graph, handle, type_, size).0, INVALID_VALUE);
+            }
+            let mut exec = null_mut();
+            let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS::default();
+            refused(cuGraphInstantiateWithParams(&raw mut exec, graph, &raw mut params), INVALID_VALUE);
+            assert_eq!(params.result_out, CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+            let (_, bodies) = condition(graph, one, IF, 1);
+            refused(try_condition(graph, one, IF, 1).0, INVALID_VALUE);
+            let mut clone = null_mut();
+            must_fail(cuGraphClone(&raw mut clone, graph));
+            must_fail(cuGraphDestroy(bodies[0]));
+            let _ = instantiate(graph);
+            // A body has kernels, copies, memsets, children and conditions.
+            let mut node = null_mut();
+            ok(cuGraphAddEventRecordNode(&raw mut node, bodies[0], null(), 0, event()));
+            must_fail(cuGraphInstantiateWithFlags(&raw mut exec, graph, 0));
         },
     )
     .virtual_only(),
@@ -430,7 +574,7 @@ pub(super) const RULES: &[Rule] = &[
         "cuGraphLaunch",
         "A node keeps addresses: what is allocated there at the launch is meant, whatever was there before.",
         || {
-            context();
+            super::pool::needs_pools();
             let (k, stream) = (Kernels::load(), stream());
             let allocate = || {
                 let mut ptr = 0;

@@ -69,7 +69,7 @@ pub(super) fn findings(steps: &[Value]) -> Vec<Value> {
     latency(steps, &mut found);
     conformance(steps, &mut found);
     tensorflow(steps, &mut found);
-    copies(steps, &mut found);
+    peers(steps, &mut found);
     found.0
 }
 
@@ -193,8 +193,28 @@ fn tensorflow(steps: &[Value], found: &mut Findings) {
     }
 }
 
-fn copies(steps: &[Value], found: &mut Findings) {
-    for line in lines(steps, "peers").filter(|line| line["kind"] == "copy") {
+/// Two devices, without weir and with it.
+fn peers(steps: &[Value], found: &mut Findings) {
+    for step in ["peers", "peers-weir"] {
+        copies(steps, step, found);
+        for line in lines(steps, step).filter(|line| line["kind"] == "collective") {
+            let way = text(&line["way"]);
+            if line["wrong"] == true {
+                found.add(step, format!("{way}: wrong contents"), None);
+            }
+            if line["code"] != 0 {
+                found.add(
+                    step,
+                    format!("{way}: {} returned {}", line["call"].as_str().unwrap_or("a call"), line["code"]),
+                    None,
+                );
+            }
+        }
+    }
+}
+
+fn copies(steps: &[Value], step: &str, found: &mut Findings) {
+    for line in lines(steps, step).filter(|line| line["kind"] == "copy") {
         let mapped = line["mapped"] == true;
         let what = format!(
             "{} of {} memory, rights {}",
@@ -203,13 +223,13 @@ fn copies(steps: &[Value], found: &mut Findings) {
             line["rights"]
         );
         if line["wrong"] == true {
-            found.add("peers", format!("{what}: wrong contents"), None);
+            found.add(step, format!("{what}: wrong contents"), None);
         }
         if line["code"] != 0 {
             let known = (mapped && line["rights"] == false && line["way"] == "cuMemcpyDtoD").then_some(
                 "a comment in PyTorch's allocator: such copies need access from the device that executes them",
             );
-            found.add("peers", format!("{what}: {}", line["code"]), known);
+            found.add(step, format!("{what}: {}", line["code"]), known);
         }
     }
 }
@@ -272,6 +292,19 @@ mod tests {
         };
         assert_eq!(new(&[rules("conformance", &["a"]), rules("conformance-weir", &["a"])]), 1);
         assert_eq!(new(&[rules("conformance", &["a"]), rules("conformance-weir", &["a", "b"])]), 2);
+    }
+
+    #[test]
+    fn work_of_two_devices_that_fails_is_found() {
+        let step = |name: &str, line: Value| json!({"step": name, "end": "done", "lines": [line]});
+        let of = |code: u32, wrong: bool| json!({"kind": "collective", "way": "nccl", "code": code, "wrong": wrong});
+        assert_eq!(new(&[step("peers", of(0, false)), step("peers-weir", of(0, false))]), 0);
+        assert_eq!(new(&[step("peers", of(0, false)), step("peers-weir", of(0, true))]), 1);
+        assert_eq!(new(&[step("peers-weir", of(1, false))]), 1);
+        // Under weir memory of the driver's own is mapped memory, and copied all the same.
+        let copy =
+            json!({"kind": "copy", "way": "cuMemcpyDtoD", "mapped": false, "rights": false, "code": 1, "wrong": false});
+        assert_eq!(new(&[step("peers-weir", copy)]), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
 use weir_cuda::*;
 
 /// What the driver returned where it was not success.
@@ -63,12 +64,15 @@ driver! {
     cuMemcpyDtoH_v2(*mut c_void, CUdeviceptr, usize);
     cuMemcpyDtoD_v2(CUdeviceptr, CUdeviceptr, usize);
     cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize);
+    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuCtxEnablePeerAccess(CUcontext, c_uint);
     cuPointerSetAttribute(*const c_void, c_int, CUdeviceptr);
     cuModuleLoadData(*mut CUmodule, *const c_void);
     cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
     cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
     cuStreamCreate(*mut CUstream, c_uint);
     cuStreamQuery(CUstream);
+    cuStreamSynchronize(CUstream);
 }
 
 /// The functions that only older drivers lack are called by this: a missing one is the driver's NOT_FOUND.
@@ -104,6 +108,11 @@ pub(super) enum Rights {
 #[derive(Clone, Copy)]
 pub(super) struct Context(CUcontext);
 
+// SAFETY: the driver's handle, which any thread may make current.
+unsafe impl Send for Context {}
+// SAFETY: the same.
+unsafe impl Sync for Context {}
+
 /// A stream.
 #[derive(Clone, Copy)]
 pub(super) struct Stream(CUstream);
@@ -111,6 +120,11 @@ pub(super) struct Stream(CUstream);
 /// A kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel(CUfunction);
+
+impl Stream {
+    /// The default stream of the current context.
+    pub(super) const LEGACY: Self = Self(null_mut());
+}
 
 impl Driver {
     pub(super) fn init(&self) -> Result<(), Code> {
@@ -281,6 +295,22 @@ impl Driver {
         call!(self.cuMemcpyPeer(to.0, to.1.0, from.0, from.1.0, bytes as usize))
     }
 
+    /// The current context's work may touch the other one's memory.
+    pub(super) fn enable_access(&self, to: Context) -> Result<(), Code> {
+        call!(self.cuCtxEnablePeerAccess(to.0, 0))
+    }
+
+    /// A zero that the host and every device reach, for as long as the process lives.
+    pub(super) fn flag(&self) -> Result<&'static AtomicU32, Code> {
+        let portable_and_mapped: c_uint = 3;
+        let mut place = null_mut();
+        call!(self.cuMemHostAlloc(&raw mut place, 4096, portable_and_mapped))?;
+        // SAFETY: memory of the driver's, aligned to a page and never freed; others write whole words only.
+        let flag = unsafe { &*place.cast::<AtomicU32>() };
+        flag.store(0, Ordering::Release);
+        Ok(flag)
+    }
+
     /// Sets `SYNC_MEMOPS`.
     pub(super) fn sync_memops(&self, at: u64) -> Result<(), Code> {
         let on: c_uint = 1;
@@ -307,6 +337,11 @@ impl Driver {
     pub(super) fn stream(&self) -> Result<Stream, Code> {
         let mut stream = null_mut();
         call!(self.cuStreamCreate(&raw mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0)).map(|()| Stream(stream))
+    }
+
+    /// Waits for a stream.
+    pub(super) fn finish(&self, stream: Stream) -> Result<(), Code> {
+        call!(self.cuStreamSynchronize(stream.0))
     }
 
     /// Whether work of a stream is under way.
@@ -399,6 +434,75 @@ impl Nvml {
         match unsafe { list(device, &raw mut count, found.as_mut_ptr()) } {
             0 => Ok(found.iter().take(count as usize).map(|process| (process.pid, process.bytes)).collect()),
             code => Err(code),
+        }
+    }
+}
+
+/// NCCL, where the loader finds one.
+pub(super) struct Nccl {
+    version: unsafe extern "C" fn(*mut c_int) -> c_int,
+    init: unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int,
+    all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, CUstream) -> c_int,
+}
+
+/// The ranks of a communicator, one a device, until the process ends.
+pub(super) struct Ranks([*mut c_void; 2]);
+
+// SAFETY: NCCL takes calls from one thread a rank.
+unsafe impl Sync for Ranks {}
+
+impl Nccl {
+    pub(super) fn load() -> Option<Self> {
+        // SAFETY: the name is a C string.
+        let handle = unsafe { libc::dlopen(c"libnccl.so.2".as_ptr(), libc::RTLD_NOW) };
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: the handle is open; the public header declares these types, and a function pointer is as large as an address.
+        unsafe {
+            let found = |name: &CStr| {
+                let found = libc::dlsym(handle, name.as_ptr());
+                (!found.is_null()).then_some(found)
+            };
+            Some(Self {
+                version: std::mem::transmute_copy(&found(c"ncclGetVersion")?),
+                init: std::mem::transmute_copy(&found(c"ncclCommInitAll")?),
+                all_reduce: std::mem::transmute_copy(&found(c"ncclAllReduce")?),
+            })
+        }
+    }
+
+    pub(super) fn version(&self) -> Option<i32> {
+        let mut version = 0;
+        // SAFETY: the place is a live local.
+        (unsafe { (self.version)(&raw mut version) } == 0).then_some(version)
+    }
+
+    /// A communicator of devices 0 and 1.
+    pub(super) fn ranks(&self) -> Result<Ranks, Code> {
+        let mut ranks = [null_mut(); 2];
+        // SAFETY: there is room for both.
+        match unsafe { (self.init)(ranks.as_mut_ptr(), 2, [0, 1].as_ptr()) } {
+            0 => Ok(Ranks(ranks)),
+            code => Err(code as Code),
+        }
+    }
+
+    /// Queues the sum over both devices of 32-bit words.
+    pub(super) fn sum(
+        &self,
+        ranks: &Ranks,
+        rank: usize,
+        places: (u64, u64),
+        words: u64,
+        stream: Stream,
+    ) -> Result<(), Code> {
+        let (int32, sum) = (2, 0);
+        let (from, to) = (places.0 as *const c_void, places.1 as *mut c_void);
+        // SAFETY: device memory of that many words each, and the stream is of the rank's device.
+        match unsafe { (self.all_reduce)(from, to, words as usize, int32, sum, ranks.0[rank], stream.0) } {
+            0 => Ok(()),
+            code => Err(code as Code),
         }
     }
 }

@@ -1,14 +1,16 @@
-//! The last step of `weir gpu-check`: copies between two devices, of plain and of mapped memory, with and without access.
+//! The last steps of `weir gpu-check`, on two devices: copies of plain and of mapped memory, with and without access, and work
+//! that depends on the other device's. Once by the driver alone, once under libweir.so, where memory is short, too.
 
 use super::cuda::{Code, Driver, Kind, Rights};
-use super::say;
+use super::{collectives, say};
 use serde_json::json;
+use std::time::Duration;
 
 const BYTES: u64 = 8 << 20;
 const WORD: u32 = 0x7E57_0001;
 
-/// Copies from device 0 to device 1 and back.
-pub(super) fn run() -> Result<(), String> {
+/// Device 0 and device 1 for so long; `pressure`: memory is short.
+pub(super) fn run(pressure: bool, time: Duration) -> Result<(), String> {
     let driver = Driver::load()?;
     let failed = |code| format!("the driver returned {code}");
     driver.init().map_err(failed)?;
@@ -47,6 +49,10 @@ pub(super) fn run() -> Result<(), String> {
             }
         }
     }
+    if pressure {
+        collectives::kernels(&driver, contexts);
+    }
+    collectives::nccl(&driver, contexts, pressure, time / 2);
     for device in [0, 1] {
         driver.release_context(device).map_err(failed)?;
     }

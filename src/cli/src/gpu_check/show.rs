@@ -128,6 +128,8 @@ fn report(file: &Value) -> String {
     rules(steps, &mut out);
     probed(steps, &mut out);
     latencies(steps, &mut out);
+    trained(steps, &mut out);
+    peers(steps, &mut out);
     out.push_str("\nfindings\n");
     let findings = file["findings"].as_array().map_or(&[][..], Vec::as_slice);
     if findings.is_empty() {
@@ -206,6 +208,56 @@ fn latencies(steps: &[Value], out: &mut String) {
             micro("p99"),
             number("n")
         );
+    }
+}
+
+/// What TensorFlow's runs say.
+fn trained(steps: &[Value], out: &mut String) {
+    let mut header = true;
+    for step in ["tensorflow-bare", "tensorflow-keep", "tensorflow-pool"] {
+        for line in lines(steps, step).filter(|line| line["kind"] == "tensorflow" && line["last"].is_f64()) {
+            if std::mem::take(&mut header) {
+                out.push_str(
+                    "\nfifty steps of TensorFlow: milliseconds a step, first and last loss, peak of its tensors\n",
+                );
+            }
+            let number = |name: &str| line[name].as_f64().unwrap_or(0.0);
+            let peak = line["peak"].as_u64().map_or("unknown".to_owned(), human);
+            let _ = writeln!(
+                out,
+                "  {step:<16} {}  {:>8.2}  {:.4} {:.4}  {peak}",
+                text(&line["version"]),
+                number("seconds") * 1e3,
+                number("first"),
+                number("last")
+            );
+        }
+    }
+}
+
+/// What two devices do together.
+fn peers(steps: &[Value], out: &mut String) {
+    let mut header = true;
+    for step in ["peers", "peers-weir"] {
+        for line in lines(steps, step).filter(|line| line["kind"] == "copy" || line["kind"] == "collective") {
+            if std::mem::take(&mut header) {
+                out.push_str("\ntwo devices\n");
+            }
+            let of = match line["mapped"].as_bool() {
+                Some(true) if line["rights"] == true => " of mapped memory, with rights",
+                Some(true) => " of mapped memory, without rights",
+                Some(false) => " of plain memory",
+                None => "",
+            };
+            let how = match (line["wrong"] == true, line["code"].as_u64()) {
+                (true, _) => "wrong contents".to_owned(),
+                (_, Some(0)) => "works".to_owned(),
+                (_, code) => format!("{} {}", line["call"].as_str().unwrap_or("returned"), code.unwrap_or(0)),
+            };
+            let rounds = line["rounds"].as_u64().map_or(String::new(), |rounds| format!(", {rounds} rounds"));
+            let seconds = line["seconds"].as_f64().map_or(String::new(), |seconds| format!(", {seconds:.1} s"));
+            let _ = writeln!(out, "  {step:<10} {}{of}: {how}{rounds}{seconds}", text(&line["way"]));
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// The steps after the first, in their order.
-pub(super) const NAMES: [&str; 8] =
-    ["doctor", "probe", "latency", "conformance", "conformance-weir", "pool", "tensorflow", "peers"];
+pub(super) const NAMES: [&str; 9] =
+    ["doctor", "probe", "latency", "conformance", "conformance-weir", "pool", "tensorflow", "peers", "peers-weir"];
 /// How much of a step's output is kept.
 const LINES: usize = 4096;
 const LINE: u64 = 4 << 20;
@@ -24,9 +24,10 @@ const GONE: Duration = Duration::from_secs(3);
 /// A step's part of all time. The parts together are 1.
 pub(super) fn share(name: &str) -> f64 {
     let seconds = match name {
-        "doctor" | "probe" | "pool" => 40.0,
-        "latency" => 80.0,
-        "conformance" | "conformance-weir" | "tensorflow" => 120.0,
+        "doctor" | "probe" | "pool" | "peers-weir" => 40.0,
+        "latency" => 60.0,
+        "conformance" | "conformance-weir" => 110.0,
+        "tensorflow" => 120.0,
         _ => 20.0, // environment, peers
     };
     seconds / 600.0

@@ -32,7 +32,9 @@ pub(crate) struct Step {
     pub(crate) enabled: bool,
     attributes: BTreeMap<u32, [u8; 64]>,
     /// The steps of a child graph.
-    body: Vec<Step>,
+    pub(super) body: Vec<Step>,
+    /// The steps of each graph of a conditional node.
+    pub(super) branches: Vec<Vec<Step>>,
 }
 
 /// An executable graph.
@@ -77,8 +79,10 @@ fn find(body: &mut [Step], node: u64) -> Option<&mut Step> {
         if step.node == node {
             return Some(step);
         }
-        if let Some(inner) = find(&mut step.body, node) {
-            return Some(inner);
+        for inner in step.branches.iter_mut().chain([&mut step.body]) {
+            if let Some(found) = find(inner, node) {
+                return Some(found);
+            }
         }
     }
     None
@@ -88,11 +92,11 @@ fn find(body: &mut [Step], node: u64) -> Option<&mut Step> {
 fn visit(body: &[Step], with: &mut dyn FnMut(&Step)) {
     for step in body {
         with(step);
-        visit(&step.body, with);
+        step.branches.iter().chain([&step.body]).for_each(|inner| visit(inner, with));
     }
 }
 
-/// The steps in an order that their edges allow; children take the place of their node.
+/// The steps in an order that their edges allow; children, and what a condition chooses, take the place of their node.
 fn arrange(body: &[Step], random: &mut dyn FnMut() -> u64, out: &mut Vec<Step>) {
     let mut missing: Vec<usize> = body.iter().map(|s| s.edges.len()).collect();
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); body.len()];
@@ -104,7 +108,10 @@ fn arrange(body: &[Step], random: &mut dyn FnMut() -> u64, out: &mut Vec<Step>) 
     let mut ready: Vec<usize> = (0..body.len()).filter(|&at| missing[at] == 0).collect();
     while !ready.is_empty() {
         let at = ready.swap_remove((random() % ready.len() as u64) as usize);
-        if body[at].body.is_empty() {
+        if let Task::Conditional(condition) = &body[at].task {
+            let branch = condition.chosen().and_then(|index| body[at].branches.get(index));
+            arrange(branch.map_or(&[][..], Vec::as_slice), random, out);
+        } else if body[at].body.is_empty() {
             out.push(body[at].clone());
         } else {
             arrange(&body[at].body, random, out);
@@ -136,6 +143,11 @@ impl State {
                 let node = self.node(handle)?;
                 let edges = node.edges.iter().map(|e| position.get(&e.from).copied().ok_or(INVALID_VALUE));
                 let body = if let Task::Child(child) = node.task { self.steps(child)? } else { Vec::new() };
+                let branches = if let Task::Conditional(condition) = &node.task {
+                    condition.bodies.iter().map(|body| self.steps(*body)).collect::<R<_>>()?
+                } else {
+                    Vec::new()
+                };
                 Ok(Step {
                     node: handle,
                     task: node.task.clone(),
@@ -145,6 +157,7 @@ impl State {
                     enabled: true,
                     attributes: node.attributes.clone(),
                     body,
+                    branches,
                 })
             })
             .collect()
@@ -159,6 +172,7 @@ impl State {
             return Err(INVALID_VALUE.into());
         }
         let body = self.steps(graph)?;
+        self.check_conditions(graph, &body)?;
         let (mut allocated, mut freed) = (Map::default(), Vec::new());
         visit(&body, &mut |step| match &step.task {
             Task::Alloc(params) => drop(allocated.insert(params.addr, step.node)),
@@ -200,8 +214,8 @@ impl State {
             *into.entry(object).or_default() += count;
         }
         for node in known.nodes.iter().filter_map(|n| self.graphs.nodes.get(n)) {
-            if let Task::Child(child) = node.task {
-                self.collect_objects(child, into);
+            for inner in node.task.graphs() {
+                self.collect_objects(*inner, into);
             }
         }
     }
@@ -362,9 +376,9 @@ impl State {
     /// A graph like the one that an executable graph was made of, as a child for a capture.
     fn graph_of_exec(&mut self, handle: u64) -> R<u64> {
         let body = self.exec(handle)?.body.clone();
-        let mut memory = false;
-        visit(&body, &mut |s| memory |= matches!(s.task, Task::Alloc(_) | Task::Free(_)));
-        if memory {
+        let mut only_here = false;
+        visit(&body, &mut |s| only_here |= matches!(s.task, Task::Alloc(_) | Task::Free(_) | Task::Conditional(_)));
+        if only_here {
             return Err(INVALID_VALUE);
         }
         self.graph_of_steps(body)
@@ -485,8 +499,12 @@ impl State {
             if matches!(now.task, Task::Child(_)) {
                 self.update_body(&mut inner, &now.body, flags)?;
             }
+            let mut branches = std::mem::take(&mut body[old].branches);
+            for (inner, fresh) in branches.iter_mut().zip(&now.branches) {
+                self.update_body(inner, fresh, flags)?;
+            }
             let was = &mut body[old];
-            was.body = inner;
+            (was.body, was.branches) = (inner, branches);
             if !matches!(now.task, Task::Child(_)) {
                 (was.task, was.work) = (now.task.clone(), now.work.clone());
             }
@@ -527,6 +545,7 @@ impl State {
                     return parameters;
                 }
             }
+            (Task::Conditional(a), Task::Conditional(b)) if !a.same(b) => return parameters,
             (Task::Alloc(_) | Task::Free(_), _) => return Err(U::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED),
             _ => {}
         }
@@ -583,7 +602,17 @@ mod tests {
     use super::*;
 
     fn step(node: u64, edges: Vec<usize>, body: Vec<Step>) -> Step {
-        Step { node, task: Task::Empty, work: None, edges, ctx: 0, enabled: true, attributes: BTreeMap::new(), body }
+        Step {
+            node,
+            task: Task::Empty,
+            work: None,
+            edges,
+            ctx: 0,
+            enabled: true,
+            attributes: BTreeMap::new(),
+            body,
+            branches: Vec::new(),
+        }
     }
 
     /// A few thousand random graphs, with children: every step once, and after those it depends on.

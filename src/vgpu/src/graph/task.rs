@@ -1,6 +1,7 @@
 //! What a node does: the parameters as the job gave them or would read them, and the work that the
 //! engine gets for them.
 
+use super::Conditional;
 use crate::api::copy;
 use crate::engine::{Extent3, Op, Plane, Source, Touches};
 use crate::error::*;
@@ -133,6 +134,7 @@ pub(crate) enum Task {
     Free(u64),
     /// Waits for or writes values in memory, captured from a stream.
     Batch,
+    Conditional(Conditional),
 }
 
 impl Task {
@@ -150,6 +152,16 @@ impl Task {
             Self::Alloc(_) => T::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::Free(_) => T::CU_GRAPH_NODE_TYPE_MEM_FREE,
             Self::Batch => T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Self::Conditional(_) => T::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        }
+    }
+
+    /// The graphs that belong to the node.
+    pub(crate) fn graphs(&self) -> &[u64] {
+        match self {
+            Self::Child(child) => std::slice::from_ref(child),
+            Self::Conditional(condition) => &condition.bodies,
+            _ => &[],
         }
     }
 

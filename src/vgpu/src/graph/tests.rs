@@ -825,7 +825,8 @@ fn one_function_adds_every_kind() {
     // SAFETY: plain bytes behind the member.
     unsafe { params.__bindgen_anon_1.asBytes[200] = 1 };
     assert_eq!(add(&mut params), Err(INVALID_VALUE), "unused bytes are zero");
-    let mut params = CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL, ..Default::default() };
+    let mut params =
+        CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, ..Default::default() };
     assert_eq!(add(&mut params), Err(NOT_SUPPORTED));
     let mut params = CUgraphNodeParams { type_: CUgraphNodeType(99), ..Default::default() };
     assert_eq!(add(&mut params), Err(INVALID_VALUE));

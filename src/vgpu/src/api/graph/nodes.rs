@@ -220,10 +220,10 @@ fn used_bytes(kind: CUgraphNodeType) -> R<usize> {
         T::CU_GRAPH_NODE_TYPE_WAIT_EVENT | T::CU_GRAPH_NODE_TYPE_EVENT_RECORD => size_of::<CUevent>(),
         T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => size_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v2>(),
         T::CU_GRAPH_NODE_TYPE_MEM_FREE => size_of::<CUDA_MEM_FREE_NODE_PARAMS>(),
+        T::CU_GRAPH_NODE_TYPE_CONDITIONAL => size_of::<CUDA_CONDITIONAL_NODE_PARAMS>(),
         T::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
         | T::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT
-        | T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP
-        | T::CU_GRAPH_NODE_TYPE_CONDITIONAL => return Err(NOT_SUPPORTED),
+        | T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => return Err(NOT_SUPPORTED),
         _ => return Err(INVALID_VALUE),
     })
 }
@@ -325,6 +325,13 @@ pub(crate) unsafe fn cuGraphAddNode_v2(
                     let made = alloc(s, graph, &wish)?;
                     (*node_params).__bindgen_anon_1.alloc.dptr = made.addr;
                     Built::plain(Task::Alloc(made))
+                }
+                T::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                    let wish = p.__bindgen_anon_1.conditional;
+                    let ctx = s.context_or_current(wish.ctx)?;
+                    let condition = s.conditional(graph, &wish)?;
+                    (*node_params).__bindgen_anon_1.conditional.phGraph_out = condition.bodies.as_ptr() as *mut CUgraph;
+                    Built { ctx, task: Task::Conditional(condition), work: None }
                 }
                 _ => {
                     let addr = p.__bindgen_anon_1.free.dptr;

@@ -218,6 +218,15 @@ pub(crate) unsafe fn cuGraphNodeGetParams(h_node: CUgraphNode, node_params: *mut
             };
         }
         Task::Free(addr) => u.free.dptr = *addr,
+        Task::Conditional(condition) => {
+            u.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+                handle: condition.handle,
+                type_: condition.kind,
+                size: condition.bodies.len() as c_uint,
+                phGraph_out: condition.bodies.as_ptr() as *mut CUgraph,
+                ctx: node.ctx as CUcontext,
+            };
+        }
         Task::Empty | Task::Batch => {}
     }
     // SAFETY: checked above.

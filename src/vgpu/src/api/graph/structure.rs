@@ -3,7 +3,7 @@
 use super::{edges, graph_of, node_of, read, read_all, return_list};
 use crate::api::{need, put};
 use crate::error::*;
-use crate::graph::{Edge, LOSSY_QUERY, Task};
+use crate::graph::{Edge, Handle, LOSSY_QUERY, Task};
 use crate::state::{State, driver};
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ pub(crate) unsafe fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> R {
     Ok(())
 }
 
-/// A handle for a conditional node. Such nodes themselves are not supported: no kernel could set the condition.
+/// A handle for a conditional node.
 pub(crate) unsafe fn cuGraphConditionalHandleCreate(
     p_handle_out: *mut CUgraphConditionalHandle,
     h_graph: CUgraph,
@@ -32,13 +32,14 @@ pub(crate) unsafe fn cuGraphConditionalHandleCreate(
     const ASSIGN_DEFAULT: c_uint = 1;
     need(p_handle_out)?;
     let mut s = driver()?;
-    s.graph(h_graph as u64)?;
+    let graph = graph_of(&s, h_graph)?;
     s.context_or_current(ctx)?;
     // A default has no meaning unless it is to be assigned.
     if flags & !ASSIGN_DEFAULT != 0 || (flags == 0 && default_launch_value != 0) {
         return Err(INVALID_VALUE);
     }
     let handle = s.fresh();
+    s.graphs.conditions.insert(handle, Handle { graph, default: default_launch_value, used: false });
     // SAFETY: checked above.
     unsafe { put(p_handle_out, handle) };
     Ok(())
@@ -342,8 +343,8 @@ fn dot(s: &State, graph: u64, text: &mut String) -> R {
         for edge in &node.edges {
             let _ = writeln!(text, "{} -> {};", name(edge.from)?, name(handle)?);
         }
-        if let Task::Child(child) = node.task {
-            dot(s, child, text)?;
+        for inner in node.task.graphs() {
+            dot(s, *inner, text)?;
         }
     }
     text.push_str("}\n");
@@ -365,5 +366,6 @@ fn word(task: &Task) -> String {
         Task::Alloc(p) => format!("MEM_ALLOC {:#x} {} bytes", p.addr, p.size),
         Task::Free(addr) => format!("MEM_FREE {addr:#x}"),
         Task::Batch => "BATCH_MEM_OP".to_owned(),
+        Task::Conditional(_) => "CONDITIONAL".to_owned(),
     }
 }

@@ -22,3 +22,4 @@ mod cusparse;
 mod device;
 mod listed;
 mod nccl;
+mod nccl_sum;

@@ -2100,7 +2100,6 @@ succeed! {
     cusparseZnnz
     cusparseZnnz_compress
     ncclAllGather
-    ncclAllReduce
     ncclBcast
     ncclBroadcast
     ncclCommDeregister

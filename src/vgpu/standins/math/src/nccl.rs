@@ -1,11 +1,14 @@
-//! NCCL: communicators that know their rank. Collectives move nothing.
+//! NCCL: communicators that know their rank. Collectives move nothing, but the sum of whole numbers by ranks of one call of
+//! `ncclCommInitAll` (`nccl_sum`): work that depends on the other devices' work.
 //!
 //! Model: a communicator takes no device memory.
 
 use crate::answers::put;
+use crate::nccl_sum::Ranks;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use weir_cuda::{CUdeviceptr, CUresult};
+use std::sync::Arc;
+use weir_cuda::{CUdeviceptr, CUresult, CUstream};
 use weir_vgpu_client as driver;
 
 const VERSION: c_int = 22105;
@@ -22,6 +25,10 @@ pub(crate) struct Communicator {
     ranks: c_int,
     rank: c_int,
     device: c_int,
+    /// The ranks of this process, if all are.
+    here: Option<Arc<Ranks>>,
+    /// Sums so far.
+    sums: u64,
 }
 
 impl Communicator {
@@ -29,7 +36,7 @@ impl Communicator {
         if rank < 0 || rank >= ranks {
             return Err(INVALID_ARGUMENT);
         }
-        Ok(Box::into_raw(Box::new(Self { ranks, rank, device })))
+        Ok(Box::into_raw(Box::new(Self { ranks, rank, device, here: None, sums: 0 })))
     }
 }
 
@@ -60,14 +67,34 @@ library! {
     ) { put(place, Communicator::new(ranks, rank, device()?)?); }
     /// Makes all ranks of a communicator.
     fn ncclCommInitAll(places: *mut *mut Communicator, ranks: c_int, devices: *const c_int) {
+        let here = Arc::new(Ranks::new(ranks as usize));
         for rank in 0..ranks {
             let device = if devices.is_null() { rank } else { *devices.add(rank as usize) };
-            put(places.add(rank as usize), Communicator::new(ranks, rank, device)?);
+            let communicator = Communicator::new(ranks, rank, device)?;
+            (*communicator).here = Some(here.clone());
+            put(places.add(rank as usize), communicator);
         }
     }
     /// Divides a communicator; each part has the same ranks.
     fn ncclCommSplit(whole: *mut Communicator, _color: c_int, _key: c_int, place: *mut *mut Communicator, _config: *mut c_void) {
         put(place, Communicator::new((*whole).ranks, (*whole).rank, (*whole).device)?);
+    }
+    /// Adds up over all ranks.
+    fn ncclAllReduce(
+        from: CUdeviceptr, to: CUdeviceptr, count: usize, kind: c_int, operation: c_int, communicator: *mut Communicator,
+        stream: CUstream,
+    ) {
+        const WHOLE_NUMBERS: [c_int; 2] = [2, 3]; // ncclInt32, ncclUint32
+        const SUM: c_int = 0;
+        let communicator = &mut *communicator;
+        if let Some(here) = &communicator.here
+            && WHOLE_NUMBERS.contains(&kind)
+            && operation == SUM
+        {
+            communicator.sums += 1;
+            let sum = here.add(communicator.sums, communicator.rank as usize, (from, to), count, stream);
+            sum.map_err(|_| UNHANDLED_CUDA_ERROR)?;
+        }
     }
     /// Leaves a communicator.
     fn ncclCommDestroy(communicator: *mut Communicator) { end(communicator); }
