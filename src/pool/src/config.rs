@@ -19,6 +19,10 @@ pub(crate) const RUN_LIMIT: usize = 64;
 pub(crate) const FREE_LIST_UNITS: u32 = 2048;
 pub(crate) const FREE_LIST_DEPTH: (u32, u32) = (8, 64);
 
+/// The same of everybody's: what many synchronous frees gave back is proven at one time.
+pub(crate) const PROVEN_UNITS: u32 = 8192;
+pub(crate) const PROVEN_DEPTH: (u32, u32) = (8, 2048);
+
 /// Blocks in all free lists of one arena and domain: flushing them takes well below a millisecond.
 pub(crate) const FREE_LIST_BLOCKS: usize = 4096;
 

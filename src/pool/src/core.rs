@@ -158,6 +158,12 @@ impl Core {
         Some(allocation)
     }
 
+    /// Serve a request with a free block of just its length.
+    pub(crate) fn hit_listed(&mut self, want: &Want) -> Option<Allocation> {
+        let own = self.hit_free_list(want.domain, want);
+        own.or_else(|| if want.domain == DEVICE { None } else { self.hit_free_list(DEVICE, want) })
+    }
+
     /// The free list of the requester's own domain is empty.
     #[inline(never)]
     fn hit_elsewhere(&mut self, want: &Want) -> Option<Allocation> {

@@ -7,7 +7,9 @@
 //! vain and loses it to what lies on it when it is cleared, so lengths that do not come again pile up nothing.
 
 use crate::block::{Block, DEVICE, Id, NIL, Slab, State};
-use crate::config::{FREE_LIST_BLOCKS, FREE_LIST_DEPTH, FREE_LIST_LONGEST, FREE_LIST_UNITS};
+use crate::config::{
+    FREE_LIST_BLOCKS, FREE_LIST_DEPTH, FREE_LIST_LONGEST, FREE_LIST_UNITS, PROVEN_DEPTH, PROVEN_UNITS,
+};
 use crate::core::{Core, LARGE, Want};
 use crate::fault::injected;
 use crate::{Allocation, Fault};
@@ -25,6 +27,8 @@ pub(crate) struct FreeLists {
     by_len: Box<[FreeList]>,
     /// Lengths whose list may hold something, one bit each.
     used: Box<[u64]>,
+    /// Units that a list may hold, and the bounds of its blocks.
+    depth: (u32, (u32, u32)),
     /// Units in all free lists together.
     pub(crate) units: u64,
     /// Blocks in all free lists together.
@@ -36,7 +40,13 @@ impl FreeLists {
     pub(crate) fn new(longest: u32) -> Self {
         let lens = if longest == 0 { 0 } else { longest.min(FREE_LIST_LONGEST) as usize + 1 };
         let by_len = vec![FreeList::default(); lens].into_boxed_slice();
-        Self { by_len, used: vec![0; lens.div_ceil(64)].into_boxed_slice(), units: 0, count: 0 }
+        let depth = (FREE_LIST_UNITS, FREE_LIST_DEPTH);
+        Self { by_len, used: vec![0; lens.div_ceil(64)].into_boxed_slice(), depth, units: 0, count: 0 }
+    }
+
+    /// The same for what everybody may reuse.
+    pub(crate) fn proven(longest: u32) -> Self {
+        Self { depth: (PROVEN_UNITS, PROVEN_DEPTH), ..Self::new(longest) }
     }
 
     /// Put a block in; `false` if there is no room for it.
@@ -62,7 +72,8 @@ impl FreeLists {
         let list = self.by_len.get_mut(len as usize)?;
         let id = list.top;
         if id == NIL {
-            let depth = (FREE_LIST_UNITS / len.max(1)).clamp(FREE_LIST_DEPTH.0, FREE_LIST_DEPTH.1);
+            let (units, (least, most)) = self.depth;
+            let depth = (units / len.max(1)).clamp(least, most);
             list.room = (list.room + 1).min(depth);
             return None;
         }

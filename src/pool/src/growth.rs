@@ -72,6 +72,10 @@ pub(crate) enum Step {
 impl Core {
     /// The next step for a request that no single hole served.
     pub(crate) fn step(&mut self, want: &Want, ladder: &mut Ladder) -> Step {
+        // What was proven or freed since the request missed may be just what it needs.
+        if let Some(allocation) = self.hit_listed(want) {
+            return Step::Done(allocation);
+        }
         // What the free lists hold joins the search, also what another thread has freed since the request missed.
         self.flush_free_lists(self.arenas[want.arena()].handle_class);
         if let Some(allocation) = self.hit(want) {

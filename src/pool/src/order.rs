@@ -175,7 +175,7 @@ impl Order {
         Self {
             now: 1,
             device_done: 0,
-            domains: vec![Domain::new(None, 0, 0, listed)],
+            domains: vec![Domain { free_lists: listed.map(FreeLists::proven), ..Domain::new(None, 0, 0, listed) }],
             streams: HashMap::new(),
             recent: [(0, DEVICE); RECENT],
             serials: 0,
