@@ -18,7 +18,7 @@ INSIDE = pathlib.Path(__file__).with_name("inside")
 # Name: suite, mirror, Python's command, packages of it.
 SYSTEMS = {
     "Ubuntu 16.04, glibc 2.23": ("xenial", UBUNTU, "python3", "python3"),
-    "Ubuntu 18.04, glibc 2.27": ("bionic", UBUNTU, "python3.8", "python3.8,python3.8-venv"),
+    "Ubuntu 18.04, glibc 2.27": ("bionic", UBUNTU, "python3.8", "python3.8 python3.8-venv python3-distutils python-pip-whl"),
     "Debian 11, glibc 2.31": ("bullseye", DEBIAN, "python3", "python3-venv"),
     "Ubuntu 22.04, glibc 2.35": ("jammy", UBUNTU, "python3", "python3-venv"),
     "Debian 12, glibc 2.36": ("bookworm", DEBIAN, "python3", "python3-venv"),
@@ -53,10 +53,15 @@ def root_of():
         if not (folder / "ok").exists():
             shutil.rmtree(folder, ignore_errors=True)
             # Without the keys of the other distribution: what is installed here is thrown at nobody.
-            parts = ["--components=main,universe", f"--extra-suites={suite}-updates", "--no-check-gpg"] if mirror == UBUNTU else []
-            run("debootstrap", "--variant=minbase", f"--include={included},ca-certificates", *parts, suite, folder, mirror,
+            ubuntu = mirror == UBUNTU
+            run("debootstrap", "--variant=minbase", *(["--no-check-gpg"] if ubuntu else []), suite, folder, mirror,
                 env=dict(os.environ), timeout=3600, quiet=True)
-            shutil.rmtree(folder / "var/cache/apt/archives", ignore_errors=True)
+            # By the system's own apt: debootstrap (1.0.128) installs nothing of a second suite or component.
+            sources = [f"deb [trusted=yes] {mirror} {one} main universe" for one in (suite, f"{suite}-updates")] if ubuntu else [f"deb {mirror} {suite} main"]
+            (folder / "etc/apt/sources.list").write_text("\n".join(sources) + "\n")
+            shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+            install = f"apt-get update -qq && apt-get install -y -qq --no-install-recommends {included} ca-certificates && apt-get clean"
+            run("chroot", folder, "sh", "-ec", install, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}, timeout=3600, quiet=True)
             (folder / "ok").touch()
         return folder
     return made

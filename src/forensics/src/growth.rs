@@ -8,7 +8,7 @@ use weir_journal::text::plain;
 use crate::names::{base_name, is_users};
 use crate::roles::{self, Role};
 use crate::survey::{BUCKETS, Owner, Piece, Survey};
-use crate::trend::Trend;
+use crate::trend::{Sample, Trend};
 use crate::words::{several, size};
 
 /// Samples below which growth cannot be distinguished from building up.
@@ -209,6 +209,17 @@ fn brought(survey: &Survey, growing: &[&Owner]) -> u64 {
     inputs.map(|piece| piece.made).max().unwrap_or(0)
 }
 
+/// The line through samples that rise all the time, by a share of the limit that is worth a word.
+pub(crate) fn steady(samples: &[Sample], limit: u64) -> Option<Trend> {
+    let (first, last) = (samples.first()?.bytes, samples.last()?.bytes);
+    let trend = Trend::through(samples).filter(Trend::grows)?;
+    let enough = samples.len() >= FEWEST_SAMPLES && last - first >= LEAST_SHARE * limit as f64;
+    let ends: Vec<f64> =
+        (0..=PARTS).filter_map(|part| samples.get((samples.len() - 1) * part / PARTS)).map(|s| s.bytes).collect();
+    let steady = ends.windows(2).all(|pair| pair[1] > pair[0]);
+    (enough && steady).then_some(trend)
+}
+
 /// Whether owners grow, together.
 fn grows(survey: &Survey, mut owners: Vec<usize>, limit: u64, by_step: bool) -> Option<Growth> {
     let of = |place: &usize| survey.owners.get(*place);
@@ -217,15 +228,7 @@ fn grows(survey: &Survey, mut owners: Vec<usize>, limit: u64, by_step: bool) -> 
         floor.iter_mut().zip(owner.floor).for_each(|(sum, bytes)| *sum += bytes);
     }
     let samples = survey.samples_at_work(&floor);
-    let (first, last) = (samples.first()?.bytes, samples.last()?.bytes);
-    let trend = Trend::through(&samples).filter(Trend::grows)?;
-    let enough = samples.len() >= FEWEST_SAMPLES && last - first >= LEAST_SHARE * limit as f64;
-    let ends: Vec<f64> =
-        (0..=PARTS).filter_map(|part| samples.get((samples.len() - 1) * part / PARTS)).map(|s| s.bytes).collect();
-    let steady = ends.windows(2).all(|pair| pair[1] > pair[0]);
-    if !enough || !steady {
-        return None;
-    }
+    let trend = steady(&samples, limit)?;
     let rises = samples.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
     owners.sort_by_key(|place| std::cmp::Reverse(of(place).map_or(0, |owner| owner.bytes)));
     // What the line says was there when the run began did not grow; the rest of what is there now did. By a clock, what was

@@ -14,6 +14,7 @@ pub mod host;
 #[cfg(feature = "synthetic")]
 pub mod hostile;
 pub mod html;
+pub mod lifelong;
 mod modules;
 pub mod names;
 pub mod ranks;

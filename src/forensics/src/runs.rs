@@ -45,7 +45,8 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().rev().map(|(_, path)| path).collect())
 }
 
-fn is_root() -> bool {
+/// Whether this is root.
+pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
@@ -63,27 +64,34 @@ fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
 /// A run by what a person calls it: a path, a process id, the stem of a file, or nothing at all, which is the newest run,
 /// whatever became of it.
 pub fn find(name: Option<&OsStr>, dir: impl Fn() -> Result<PathBuf, Error>) -> Result<Run, Error> {
-    let Some(name) = name else { return newest(&dir()?) };
+    match name {
+        Some(name) => Run::open(&path_of(name, dir)?),
+        None => newest(&dir()?),
+    }
+}
+
+/// The file of a run by what a person calls it, whether it can be read or not.
+pub fn path_of(name: &OsStr, dir: impl Fn() -> Result<PathBuf, Error>) -> Result<PathBuf, Error> {
     let path = Path::new(name);
     let folder = || Error::at(path, "is a directory; use --dir to look into it");
     if path.components().count() > 1 || path.is_file() {
-        return if path.is_dir() { Err(folder()) } else { Run::open(path) };
+        return if path.is_dir() { Err(folder()) } else { Ok(path.to_owned()) };
     }
     let (name, dir) = (&*name.to_string_lossy(), dir()?);
     let all = files(&dir)?;
     let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(path) = all.iter().find(|path| stem(path) == name || path.file_name().is_some_and(|file| file == name))
     {
-        return Run::open(path);
+        return Ok(path.clone());
     }
     if let Ok(pid) = name.parse::<u32>()
         && let Some(run) = all.iter().filter_map(|path| Run::open(path).ok()).find(|run| run.pid() == pid)
     {
-        return Ok(run);
+        return Ok(run.path().to_owned());
     }
     let starting: Vec<&PathBuf> = all.iter().filter(|path| stem(path).starts_with(name)).collect();
     match starting[..] {
-        [path] => Run::open(path),
+        [path] => Ok(path.clone()),
         [] if path.is_dir() => Err(folder()),
         [] => {
             Err(Error::new(name, format!("no run in {} has this process id or name; see `weir list`", dir.display())))

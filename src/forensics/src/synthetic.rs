@@ -144,7 +144,7 @@ impl Job {
     /// The next training step begins; its number.
     pub fn step(&mut self) -> u64 {
         self.step += 1;
-        self.journal.record(Event { address: self.step, ..Event::new(Kind::Step, Class::Other, HOST_DEVICE) });
+        self.journal.step(self.step);
         self.step
     }
 

@@ -731,3 +731,64 @@ fn what_is_kept_for_tiny_requests_is_no_fragmentation() {
     assert!(!causes(&report).contains(&Cause::Fragmentation), "{:?}", report.findings);
     assert_ne!(causes(&report)[0], Cause::Unknown, "{:?}", report.findings);
 }
+
+/// A hundred thousand steps with a ring that has the last five thousand of them: each has a temporary block, every tenth
+/// calls `tenth`.
+fn long_run(job: &mut Job, mut tenth: impl FnMut(&mut Job, u64)) {
+    let weights = job.by("StatelessRandomUniformV2", "output", &[("/v/site-packages/keras/layer.py", "add_weight", 9)]);
+    job.alloc(weights, 4 * GIB);
+    let forward = job.who("model/conv/Conv2D", 20);
+    for _ in 0..100_000 {
+        let step = job.step();
+        let made = job.alloc(forward, 64 * MIB);
+        job.wait(6.0);
+        if step.is_multiple_of(10) {
+            tenth(job, step / 10);
+        }
+        job.free(made);
+    }
+}
+
+#[test]
+fn a_leak_that_took_a_week_is_growth_though_the_ring_has_the_last_hours() {
+    let scratch = Scratch::new("week");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    let mut kept = Vec::new();
+    long_run(&mut job, |job, _| kept.push(job.alloc(job.who("metrics/Mean", 131), 128 << 10)));
+    job.refused(job.who("model/conv/Conv2D", 20), 3 * GIB, &capped(8 * GIB, 6 * GIB, 30 * GIB));
+    // The interpreter gives all back when it ends: the moment counts, not the end.
+    for address in kept {
+        job.free(address);
+    }
+    let report = report(job, End::Failure);
+    assert!(report.evidence.overwritten > 200_000, "{:?}", report.evidence);
+    assert!(causes(&report).contains(&Cause::Growth), "{:?}", report.findings);
+    let growth = &report.growth[0];
+    assert!(growth.text.contains("train.py:131 grows by"), "{growth:?}");
+    // Ten thousand blocks of 128 KiB in a hundred thousand steps.
+    assert!((growth.slope / 13107.2 - 1.0).abs() < 0.05, "{growth:?}");
+    assert!((growth.grown as f64 / (1250 * MIB) as f64 - 1.0).abs() < 0.05, "{growth:?}");
+    assert!((growth.over / 1e5 - 1.0).abs() < 0.05 && growth.unit == "step", "{growth:?}");
+}
+
+#[test]
+fn what_is_replaced_at_random_for_a_week_is_no_growth() {
+    let scratch = Scratch::new("replaced");
+    let mut job = job(&scratch);
+    job.journal.set_cap(0, 8 * GIB);
+    let (mut buffer, mut random) = (Vec::new(), 1_u64);
+    long_run(&mut job, |job, _| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let new = job.alloc(job.who("replay/Copy", 131), 256 << 10);
+        if buffer.len() < 1500 {
+            buffer.push(new);
+        } else {
+            let place = (random >> 33) as usize % buffer.len();
+            job.free(std::mem::replace(&mut buffer[place], new));
+        }
+    });
+    job.refused(job.who("model/conv/Conv2D", 20), 3 * GIB, &capped(8 * GIB, 6 * GIB, 30 * GIB));
+    let report = report(job, End::Killed);
+    assert!(report.evidence.overwritten > 200_000 && !causes(&report).contains(&Cause::Growth), "{:?}", report.growth);
+}

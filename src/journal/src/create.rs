@@ -71,7 +71,7 @@ pub struct Identity {
 impl Identity {
     /// This process.
     pub fn own() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let stat = stat_of(std::process::id()).unwrap_or_default();
         let (parent, start) = stat_fields(&stat).unwrap_or_default();
         Self {
             pid: std::process::id(),
@@ -82,6 +82,12 @@ impl Identity {
             namespace: pid_namespace(),
         }
     }
+}
+
+/// What /proc says of a process, by its first thread, which began with it: an emulator (QEMU) makes up /proc/PID/stat where a
+/// process reads its own.
+pub(crate) fn stat_of(pid: u32) -> io::Result<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat"))
 }
 
 /// Parent and start time from the text of /proc/PID/stat. The command name may hold spaces and parentheses.
@@ -133,16 +139,22 @@ fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backin
     let Some(wanted) = dir else {
         return Err(io::Error::new(io::ErrorKind::NotFound, "no directory for journals"));
     };
-    let dir = SafeDir::open(wanted)?;
-    let unfit = if let Some(kind) = place::remote(dir.handle()) {
-        format!("{} is on a remote file system ({kind})", wanted.display())
-    } else {
-        let (name, file) = create_named(&dir)?;
-        if !place::slow(&file) {
-            return fill(dir, name, file, bytes);
-        }
-        let _ = dir.remove(&name);
-        format!("{} is on a slow file system", wanted.display())
+    let cannot = |error: &io::Error| format!("{} cannot be written to ({error})", wanted.display());
+    let unfit = match SafeDir::open(wanted) {
+        Err(error) if is_closed(&error) => cannot(&error),
+        Err(error) => return Err(error),
+        Ok(dir) => match place::remote(dir.handle()) {
+            Some(kind) => format!("{} is on a remote file system ({kind})", wanted.display()),
+            None => match create_named(&dir) {
+                Err(error) if is_closed(&error) => cannot(&error),
+                Err(error) => return Err(error),
+                Ok((name, file)) if !place::slow(&file) => return fill(dir, name, file, bytes),
+                Ok((name, _)) => {
+                    let _ = dir.remove(&name);
+                    format!("{} is on a slow file system", wanted.display())
+                }
+            },
+        },
     };
     for dir in place::instead(wanted) {
         if let Ok((name, file)) = create_named(&dir)
@@ -153,6 +165,12 @@ fn create_file(dir: Option<&PathBuf>, bytes: u64) -> io::Result<(Mapping, Backin
         }
     }
     Err(io::Error::other(format!("{unfit}, and there is no room for it in memory")))
+}
+
+/// Whether nothing can be made there, as in a home that is read-only or another user's. A folder that is not safe is refused in
+/// other words, and a full disk has another reason.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::EPERM))
 }
 
 /// Gives a new file its size and maps it.

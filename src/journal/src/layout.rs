@@ -6,7 +6,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"WEIRJNL\n");
 /// Changes when an older reader could misread the file.
 pub const VERSION_MAJOR: u32 = 1;
 /// Changes when something was added that an older reader may ignore.
-pub const VERSION_MINOR: u32 = 1;
+pub const VERSION_MINOR: u32 = 2;
 /// Size of the header; the first section starts here.
 pub const HEADER_BYTES: u64 = 4096;
 
@@ -93,6 +93,8 @@ pub mod word {
     pub const TRIED: usize = 305;
     /// Last host sample: ticks, resident bytes.
     pub const HOST_SAMPLE: usize = 312;
+    /// Number of the step that the job is in.
+    pub const STEP: usize = 314;
 }
 
 /// The sections, in file order. Their number is their place in the section table.
@@ -125,10 +127,12 @@ pub enum Section {
     Config = 11,
     /// What it takes to run the job again. Files of version 1.0 have none.
     Job = 12,
+    /// The course of memory over the whole run. Files before version 1.2 have none.
+    History = 13,
 }
 
 /// All sections in file order.
-pub const SECTIONS: [Section; 13] = [
+pub const SECTIONS: [Section; 14] = [
     Section::Ring,
     Section::Live,
     Section::Flight,
@@ -142,6 +146,7 @@ pub const SECTIONS: [Section; 13] = [
     Section::Devices,
     Section::Config,
     Section::Job,
+    Section::History,
 ];
 
 /// Words of one bucket of the live table: a control line and seven entries.
@@ -168,6 +173,23 @@ pub const HOST_DEVICE: u8 = 63;
 pub const CONFIG_BYTES: usize = 8192;
 /// Bytes of the section that records how to run the job again.
 pub const JOB_BYTES: usize = 32 << 10;
+/// Words of one moment of the history.
+pub const HISTORY_WORDS: usize = 16;
+/// Moments on each level of the history.
+pub const HISTORY_SLOTS: usize = 256;
+/// Levels of the history: each covers twice the time of the one before.
+pub const HISTORY_LEVELS: usize = 20;
+/// Devices that the history follows, from 0 on.
+pub const HISTORY_DEVICES: usize = 8;
+/// Bytes of the history.
+pub const HISTORY_BYTES: usize = HISTORY_LEVELS * HISTORY_SLOTS * HISTORY_WORDS * 8;
+
+/// Events from one moment of the history to the next: 64 moments while the ring is filled once.
+pub const fn moments_apart(ring_slots: u64) -> u64 {
+    let apart = ring_slots / 64;
+    if apart == 0 { 1 } else { apart }
+}
+
 /// Loaded modules that fit.
 pub const MODULES: usize = 2048;
 
@@ -228,6 +250,7 @@ impl Geometry {
             (DEVICES * DEVICE_WORDS * 8) as u64,
             CONFIG_BYTES as u64,
             JOB_BYTES as u64,
+            HISTORY_BYTES as u64,
         ];
         let mut table = [(0, 0); SECTIONS.len()];
         let mut offset = HEADER_BYTES;
@@ -257,7 +280,7 @@ const _: () = {
     assert!(word::SECTIONS + 2 * SECTIONS.len() <= word::COMMAND);
     assert!(word::STATIC_CRC < word::HEAD);
     assert!(word::OFF_TEXT + 1 + word::OFF_TEXT_BYTES / 8 <= word::LATER_ANCHORS);
-    assert!(word::HOST_SAMPLE + 2 <= HEADER_WORDS);
+    assert!(word::HOST_SAMPLE + 2 <= word::STEP && word::STEP < HEADER_WORDS);
 };
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod devices;
 mod event;
 pub mod fault;
 mod flight;
+mod history;
 mod host;
 pub mod job;
 pub mod layout;
@@ -37,6 +38,7 @@ pub use event::{
     Kind, STREAM_UNKNOWN, long_from_short, short_from_long,
 };
 pub use flight::{InFlight, Intent};
+pub use history::HELD;
 pub use job::Job;
 pub use layout::Geometry;
 pub use live::LiveEntry;
@@ -44,7 +46,7 @@ pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
 pub use nodes::node_of;
 pub use numbered::Numbering;
 pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
-pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of};
+pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of, remove};
 pub use sys::clock::{Anchor, Clock};
 #[cfg(feature = "synthetic")]
 pub use sys::clock::{advance, booted_earlier};

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::create::{Identity, boot_id, pid_namespace, stat_fields};
+use crate::create::{Identity, boot_id, pid_namespace, stat_fields, stat_of};
 use crate::reader::{Header, Reader};
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, SafeDir};
@@ -32,8 +32,7 @@ pub fn life_of(identity: &Identity) -> Life {
     if identity.namespace != pid_namespace() {
         return Life::Unknown;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", identity.pid));
-    match stat.ok().as_deref().and_then(stat_fields) {
+    match stat_of(identity.pid).ok().as_deref().and_then(stat_fields) {
         Some((_, start)) if start == identity.start => Life::Alive,
         _ => Life::Dead,
     }
@@ -120,9 +119,7 @@ pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
     }
     let mut removed = Removed::default();
     for (_, name, size) in beyond(keep, dead) {
-        if dir.remove(&name).is_ok() {
-            let _ = dir.remove(&format!("{name}.oom.json"));
-            let _ = dir.remove_folder(&xla_of(&name));
+        if remove_with(&dir, &name).is_ok() {
             removed.count += 1;
             removed.bytes += size;
         }
@@ -130,9 +127,47 @@ pub fn clear_up(dir: &Path, keep: Keep) -> io::Result<Removed> {
     Ok(removed)
 }
 
+/// Removes one journal or recording of this user, with its OOM file and XLA's. One whose writer lives, or may live in another
+/// container, is refused.
+pub fn remove(path: &Path) -> io::Result<Removed> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned()));
+    let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| is_run_name(name)) else {
+        return refused("its name is not that of a run");
+    };
+    let dir = SafeDir::open_plain(parent)?;
+    let file = dir.open_own(name)?;
+    let reader = Reader::of(Box::new(file.try_clone()?)).ok();
+    let recording = reader.as_ref().is_some_and(Reader::is_recording);
+    match journal_life(&file, reader.as_ref().map(Reader::header)) {
+        // A recording that is complete so far may be of a process that lives.
+        _ if recording => {}
+        Life::Alive => return refused("its job runs"),
+        Life::Unknown => return refused("its job may run in another container"),
+        Life::Dead => {}
+    }
+    let beside = dir.folder(&xla_of(name)).and_then(|folder| folder.content()).unwrap_or_default();
+    let bytes = file.metadata()?.len() + beside.iter().map(|(_, size)| size).sum::<u64>();
+    remove_with(&dir, name)?;
+    Ok(Removed { count: 1, bytes })
+}
+
+/// Removes a file and what lies beside it.
+fn remove_with(dir: &SafeDir, name: &str) -> io::Result<()> {
+    dir.remove(name)?;
+    let _ = dir.remove(&format!("{name}.oom.json"));
+    let _ = dir.remove_folder(&xla_of(name));
+    Ok(())
+}
+
 /// The folder for XLA's files beside a journal of this name.
 fn xla_of(name: &str) -> String {
     format!("{}.{}", name.strip_suffix(".weir").unwrap_or(name), crate::beside::EXTENSION)
+}
+
+/// A file that commands take for a run: a journal or a recording, whatever it is called otherwise.
+fn is_run_name(name: &str) -> bool {
+    [".weir", ".weirrec"].iter().any(|end| name.strip_suffix(end).is_some_and(|stem| !stem.is_empty()))
 }
 
 /// `SECONDS-PID.weir` or `SECONDS-PID-N.weir`.
@@ -215,6 +250,26 @@ mod tests {
         assert!(!dead.exists() && !beside.exists());
         assert!(precious.exists(), "a link was followed");
         assert!(folder.exists(), "that of a living process stays");
+        drop(journal);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_run_is_removed_by_name_unless_its_job_runs() {
+        let path = std::env::temp_dir().join(format!("weir-remove-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        let journal = crate::Journal::create(&crate::Options::in_dir(&path).sized(crate::Geometry::tiny())).unwrap();
+        let living = journal.path().unwrap();
+        assert_eq!(remove(&living).unwrap_err().to_string(), "its job runs");
+        let (dead, note, link) = (path.join("1-1.weir"), path.join("1-1.weir.oom.json"), path.join("2-2.weir"));
+        std::fs::write(&dead, "no journal").unwrap();
+        std::fs::write(&note, "{}").unwrap();
+        std::os::unix::fs::symlink(&dead, &link).unwrap();
+        assert!(remove(&link).is_err() && dead.exists(), "a link is no run");
+        assert!(remove(&note).unwrap_err().to_string().contains("not that of a run") && note.exists());
+        assert_eq!(remove(&dead).unwrap(), Removed { count: 1, bytes: 10 });
+        assert!(!dead.exists() && !note.exists() && living.exists());
         drop(journal);
         std::fs::remove_dir_all(path).unwrap();
     }

@@ -13,6 +13,7 @@ use crate::create::{named, store_checked, store_text};
 use crate::event::{Class, Event, FLAG_NOT_IN_TABLE, FLAG_POOL_HIT, Kind, STREAM_UNKNOWN, short_from_long};
 use crate::fault::{Fault, injected};
 use crate::flight::{Flights, InFlight, Intent};
+use crate::history::History;
 use crate::layout::{CONFIG_BYTES, DEVICE_WORDS, HOST_DEVICE, RECORD_WORDS, SECTIONS, Section, word};
 use crate::live::{EntryRef, LiveEntry, LiveTable};
 use crate::numbered::store;
@@ -71,6 +72,7 @@ pub struct Journal {
     pub(crate) causes: &'static [AtomicU64],
     pub(crate) devices: &'static [[AtomicU64; DEVICE_WORDS]],
     config: &'static [AtomicU64],
+    pub(crate) history: History,
     pub(crate) backing: Backing,
     pub(crate) statm: ManuallyDrop<Option<File>>,
     /// Counts resident bytes that are not the job's.
@@ -119,6 +121,7 @@ impl Journal {
             causes: part(Section::Causes),
             devices: part(Section::Devices).as_chunks().0,
             config: part(Section::Config),
+            history: History::new(part(Section::History), (part(Section::Ring).len() / RECORD_WORDS) as u64),
             backing,
             statm: ManuallyDrop::new(File::open("/proc/self/statm").ok()),
             foreign: OnceLock::new(),
@@ -184,6 +187,9 @@ impl Journal {
             return;
         };
         store(slot, &event.pack());
+        if self.history.is_moment(event.seq) {
+            self.note_moment(event);
+        }
     }
 
     /// Records an event that has no effect on the live table. Time and thread are filled in unless they are set.

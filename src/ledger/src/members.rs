@@ -30,7 +30,7 @@ impl Identity {
     pub(crate) fn own() -> Self {
         Self {
             pid: std::process::id(),
-            start: start_time("self").unwrap_or(0),
+            start: start_time(&std::process::id().to_string()).unwrap_or(0),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
         }
     }
@@ -72,7 +72,8 @@ fn parse_stat(stat: &[u8]) -> Option<(Life, u64)> {
 }
 
 fn stat_of(pid: &str) -> Option<(Life, u64)> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    // By its first thread, which began with it: an emulator (QEMU) makes up the other file where a process reads its own.
+    parse_stat(&fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?)
 }
 
 /// When a process started, in clock ticks since boot.

@@ -2,8 +2,7 @@
 //! operation is a run of its own, and no step.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use weir_journal::layout::HOST_DEVICE;
-use weir_journal::{Class, Event, Journal, Kind};
+use weir_journal::Journal;
 
 /// The latest runs that were seen: several may be under way at once, on several threads.
 static RECENT: [AtomicI64; 8] = [const { AtomicI64::new(0) }; 8];
@@ -23,6 +22,5 @@ fn begins(journal: &Journal, run: i64) {
     if let Some(place) = RECENT.get(number as usize % RECENT.len()) {
         place.store(run, Ordering::Relaxed);
     }
-    let event = Event::new(Kind::Step, Class::Other, HOST_DEVICE);
-    journal.record(Event { address: number + 1, ..event });
+    journal.step(number + 1);
 }

@@ -1,5 +1,7 @@
 //! What is known of a run at the moment, and the report that is made of it.
 
+use std::collections::HashSet;
+
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Kind, Situation};
 
@@ -9,6 +11,7 @@ use crate::failure::Failure;
 use crate::growth::{self, Growth};
 use crate::holders::{self, Holder};
 use crate::host::{self, Host, HostHolder};
+use crate::lifelong;
 use crate::remedies::{self, Bench};
 use crate::roles::{self, Region};
 use crate::survey::{Mark, Survey};
@@ -31,6 +34,8 @@ pub(super) struct Gathered<'run> {
     driver: DriverView,
     tensors: Option<TensorView>,
     growths: Vec<Growth>,
+    /// Where the ring has not all events: the highest moment of the journal's history, bytes and time.
+    highest: Option<(u64, u64)>,
     on_host: Vec<HostHolder>,
     facts: Facts,
     in_flight: usize,
@@ -57,7 +62,11 @@ impl<'run> Gathered<'run> {
         let tensors = views::tensor_view(survey, device, driver.of(Part::Live));
         let cap = if situation.cap > 0 { situation.cap } else { run.device(device).map_or(0, |device| device.cap) };
         let limit = if cap > 0 { cap.min(total.max(1)) } else { total };
-        let growths = growth::growths(survey, device, limit);
+        // What grew all along did so in the ring's events, too; what began to grow lately is only there.
+        let mut growths = lifelong::growths(run, survey, device, limit)?;
+        let known: HashSet<usize> = growths.iter().flat_map(|growth| growth.owners.iter().copied()).collect();
+        let lately = growth::growths(survey, device, limit).into_iter();
+        growths.extend(lately.filter(|growth| growth.owners.iter().all(|owner| !known.contains(owner))));
         let state = run.state()?;
         let mut gathered = Self {
             run,
@@ -69,6 +78,7 @@ impl<'run> Gathered<'run> {
             driver,
             tensors,
             growths,
+            highest: lifelong::highest(run, device)?,
             on_host: host::holders(survey),
             facts: Facts::default(),
             in_flight: state.in_flight.len(),
@@ -172,7 +182,9 @@ impl<'run> Gathered<'run> {
             remedies::place(&mut advice, measured);
         }
         let compiled = self.request().filter(|request| request.compiled).map(|request| request.bytes);
-        let course = survey.course(device);
+        let recorded = survey.course(device).map_or((0, 0), |course| (course.peak, course.peak_time));
+        let earlier = self.highest.filter(|(bytes, _)| *bytes > recorded.0);
+        let peak = earlier.unwrap_or(recorded);
         let counters = &run.header().counters;
         let last = self.last_mark();
         let grown = self.facts.host_grown >= HOST_GROWN;
@@ -200,8 +212,8 @@ impl<'run> Gathered<'run> {
             driver: self.driver.clone(),
             tensors: self.tensors,
             cap: self.facts.cap,
-            peak: course.map_or(0, |course| course.peak),
-            peak_ns: course.map_or(0, |course| run.realtime_ns(course.peak_time)),
+            peak: peak.0,
+            peak_ns: if peak.0 == 0 { 0 } else { run.realtime_ns(peak.1) },
             pool: (self.situation.pool_free, self.situation.pool_largest, self.situation.pool_holes),
             blocks: survey.held_blocks(device),
             holders: list,

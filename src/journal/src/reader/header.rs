@@ -167,7 +167,7 @@ impl Header {
                 _ => 8,
             };
             // Files of an earlier version have none.
-            if *which == Section::Job && range.claimed == 0 {
+            if matches!(which, Section::Job | Section::History) && range.claimed == 0 {
                 continue;
             }
             let count = range.claimed / unit;

@@ -5,6 +5,7 @@
 mod events;
 mod follow;
 mod header;
+mod history;
 mod names;
 pub mod record;
 mod replay;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub use events::{Events, Loss, Slot, Why};
 pub use follow::Follower;
 pub use header::{Counters, Header, Range};
+pub use history::Moment;
 pub use names::{CauseCount, Device, Line, ModuleEntry, OomSlot, OpName};
 pub use replay::{BIRTH_UNKNOWN, Replay};
 pub use source::{Source, open_file};

@@ -42,9 +42,10 @@ impl Share {
     }
 }
 
-/// When a process started, which distinguishes it from a later one of the same number.
+/// When a process started, which distinguishes it from a later one of the same number. Its first thread began with it; an
+/// emulator (QEMU) makes up what a process reads of itself in /proc/PID/stat.
 pub(super) fn started(pid: u64) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

@@ -34,7 +34,8 @@ struct Stat {
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+        // By its first thread, which began with it: an emulator (QEMU) makes up the other file where a process reads its own.
+        Self::parse(&fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?)
     }
 
     fn parse(text: &[u8]) -> Option<Self> {
