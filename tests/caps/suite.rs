@@ -15,7 +15,7 @@ mod termination;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_tests::harness::{Job, MIB, PATIENCE, Scratch, Suite, stage};
+use weir_tests::harness::{Job, MIB, PATIENCE, Scratch, Suite, cc, stage};
 
 /// The cap of a job that says nothing else.
 pub(crate) const CAP: u64 = 128 * MIB;
@@ -282,6 +282,16 @@ fn exact(suite: &mut Suite) {
     exact("handles of several threads", "threads_of_handles", "");
     exact("code of several contexts", "code_of_contexts", "");
     exact("code loaded while queued frees happen", "code_beside_frees", "WEIR_POOL=off");
+    for (kind, mode) in ["blocks", "arrays"].into_iter().flat_map(|kind| MODES.map(|mode| (kind, mode))) {
+        suite.add(format!("exact: {kind} of contexts that end beside each other, WEIR_POOL={mode}"), move || {
+            let place = Place::new();
+            let program = place.0.at("ends");
+            let vgpu = format!("-L{}", stage().vgpu().display());
+            cc(&program, [stage().file("caps/ends.c").as_os_str(), vgpu.as_ref(), "-l:libcuda.so.1".as_ref()]);
+            let job = place.arrange(Job::new(&program)).words(format!("{kind} {CAP}"));
+            let _ = job.set(format!("WEIR_POOL={mode}")).run().quiet();
+        });
+    }
     suite.add("exact: addresses of ended contexts are handed on", || {
         let place = Place::new();
         let done = place.job(format!("exact.py handed_on {CAP}"), "WEIR_POOL=off WEIR_RING=1M").run().well();

@@ -63,10 +63,10 @@ fn wait(
 ) -> Result<Allocation, AllocError> {
     let tiny = urgency(request.bytes) == Urgency::Tiny;
     let want = request.bytes.next_multiple_of(device_pool.chunk(request.bytes));
-    // The pool has just tried everything: it is worth another try only when something was freed.
-    // Frees are counted: another thread may have taken the memory and freed it again since the last try.
-    let frees = || device_pool.pool.stats().frees();
-    let mut tried = frees();
+    // It is worth a try once, as something may have been freed since the pool tried everything, and then only when something
+    // was freed. Frees are counted: another thread may have taken the memory and freed it again since the last try.
+    let frees = || Some(device_pool.pool.stats().frees());
+    let mut tried = None;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let mut found = Err(AllocError::OverCap);

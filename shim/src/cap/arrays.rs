@@ -45,6 +45,8 @@ struct Together {
 #[derive(Default)]
 pub(crate) struct Arrays {
     live: HashMap<u64, Array>,
+    /// Went with their contexts, whose ends have not returned in other threads; their handles are others' by now.
+    displaced: Vec<Array>,
     small: HashMap<i32, Together>,
 }
 
@@ -98,7 +100,7 @@ pub(crate) fn create(
         let alone = together.apart == 0 && !caps.linear.shares();
         if let Some(grown) = grown.filter(|_| alone) {
             let more = together.enter(bytes, u64::try_from(grown).unwrap_or(0));
-            arrays.live.insert(handle, array);
+            arrays.enter(handle, array);
             caps.commit_or_roll_back(at, reservation, Category::Array, Some(more));
             return result;
         }
@@ -120,7 +122,7 @@ pub(crate) fn create(
         caps.ledger.commit(more);
     }
     caps.commit_or_roll_back(at, reservation, Category::Array, Some(cost - rest));
-    lock(&caps.arrays).live.insert(handle, array);
+    lock(&caps.arrays).enter(handle, array);
     result
 }
 
@@ -173,6 +175,11 @@ impl Arrays {
         self.small.get(&ordinal).map_or(0, |together| (SMALL_COST * together.count).saturating_sub(together.charged))
     }
 
+    /// Enters an array that the driver has just made.
+    fn enter(&mut self, handle: u64, array: Array) {
+        self.displaced.extend(self.live.insert(handle, array));
+    }
+
     fn gone(&mut self, caps: &Caps, array: &Array, came_free: u64) -> u64 {
         let free = match array.cost {
             Some(cost) => {
@@ -195,17 +202,21 @@ impl Arrays {
 
     /// A context is gone with its arrays; returns the most that they took beyond what comes off the account.
     pub(super) fn context_gone(&mut self, caps: &Caps, ctx: u64) -> u64 {
-        let handles: Vec<u64> = self.live.iter().filter(|(_, array)| array.ctx == ctx).map(|(h, _)| *h).collect();
         let mut beyond = 0;
-        for handle in handles {
-            if let Some(array) = self.live.remove(&handle) {
-                let free = self.gone(caps, &array, 0);
-                if array.cost.is_none() {
-                    beyond += SMALL_COST.saturating_sub(free);
-                }
+        for array in self.of_context(ctx) {
+            let free = self.gone(caps, &array, 0);
+            if array.cost.is_none() {
+                beyond += SMALL_COST.saturating_sub(free);
             }
         }
         beyond
+    }
+
+    /// Takes a context's arrays off the table.
+    fn of_context(&mut self, ctx: u64) -> Vec<Array> {
+        let mut of_it: Vec<Array> = self.displaced.extract_if(.., |array| array.ctx == ctx).collect();
+        of_it.extend(self.live.extract_if(|_, array| array.ctx == ctx).map(|(_, array)| array));
+        of_it
     }
 }
 
@@ -226,4 +237,22 @@ pub(crate) fn size_of_mipmap(handle: u64, ordinal: i32) -> Option<u64> {
     })
     .ok()?;
     Some(requirements.size as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_made_again_while_a_context_ends_loses_no_array() {
+        let of = |ctx| Array { ordinal: 0, ctx, bytes: SMALL, cost: Some(SMALL_COST) };
+        let mut arrays = Arrays::default();
+        arrays.enter(7, of(1));
+        // The driver has ended context 1 and makes an array of context 2 with the same handle before that call returns.
+        arrays.enter(7, of(2));
+        assert_eq!(arrays.of_context(1).len(), 1, "what the first is charged with comes off");
+        assert_eq!(arrays.live.len(), 1);
+        assert_eq!(arrays.of_context(2).len(), 1);
+        assert_eq!((arrays.live.len(), arrays.displaced.len()), (0, 0));
+    }
 }
