@@ -58,6 +58,6 @@ int main(int count, char **words) {
         if (vgpu_physical_bytes(0) > whole * BLOCK) return 3;
     }
     printf("%zu of %zu blocks\n", got, whole);
-    // What tiny requests always get is set aside.
-    return got + 2 < whole;
+    // What tiny requests always get is set aside, and an array needs a chunk more while it is made.
+    return got + 3 < whole;
 }
