@@ -332,7 +332,7 @@ pub(crate) fn keeps_models(scene: &Scene<'_>) -> bool {
 
 /// What the device, the cap or TensorFlow's limit is full of; none where nothing is known to be more than its share.
 pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
-    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 14] = [
+    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 13] = [
         compare::broadcast,
         compare::jacobian,
         compare::larger_than_before,
@@ -346,12 +346,11 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         kept::earlier_models,
         kept::optimizer_state,
         activations,
-        kept::parameters,
     ];
     rules.iter().find_map(|rule| rule(scene)).or_else(|| largest(scene))
 }
 
-/// Where no rule holds, what there is most of: a quarter of all or more.
+/// Where no other rule holds, what there is most of: a quarter of all or more.
 fn largest(scene: &Scene<'_>) -> Option<Explanation> {
     let (results, weights) = (results_of(scene), kept::weights_of(scene));
     if results.max(weights) * 4 < scene.all() {

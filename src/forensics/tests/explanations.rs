@@ -876,3 +876,20 @@ fn what_runs_beside_graphs_that_train_is_an_evaluation() {
         assert!(!matches!(first(&report), Act::EvalBatch(_)), "{name} may be a step: {:?}", report.remedies);
     }
 }
+
+#[test]
+fn results_are_too_much_where_weights_with_their_gradients_are_a_little_more() {
+    let story = |weights: u64, results: u64| {
+        move |job: &mut Job| {
+            job.alloc(weight(job, "AddV2", "[4096,4096]", 3), weights);
+            job.step();
+            job.alloc(op(job, "model/dense/Relu", "[64,4096]", 6), results);
+            job.alloc(op(job, "gradient_tape/model/dense/MatMul_1", "[4096,4096]", 8), weights);
+            job.refused(op(job, "model/dense/Relu", "[64,4096]", 6), 4 * GIB, &device(3 * GIB));
+        }
+    };
+    let report = report_on("results", story(9 * GIB, 13 * GIB));
+    assert_eq!(explained(&report).of, Of::Activations, "{:?}", report.roles);
+    let report = report_on("weights", story(14 * GIB, 4 * GIB));
+    assert_eq!(explained(&report).of, Of::Parameters, "{:?}", report.roles);
+}

@@ -241,13 +241,7 @@ pub(super) fn weights_of(scene: &Scene<'_>) -> u64 {
     scene.wanted(Role::Parameters) + scene.wanted(Role::Gradients) + scene.wanted(Role::Optimizer)
 }
 
-/// Weights, their gradients and what else is of their size, where they are half of all.
-pub(super) fn parameters(scene: &Scene<'_>) -> Option<Explanation> {
-    let most = weights_of(scene) * 2 >= scene.all() && scene.wanted(Role::Parameters) > 0;
-    most.then(|| model(scene)).flatten()
-}
-
-/// The same, with the largest weight.
+/// Weights, their gradients and what else is of their size, with the largest weight.
 pub(super) fn model(scene: &Scene<'_>) -> Option<Explanation> {
     let (weights, gradients, state) =
         (scene.bytes_of(Role::Parameters), scene.bytes_of(Role::Gradients), scene.bytes_of(Role::Optimizer));
