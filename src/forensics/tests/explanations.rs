@@ -893,3 +893,26 @@ fn results_are_too_much_where_weights_with_their_gradients_are_a_little_more() {
     let report = report_on("weights", story(14 * GIB, 4 * GIB));
     assert_eq!(explained(&report).of, Of::Parameters, "{:?}", report.roles);
 }
+
+#[test]
+fn derivatives_that_another_tape_records_are_results() {
+    let attacked = |kept: bool| {
+        move |job: &mut Job| {
+            job.alloc(op(job, "Conv2D", "[256,32,32,32]", 8), 2 * GIB);
+            for _ in 0..8 {
+                let steps = [("Conv2DBackpropInput", GIB), ("ReluGrad", 2 * GIB)];
+                let made = steps.map(|(name, bytes)| job.alloc(derived(job, name, "[256,32,32,32]", 9), bytes));
+                for address in made.into_iter().filter(|_| !kept) {
+                    job.free(address);
+                }
+            }
+            job.alloc(derived(job, "Conv2DBackpropFilter", "[3,3,32,32]", 9), MIB);
+            job.refused(op(job, "Conv2D", "[256,32,32,32]", 8), 16 * GIB, &device(GIB));
+        }
+    };
+    let report = report_on("recorded", attacked(true));
+    assert_eq!(role_at(&report, 9, "ReluGrad"), Role::Activations);
+    assert_eq!(role_at(&report, 9, "Conv2DBackpropFilter"), Role::Gradients, "of a weight");
+    let report = report_on("gone", attacked(false));
+    assert!(report.holders.iter().all(|holder| holder.op != "ReluGrad"));
+}

@@ -26,6 +26,10 @@ const COPIES: [&str; 8] = [
 ];
 /// The rule for a value that an operation got of a variable for itself: it goes with the step, unlike a copy that is kept.
 const READ: &str = "a variable's value, read for this step";
+/// The rule for derivatives that are results to another tape.
+const RECORDED: &str = "a derivative that is kept, as another is computed of it";
+/// Derivatives of one operation that are kept at once, from which on a tape records them.
+const FEWEST_RECORDED: u64 = 4;
 /// Turns after which what was made once and is still there is kept.
 const KEPT: u32 = 2;
 
@@ -204,6 +208,7 @@ pub(crate) fn assign(survey: &mut Survey) {
         for (place, ruling) in changed {
             survey.owners[place].ruling = ruling;
         }
+        recorded(survey, device, tensors.batch);
         copies(survey, device, tensors.computed);
     }
 }
@@ -226,6 +231,29 @@ fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling>
     let many = survey.steps.seen >= 4 && survey.steps.ticks > 0;
     let constant = owner.frees == 0 && owner.blocks > 0 && owner.ends[BUCKETS / 4] == owner.bytes as i64;
     (many && constant && owner.bytes > 0).then_some((Role::Parameters, "made before the steps began and never freed"))
+}
+
+/// Derivatives of results that stay, as another tape records them: of them derivatives are computed in turn, as of any result.
+/// Those that nobody records go as soon as the next one is computed.
+fn recorded(survey: &mut Survey, device: u8, batch: Option<u64>) {
+    let Some(batch) = batch else { return };
+    let stays = |piece: &&Piece| {
+        let in_a_turn = piece.made.div_ceil(u64::from(piece.last_turn - piece.first_turn) + 1);
+        let of_batch = piece.dimensions().is_some_and(|sides| sides.len() > 1 && sides.first() == Some(&batch));
+        of_batch && piece.live >= FEWEST_RECORDED && piece.live * 2 >= in_a_turn
+    };
+    let derived = |owner: &Owner| owner.device == device && owner.ruling.0 == Role::Gradients;
+    // A program may keep one derivative for itself. A tape keeps those of several operations.
+    let owners = survey.owners.iter().filter(|owner| derived(owner));
+    if owners.flat_map(|owner| &owner.pieces).filter(stays).count() < 2 {
+        return;
+    }
+    for owner in survey.owners.iter_mut().filter(|owner| derived(owner)) {
+        let bytes: u64 = owner.pieces.iter().filter(stays).map(Piece::bytes).sum();
+        if bytes * 2 > owner.bytes {
+            owner.ruling = (Role::Activations, RECORDED);
+        }
+    }
 }
 
 /// What is copied from variables, or made in their shape, and kept beside them: sums of gradients, moving averages.
