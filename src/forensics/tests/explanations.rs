@@ -916,3 +916,26 @@ fn derivatives_that_another_tape_records_are_results() {
     let report = report_on("gone", attacked(false));
     assert!(report.holders.iter().all(|holder| holder.op != "ReluGrad"));
 }
+
+#[test]
+fn a_few_examples_are_a_batch_and_no_set_of_data() {
+    let story = |data: &'static str, result: &'static str| {
+        move |job: &mut Job| {
+            let data = job.by_op(
+                &Op { name: "_EagerConst", region: "dynamic", shape: data, dtype: 1 },
+                &[(TRAIN, "<module>", 4)],
+            );
+            job.alloc(data, 4 * GIB);
+            job.refused(op(job, "ExtractImagePatches", result, 7), 45 * GIB, &device(36 * GIB));
+        }
+    };
+    let report = report_on("few", story("[8,1024,1024,3]", "[8,125,125,3072]"));
+    assert_eq!(
+        (explained(&report).of, first(&report)),
+        (Of::Activations, &Act::SmallerBatch(8)),
+        "{:?}",
+        report.findings
+    );
+    let report = report_on("many", story("[800,1024,1024,3]", "[800,125,125,3072]"));
+    assert_eq!(explained(&report).of, Of::Data);
+}
