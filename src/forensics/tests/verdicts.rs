@@ -1,6 +1,7 @@
 //! The verdict on journals written for the purpose, each of a job that runs out of memory in its own way; in several of
 //! them two causes compete. All go through files, the real reader and the whole report.
 
+mod faults;
 mod scratch;
 
 use scratch::Scratch;
@@ -730,4 +731,10 @@ fn what_is_kept_for_tiny_requests_is_no_fragmentation() {
     let report = report(job, End::Killed);
     assert!(!causes(&report).contains(&Cause::Fragmentation), "{:?}", report.findings);
     assert_ne!(causes(&report)[0], Cause::Unknown, "{:?}", report.findings);
+}
+
+#[test]
+fn every_rule_is_needed() {
+    let unnoticed = faults::unnoticed("every_rule_is_needed", |rule| !rule.contains("::"));
+    assert!(unnoticed.is_empty(), "no test notices that these are switched off: {unnoticed:?}");
 }

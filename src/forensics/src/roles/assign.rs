@@ -7,6 +7,7 @@ use weir_journal::Class;
 use weir_journal::reader::Line;
 
 use super::{COPY, Role, Ruling, by_name, dimensions, is_assignment};
+use crate::fault;
 use crate::names::function;
 use crate::survey::{BUCKETS, Owner, Piece, Survey};
 
@@ -153,27 +154,28 @@ impl Tensors {
             return None;
         }
         let turns = survey.steps.turns;
-        if is_read(&piece.op.name) && piece.live == 1 && piece.last_turn >= turns {
+        if is_read(&piece.op.name) && piece.live == 1 && piece.last_turn >= turns && !fault::is_off("roles::read") {
             return Some(READ);
         }
-        if piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns && piece.made <= piece.live {
+        let kept = piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns;
+        if kept && piece.made <= piece.live && !fault::is_off("roles::kept") {
             return Some("made once and kept over several steps");
         }
         let sides = piece.dimensions();
         let side = sides.as_ref().and_then(|sides| sides.first().copied());
         // The first results come after the variables: what was made before them, without a batch in it, is there to stay.
         let early = piece.last < self.computed && is_made(piece);
-        if early && has(&self.assigned, piece) {
+        if early && has(&self.assigned, piece) && !fault::is_off("roles::assigned") {
             return Some("a variable of this shape gets new values");
         }
         if side.is_some() && side == self.batch {
             return None;
         }
-        if is_made(piece) && has(&self.derived, piece) {
+        if is_made(piece) && has(&self.derived, piece) && !fault::is_off("roles::derived") {
             return Some("derivatives of this shape are computed");
         }
         let enough = sides.is_some_and(|sides| sides.len() > 1) && self.batch.is_some();
-        (early && enough && !self.is_data(piece))
+        (early && enough && !self.is_data(piece) && !fault::is_off("roles::early"))
             .then_some("made before the first result, without a batch in its shape")
     }
 
@@ -183,7 +185,11 @@ impl Tensors {
         let like = |sides: &[u64]| {
             sides.split_first().is_some_and(|(first, rest)| whole(*first) && self.examples.contains(rest))
         };
-        let there = piece.live > 0 && piece.freed == 0 && piece.last < self.computed && is_made(piece);
+        let there = !fault::is_off("roles::data")
+            && piece.live > 0
+            && piece.freed == 0
+            && piece.last < self.computed
+            && is_made(piece);
         there
             && !has(&self.derived, piece)
             && !has(&self.assigned, piece)
@@ -236,7 +242,7 @@ fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling>
 /// Derivatives of results that stay, as another tape records them: of them derivatives are computed in turn, as of any result.
 /// Those that nobody records go as soon as the next one is computed.
 fn recorded(survey: &mut Survey, device: u8, batch: Option<u64>) {
-    let Some(batch) = batch else { return };
+    let Some(batch) = batch.filter(|_| !fault::is_off("roles::recorded")) else { return };
     let stays = |piece: &&Piece| {
         let in_a_turn = piece.made.div_ceil(u64::from(piece.last_turn - piece.first_turn) + 1);
         let of_batch = piece.dimensions().is_some_and(|sides| sides.len() > 1 && sides.first() == Some(&batch));
@@ -265,7 +271,11 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
             *first = (*first).min(piece.first);
             sizes
         });
-    let beyond = beyond_derivatives(survey, device, computed);
+    let beyond = if fault::is_off("roles::beyond_derivatives") {
+        HashSet::new()
+    } else {
+        beyond_derivatives(survey, device, computed)
+    };
     let in_model = |owner: &Owner| owner.who.python.lines.iter().any(|line| function(line) == "add_weight");
     for (place, owner) in survey.owners.iter_mut().enumerate() {
         let own = owner.device == device && owner.class != Class::Overhead && owner.ruling.0 == Role::Parameters;
@@ -274,7 +284,7 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
         }
         // Zeros that a graph makes while it runs are new values for sums.
         let sums = |piece: &Piece| is_blank(&piece.op.name) && piece.first > computed;
-        let copy = is_copy(&owner.who.op.name);
+        let copy = is_copy(&owner.who.op.name) && !fault::is_off("roles::copies");
         let copied = |piece: &&Piece| {
             (copy || sums(piece)) && by_size.get(&piece.size).is_some_and(|first| *first < piece.first)
         };
