@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use weir_journal::Class;
 
+use crate::fault;
 use crate::holders;
 use crate::names::{Who, base_name, function};
 use crate::roles::{self, Role};
@@ -327,31 +328,35 @@ const ROUNDS: u64 = 3;
 
 /// Whether weights of the same shapes were made in one round after another, and none was freed.
 pub(crate) fn keeps_models(scene: &Scene<'_>) -> bool {
-    kept::rounds(scene) >= ROUNDS
+    kept::rounds(scene) >= ROUNDS && !fault::is_off("kept::models")
 }
+
+type Rule = fn(&Scene<'_>) -> Option<Explanation>;
+
+/// What there may be too much of; the first that holds explains.
+pub(crate) const RULES: [(&str, Rule); 14] = named![
+    compare::broadcast,
+    compare::jacobian,
+    compare::larger_than_before,
+    compare::pairs,
+    compare::matrix,
+    compare::whole_table,
+    kept::large_layer,
+    kept::data,
+    kept::prefetched,
+    kept::second_model,
+    kept::earlier_models,
+    kept::optimizer_state,
+    self::activations,
+    self::largest,
+];
 
 /// What the device, the cap or TensorFlow's limit is full of; none where nothing is known to be more than its share.
 pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
-    let rules: [fn(&Scene<'_>) -> Option<Explanation>; 14] = [
-        compare::broadcast,
-        compare::jacobian,
-        compare::larger_than_before,
-        compare::pairs,
-        compare::matrix,
-        compare::whole_table,
-        kept::large_layer,
-        kept::data,
-        kept::prefetched,
-        kept::second_model,
-        kept::earlier_models,
-        kept::optimizer_state,
-        activations,
-        kept::parameters,
-    ];
-    rules.iter().find_map(|rule| rule(scene)).or_else(|| largest(scene))
+    RULES.iter().filter(|(name, _)| !fault::is_off(name)).find_map(|(_, rule)| rule(scene))
 }
 
-/// Where no rule holds, what there is most of: a quarter of all or more.
+/// Where no other rule holds, what there is most of: a quarter of all or more.
 fn largest(scene: &Scene<'_>) -> Option<Explanation> {
     let (results, weights) = (results_of(scene), kept::weights_of(scene));
     if results.max(weights) * 4 < scene.all() {

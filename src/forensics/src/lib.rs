@@ -4,6 +4,9 @@
 //! file's bytes. docs/reference/report.md describes causes and remedies, docs/reference/exports.md formats and replays.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod fault;
+
 pub mod diff;
 pub mod explain;
 pub mod export;
@@ -35,6 +38,8 @@ pub mod views;
 pub mod words;
 pub mod xla;
 
+#[cfg(feature = "fault-injection")]
+pub use fault::rules;
 pub use run::{Error, Fate, Run};
 
 use weir_journal::Class;

@@ -1,6 +1,7 @@
 //! What tensors are, and what a device is full of, on journals written for the purpose: each rule once where it holds, and
 //! where it is easy to get wrong once where it does not. All go through files, the real reader and the whole report.
 
+mod faults;
 mod scratch;
 
 use scratch::Scratch;
@@ -875,4 +876,106 @@ fn what_runs_beside_graphs_that_train_is_an_evaluation() {
         let report = report_on(name, story(refused, steps));
         assert!(!matches!(first(&report), Act::EvalBatch(_)), "{name} may be a step: {:?}", report.remedies);
     }
+}
+
+#[test]
+fn derivatives_that_another_tape_records_are_results() {
+    let attacked = |kept: bool| {
+        move |job: &mut Job| {
+            job.alloc(op(job, "Conv2D", "[256,32,32,32]", 8), 2 * GIB);
+            for _ in 0..8 {
+                let steps = [("Conv2DBackpropInput", GIB), ("ReluGrad", 2 * GIB)];
+                let made = steps.map(|(name, bytes)| job.alloc(derived(job, name, "[256,32,32,32]", 9), bytes));
+                for address in made.into_iter().filter(|_| !kept) {
+                    job.free(address);
+                }
+            }
+            job.alloc(derived(job, "Conv2DBackpropFilter", "[3,3,32,32]", 9), MIB);
+            job.refused(op(job, "Conv2D", "[256,32,32,32]", 8), 16 * GIB, &device(GIB));
+        }
+    };
+    let report = report_on("recorded", attacked(true));
+    assert_eq!(role_at(&report, 9, "ReluGrad"), Role::Activations);
+    assert_eq!(role_at(&report, 9, "Conv2DBackpropFilter"), Role::Gradients, "of a weight");
+    let report = report_on("gone", attacked(false));
+    assert!(report.holders.iter().all(|holder| holder.op != "ReluGrad"));
+}
+
+#[test]
+fn a_few_examples_are_a_batch_and_no_set_of_data() {
+    let story = |data: &'static str, result: &'static str| {
+        move |job: &mut Job| {
+            let data = job.by_op(
+                &Op { name: "_EagerConst", region: "dynamic", shape: data, dtype: 1 },
+                &[(TRAIN, "<module>", 4)],
+            );
+            job.alloc(data, 4 * GIB);
+            job.refused(op(job, "ExtractImagePatches", result, 7), 45 * GIB, &device(36 * GIB));
+        }
+    };
+    let report = report_on("few", story("[8,1024,1024,3]", "[8,125,125,3072]"));
+    assert_eq!(
+        (explained(&report).of, first(&report)),
+        (Of::Activations, &Act::SmallerBatch(8)),
+        "{:?}",
+        report.findings
+    );
+    let report = report_on("many", story("[800,1024,1024,3]", "[800,125,125,3072]"));
+    assert_eq!(explained(&report).of, Of::Data);
+}
+
+#[test]
+fn what_is_made_once_is_a_variable_after_several_steps() {
+    let story = |steps: u64| {
+        move |job: &mut Job| {
+            job.alloc(op(job, "Sin", "[64,8192]", 3), 10 * GIB);
+            for _ in 0..steps {
+                job.step();
+                let made = job.alloc(op(job, "model/MatMul", "[64,4096]", 6), 8 * GIB);
+                job.free(made);
+            }
+            job.refused(op(job, "model/MatMul", "[64,4096]", 6), 31 * GIB, &device(30 * GIB));
+        }
+    };
+    assert_eq!(role_at(&report_on("positions", story(3)), 3, "Sin"), Role::Parameters);
+    assert_eq!(role_at(&report_on("one-step", story(1)), 3, "Sin"), Role::Activations, "it may be of this step");
+}
+
+#[test]
+fn a_variable_with_a_row_for_each_example_is_known_by_its_new_values() {
+    let story = |assigned: &'static str| {
+        move |job: &mut Job| {
+            job.alloc(op(job, "Fill", "[64,8192]", 3), 10 * GIB);
+            let made = job.alloc(op(job, "MatMul", "[64,4096]", 6), 8 * GIB);
+            let value = job.alloc(op(job, "AssignAddVariableOp", assigned, 7), GIB);
+            job.free(made);
+            job.free(value);
+            job.refused(op(job, "MatMul", "[64,4096]", 6), 31 * GIB, &device(30 * GIB));
+        }
+    };
+    assert_eq!(role_at(&report_on("state", story("[64,8192]")), 3, "Fill"), Role::Parameters);
+    assert_eq!(role_at(&report_on("batch", story("[64,1024]")), 3, "Fill"), Role::Activations, "another's value");
+}
+
+#[test]
+fn results_are_too_much_where_weights_with_their_gradients_are_a_little_more() {
+    let story = |weights: u64, results: u64| {
+        move |job: &mut Job| {
+            job.alloc(weight(job, "AddV2", "[4096,4096]", 3), weights);
+            job.step();
+            job.alloc(op(job, "model/dense/Relu", "[64,4096]", 6), results);
+            job.alloc(op(job, "gradient_tape/model/dense/MatMul_1", "[4096,4096]", 8), weights);
+            job.refused(op(job, "model/dense/Relu", "[64,4096]", 6), 4 * GIB, &device(3 * GIB));
+        }
+    };
+    let report = report_on("results", story(9 * GIB, 13 * GIB));
+    assert_eq!(explained(&report).of, Of::Activations, "{:?}", report.roles);
+    let report = report_on("weights", story(14 * GIB, 4 * GIB));
+    assert_eq!(explained(&report).of, Of::Parameters, "{:?}", report.roles);
+}
+
+#[test]
+fn every_rule_is_needed() {
+    let unnoticed = faults::unnoticed("every_rule_is_needed", |rule| rule.contains("::"));
+    assert!(unnoticed.is_empty(), "no test notices that these are switched off: {unnoticed:?}");
 }

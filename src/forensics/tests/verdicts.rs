@@ -1,6 +1,7 @@
 //! The verdict on journals written for the purpose, each of a job that runs out of memory in its own way; in several of
 //! them two causes compete. All go through files, the real reader and the whole report.
 
+mod faults;
 mod scratch;
 
 use scratch::Scratch;
@@ -791,4 +792,10 @@ fn what_is_replaced_at_random_for_a_week_is_no_growth() {
     job.refused(job.who("model/conv/Conv2D", 20), 3 * GIB, &capped(8 * GIB, 6 * GIB, 30 * GIB));
     let report = report(job, End::Killed);
     assert!(report.evidence.overwritten > 200_000 && !causes(&report).contains(&Cause::Growth), "{:?}", report.growth);
+}
+
+#[test]
+fn every_rule_is_needed() {
+    let unnoticed = faults::unnoticed("every_rule_is_needed", |rule| !rule.contains("::"));
+    assert!(unnoticed.is_empty(), "no test notices that these are switched off: {unnoticed:?}");
 }

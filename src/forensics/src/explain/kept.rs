@@ -10,6 +10,8 @@ use crate::words::{count, several, size};
 
 /// Models that a search has at a time.
 const THREE: u64 = 3;
+/// Examples from which on what comes before any step is called a set of data.
+const FEWEST_ROWS: u64 = 64;
 /// Batches that wait on the device, from which on they are called prefetched.
 const BATCHES: u64 = 4;
 
@@ -52,7 +54,10 @@ pub(super) fn data(scene: &Scene<'_>) -> Option<Explanation> {
     let steps = scene.survey.steps;
     let begun = steps.seen > 0 || steps.turns > 0;
     let model = scene.bytes_of(Role::Parameters) + scene.bytes_of(Role::Gradients);
+    // A few examples are a batch as programs choose one.
+    let few = |piece: &&Piece| piece.dimensions().is_some_and(|sides| sides.len() > 1 && sides[0] < FEWEST_ROWS);
     let brought = scene.live(Role::Inputs).map(|(_, piece)| piece).max_by_key(|piece| piece.bytes());
+    let brought = brought.filter(|piece| !few(piece));
     // However large a result is that is computed of each example: pictures that are resized, words as one-hot vectors. What
     // combines two inputs may be a batch of one with all of the other.
     let of_each = |piece: &Piece| {
@@ -241,13 +246,7 @@ pub(super) fn weights_of(scene: &Scene<'_>) -> u64 {
     scene.wanted(Role::Parameters) + scene.wanted(Role::Gradients) + scene.wanted(Role::Optimizer)
 }
 
-/// Weights, their gradients and what else is of their size, where they are half of all.
-pub(super) fn parameters(scene: &Scene<'_>) -> Option<Explanation> {
-    let most = weights_of(scene) * 2 >= scene.all() && scene.wanted(Role::Parameters) > 0;
-    most.then(|| model(scene)).flatten()
-}
-
-/// The same, with the largest weight.
+/// Weights, their gradients and what else is of their size, with the largest weight.
 pub(super) fn model(scene: &Scene<'_>) -> Option<Explanation> {
     let (weights, gradients, state) =
         (scene.bytes_of(Role::Parameters), scene.bytes_of(Role::Gradients), scene.bytes_of(Role::Optimizer));

@@ -5,6 +5,7 @@ use super::bench::{Bench, RequesterFacts};
 use super::cures::{DOUBLE, FLOAT, on, try_parts};
 use super::{Act, Advice, Check, Remedy, Tried, fits};
 use crate::explain::{Explanation, Of, Scene};
+use crate::fault;
 use crate::replay::Change;
 use crate::roles::{self, Role};
 use crate::verdict::Facts;
@@ -42,6 +43,7 @@ impl Needs {
         let fixed = facts.live.saturating_add(facts.requested).saturating_sub(so_far);
         let compiled = scene.refused.as_ref().is_some_and(|refused| roles::is_compiled(refused.who));
         let times = match facts.requested * 2 >= facts.limit() {
+            _ if fault::is_off("remedies::rest_of_the_step") => 1.0,
             _ if compiled => COMPILED,
             true => ONE_REQUEST,
             false => WHOLE_STEP,
@@ -189,7 +191,7 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
         ),
         Of::Activations => {
             float32(advice, bench, facts, &scene);
-            if scene.outside_of_training() {
+            if scene.outside_of_training() && !fault::is_off("remedies::outside_of_training") {
                 return large_batch(advice, bench, facts, &scene, &Explanation { evaluating: true, ..found.clone() });
             }
             smaller_batch(advice, bench, facts, &scene, found);

@@ -7,6 +7,7 @@ use weir_journal::Class;
 use weir_journal::reader::Line;
 
 use super::{COPY, Role, Ruling, by_name, dimensions, is_assignment};
+use crate::fault;
 use crate::names::function;
 use crate::survey::{BUCKETS, Owner, Piece, Survey};
 
@@ -26,6 +27,10 @@ const COPIES: [&str; 8] = [
 ];
 /// The rule for a value that an operation got of a variable for itself: it goes with the step, unlike a copy that is kept.
 const READ: &str = "a variable's value, read for this step";
+/// The rule for derivatives that are results to another tape.
+const RECORDED: &str = "a derivative that is kept, as another is computed of it";
+/// Derivatives of one operation that are kept at once, from which on a tape records them.
+const FEWEST_RECORDED: u64 = 4;
 /// Turns after which what was made once and is still there is kept.
 const KEPT: u32 = 2;
 
@@ -149,27 +154,28 @@ impl Tensors {
             return None;
         }
         let turns = survey.steps.turns;
-        if is_read(&piece.op.name) && piece.live == 1 && piece.last_turn >= turns {
+        if is_read(&piece.op.name) && piece.live == 1 && piece.last_turn >= turns && !fault::is_off("roles::read") {
             return Some(READ);
         }
-        if piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns && piece.made <= piece.live {
+        let kept = piece.first_turn == piece.last_turn && piece.last_turn + KEPT <= turns;
+        if kept && piece.made <= piece.live && !fault::is_off("roles::kept") {
             return Some("made once and kept over several steps");
         }
         let sides = piece.dimensions();
         let side = sides.as_ref().and_then(|sides| sides.first().copied());
         // The first results come after the variables: what was made before them, without a batch in it, is there to stay.
         let early = piece.last < self.computed && is_made(piece);
-        if early && has(&self.assigned, piece) {
+        if early && has(&self.assigned, piece) && !fault::is_off("roles::assigned") {
             return Some("a variable of this shape gets new values");
         }
         if side.is_some() && side == self.batch {
             return None;
         }
-        if is_made(piece) && has(&self.derived, piece) {
+        if is_made(piece) && has(&self.derived, piece) && !fault::is_off("roles::derived") {
             return Some("derivatives of this shape are computed");
         }
         let enough = sides.is_some_and(|sides| sides.len() > 1) && self.batch.is_some();
-        (early && enough && !self.is_data(piece))
+        (early && enough && !self.is_data(piece) && !fault::is_off("roles::early"))
             .then_some("made before the first result, without a batch in its shape")
     }
 
@@ -179,7 +185,11 @@ impl Tensors {
         let like = |sides: &[u64]| {
             sides.split_first().is_some_and(|(first, rest)| whole(*first) && self.examples.contains(rest))
         };
-        let there = piece.live > 0 && piece.freed == 0 && piece.last < self.computed && is_made(piece);
+        let there = !fault::is_off("roles::data")
+            && piece.live > 0
+            && piece.freed == 0
+            && piece.last < self.computed
+            && is_made(piece);
         there
             && !has(&self.derived, piece)
             && !has(&self.assigned, piece)
@@ -204,6 +214,7 @@ pub(crate) fn assign(survey: &mut Survey) {
         for (place, ruling) in changed {
             survey.owners[place].ruling = ruling;
         }
+        recorded(survey, device, tensors.batch);
         copies(survey, device, tensors.computed);
     }
 }
@@ -228,6 +239,29 @@ fn variable(survey: &Survey, tensors: &Tensors, owner: &Owner) -> Option<Ruling>
     (many && constant && owner.bytes > 0).then_some((Role::Parameters, "made before the steps began and never freed"))
 }
 
+/// Derivatives of results that stay, as another tape records them: of them derivatives are computed in turn, as of any result.
+/// Those that nobody records go as soon as the next one is computed.
+fn recorded(survey: &mut Survey, device: u8, batch: Option<u64>) {
+    let Some(batch) = batch.filter(|_| !fault::is_off("roles::recorded")) else { return };
+    let stays = |piece: &&Piece| {
+        let in_a_turn = piece.made.div_ceil(u64::from(piece.last_turn - piece.first_turn) + 1);
+        let of_batch = piece.dimensions().is_some_and(|sides| sides.len() > 1 && sides.first() == Some(&batch));
+        of_batch && piece.live >= FEWEST_RECORDED && piece.live * 2 >= in_a_turn
+    };
+    let derived = |owner: &Owner| owner.device == device && owner.ruling.0 == Role::Gradients;
+    // A program may keep one derivative for itself. A tape keeps those of several operations.
+    let owners = survey.owners.iter().filter(|owner| derived(owner));
+    if owners.flat_map(|owner| &owner.pieces).filter(stays).count() < 2 {
+        return;
+    }
+    for owner in survey.owners.iter_mut().filter(|owner| derived(owner)) {
+        let bytes: u64 = owner.pieces.iter().filter(stays).map(Piece::bytes).sum();
+        if bytes * 2 > owner.bytes {
+            owner.ruling = (Role::Activations, RECORDED);
+        }
+    }
+}
+
 /// What is copied from variables, or made in their shape, and kept beside them: sums of gradients, moving averages.
 fn copies(survey: &mut Survey, device: u8, computed: u64) {
     let by_size: HashMap<u64, u64> = pieces(survey, device, Role::Parameters)
@@ -237,7 +271,11 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
             *first = (*first).min(piece.first);
             sizes
         });
-    let beyond = beyond_derivatives(survey, device, computed);
+    let beyond = if fault::is_off("roles::beyond_derivatives") {
+        HashSet::new()
+    } else {
+        beyond_derivatives(survey, device, computed)
+    };
     let in_model = |owner: &Owner| owner.who.python.lines.iter().any(|line| function(line) == "add_weight");
     for (place, owner) in survey.owners.iter_mut().enumerate() {
         let own = owner.device == device && owner.class != Class::Overhead && owner.ruling.0 == Role::Parameters;
@@ -246,7 +284,7 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
         }
         // Zeros that a graph makes while it runs are new values for sums.
         let sums = |piece: &Piece| is_blank(&piece.op.name) && piece.first > computed;
-        let copy = is_copy(&owner.who.op.name);
+        let copy = is_copy(&owner.who.op.name) && !fault::is_off("roles::copies");
         let copied = |piece: &&Piece| {
             (copy || sums(piece)) && by_size.get(&piece.size).is_some_and(|first| *first < piece.first)
         };

@@ -2,11 +2,12 @@
 //! and the numbers that it rests on. Pure: facts in, findings out.
 
 mod facts;
-mod rules;
+pub(crate) mod rules;
 
 pub use facts::Facts;
 
 use crate::explain::{Explanation, Of};
+use crate::fault;
 
 /// A cause. Its word is the same on the screen and in JSON: there in capitals, here with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -80,14 +81,12 @@ pub struct Finding {
 
 /// Every cause that the facts allow, the strongest first. Empty if nothing went wrong.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let mut found: Vec<Finding> = if facts.refused {
-        rules::OF_A_REFUSAL.iter().filter_map(|rule| rule(facts)).collect()
-    } else {
-        rules::WITHOUT_REFUSAL.iter().filter_map(|rule| rule(facts)).collect()
-    };
+    let all: &[(&str, rules::Rule)] = if facts.refused { &rules::OF_A_REFUSAL } else { &rules::WITHOUT_REFUSAL };
+    let on = all.iter().filter(|(name, _)| !fault::is_off(name));
+    let mut found: Vec<Finding> = on.filter_map(|(_, rule)| rule(facts)).collect();
     // Stable: at the same strength, the rule that comes first is the more particular one.
     found.sort_by_key(|finding| std::cmp::Reverse(finding.strength));
-    if found.is_empty() && facts.refused {
+    if found.is_empty() && facts.refused && !fault::is_off("nearly_full") {
         found.extend(rules::nearly_full(facts));
     }
     if found.is_empty() && facts.refused {

@@ -10,10 +10,10 @@ use crate::words::{beyond, count, size, size_down};
 /// Growth of resident memory that is worth a word when nothing was refused.
 const MUCH_HOST: u64 = 1 << 30;
 
-type Rule = fn(&Facts) -> Option<Finding>;
+pub(crate) type Rule = fn(&Facts) -> Option<Finding>;
 
 /// Of a request that was refused; at the same strength, the first is the more particular one.
-pub(super) const OF_A_REFUSAL: [Rule; 11] = [
+pub(crate) const OF_A_REFUSAL: [(&str, Rule); 11] = named![
     request_too_large,
     host,
     fragmentation,
@@ -27,7 +27,7 @@ pub(super) const OF_A_REFUSAL: [Rule; 11] = [
     device_full,
 ];
 /// Where nothing was refused.
-pub(super) const WITHOUT_REFUSAL: [Rule; 2] = [host, growth];
+pub(crate) const WITHOUT_REFUSAL: [(&str, Rule); 2] = named![host, growth];
 
 fn finding(cause: Cause, strength: u32, rule: &'static str, evidence: String) -> Finding {
     Finding { cause, strength, rule, evidence, explanation: None }
