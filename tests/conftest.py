@@ -42,7 +42,7 @@ def weir_dir(tmp_path):
 
 def environment(**more):
     """This environment without anything that changes a job: what is given is all that it has of that kind."""
-    foreign = ("WEIR_", "VGPU_", "CUDA_", "TF_", "XLA_", "NUMBA_", "LD_", "PYTHON", "PYTEST_", "XDG_")
+    foreign = ("WEIR_", "VGPU_", "CUDA_", "TF_", "XLA_", "NUMBA_", "LD_", "PYTHON", "PYTEST_", "XDG_", "LANG", "LC_", "TERM")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, **{name: str(value) for name, value in more.items()}}
 

@@ -37,6 +37,7 @@ fn every_command() {
         ("diff", &diff),
         ("export", "--to csv -o x.csv"),
         ("replay", ""),
+        ("rm", "--keep all"),
         ("top", ""),
         ("plan", "--list"),
         ("metrics", ""),
@@ -61,6 +62,7 @@ fn every_command() {
     );
     assert_eq!(answers["completions"], json!({"shell": "fish", "script": scene.out("completions fish")}));
     assert_eq!(answers["man"], json!({"name": "weir.1", "text": scene.out("man")}));
+    assert_eq!(answers["rm"], json!({"removed": 0, "bytes": 0, "refused": []}));
     let plans = answers["plan"].as_array().expect("devices");
     assert!(plans.contains(&json!({"name": "T4", "bytes": 15_837_691_904_u64, "compute": [7, 5]})), "{plans:?}");
     let metrics = answers["metrics"].as_array().expect("metrics");

@@ -6,10 +6,11 @@ use regex_lite::Regex;
 use weir_tests::harness::{Done, Suite, stage};
 
 /// What `weir --help` lists, in its order.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "run",
     "report",
     "list",
+    "rm",
     "gather",
     "tail",
     "record",

@@ -3,11 +3,13 @@
 //! `screens.rs` compares whole screens with the reviewed snapshots in `snapshots/`; after an intended change run
 //! `INSTA_UPDATE=always cargo test -p weir-tests --test cli -- screens:` and review the difference in git.
 
+mod checks;
 mod files;
 mod hostile;
 mod json;
 mod limits;
 mod names;
+mod places;
 mod reading;
 mod report;
 mod rerun;
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
     json::trials(&mut suite);
     hostile::trials(&mut suite);
     names::trials(&mut suite);
+    checks::trials(&mut suite);
+    places::trials(&mut suite);
     screens::trials(&mut suite);
     rerun::trials(&mut suite);
     suite.run()

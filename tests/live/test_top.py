@@ -268,3 +268,43 @@ def test_a_job_that_exits_has_ended(tmp_path):
         talk.send('{"do":"exit"}')
         talk.process.wait(60)
         assert [job["life"] for job in top(tmp_path, "--all")["jobs"]] == ["ended"]
+
+
+def test_root_sees_the_jobs_of_other_users(tmp_path):
+    """Where neither --dir nor WEIR_DIR names a folder. For others, the same question finds their own folder only."""
+    shared = tmp_path / "journals"
+    shared.mkdir()
+    with job(shared) as talk:
+        assert talk.say("take 10") == "yes"
+        env = environment(**{**surroundings(tmp_path), "WEIR_DIR": "", "XDG_STATE_HOME": "", "HOME": tmp_path})
+        pids = {job["pid"] for job in json.loads(run(WEIR, "top", "--json", env=env).stdout)["jobs"]}
+    assert (talk.pid in pids) == (os.geteuid() == 0)
+
+
+@pytest.fixture(scope="module")
+def narrow(growing):
+    with Terminal(f"{WEIR} top --interval 60", growing.folder) as terminal:
+        terminal.whole()
+        terminal.tmux("resize-window", "-x", "40", "-y", "20")
+        terminal.shows("? help")
+        yield terminal
+
+
+def test_forty_columns_have_what_matters(narrow, growing):
+    lines = narrow.whole(20)
+    row = next(line for line in lines if line.startswith(str(growing.pid)))
+    assert "runs" in row and re.search(r"\d+(\.\d+)? [MG]iB", row) and "TAKEN" in lines[1], lines
+    assert any("cap 1.00 GiB" in line for line in lines) and "q leave" in lines[-1] and "? help" in lines[-1]
+
+
+def test_question_mark_is_help_and_any_key_goes_back(narrow):
+    narrow.tmux("send-keys", "?")
+    assert narrow.shows("select a job", "sort holders", "any key goes back")
+    narrow.tmux("send-keys", "q")
+    assert narrow.shows("? help", "WHO HOLDS IT")
+
+
+def test_a_terminal_without_utf8_gets_ascii(growing):
+    with Terminal(f"{WEIR} top --interval 60", growing.folder, LC_ALL="C") as terminal:
+        screen = "\n".join(terminal.whole())
+        assert screen.isascii() and str(growing.pid) in screen and "#" in screen

@@ -1,6 +1,6 @@
 //! `weir cap`: shows the caps of living jobs, and changes one while the job runs. It touches ledger files only.
 
-use crate::settings;
+use crate::{output, settings};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
@@ -36,7 +36,11 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match answer(arguments) {
         Ok(text) => {
-            put!("{text}");
+            if arguments.json {
+                output::exact(&text);
+            } else {
+                put!("{text}");
+            }
             ExitCode::SUCCESS
         }
         Err(problem) => {

@@ -1,7 +1,7 @@
 //! `weir cdi`: a CDI spec (Container Device Interface) that puts the library, a cap and the folder of the journals into
 //! containers of podman, containerd, CRI-O and docker: `podman run --device weir/cap=8GiB IMAGE`.
 
-use crate::library;
+use crate::{library, output};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match spec(arguments) {
         Ok(spec) => {
-            putln!("{spec:#}");
+            output::json(&spec, true);
             ExitCode::SUCCESS
         }
         Err(problem) => {

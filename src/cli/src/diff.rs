@@ -2,16 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use weir_forensics::diff::{Change, Diff, Moment, diff};
 use weir_forensics::{runs, words};
 use weir_journal::text::plain;
+use weir_settings::size::{Amount, parse_amount};
 
-use crate::output;
+use crate::checks::{self, Check};
 use crate::progress::Progress;
 use crate::screen::{self, RunsDir};
+use crate::{completions, output};
 
 /// Arguments of `weir diff`.
 #[derive(Args)]
@@ -21,13 +24,15 @@ names.
 
 Examples:
   weir diff 4711 4815
-  weir diff yesterday.weirrec today.weirrec --json")]
+  weir diff yesterday.weirrec today.weirrec --json
+  weir diff main.weirrec branch.weirrec --fail-above 5%       for a CI: exit code 3 if the peak rose by more
+  weir diff main.weirrec branch.weirrec --markdown            for a comment on a pull request")]
 pub(crate) struct Arguments {
     /// The first run: a file, a process id, or a name as `weir list` shows it
-    #[arg(value_name = "A")]
+    #[arg(value_name = "A", add = completions::of_runs())]
     before: OsString,
     /// The second run
-    #[arg(value_name = "B")]
+    #[arg(value_name = "B", add = completions::of_runs())]
     after: OsString,
     #[command(flatten)]
     place: RunsDir,
@@ -40,6 +45,15 @@ pub(crate) struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print Markdown instead of text
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Also write a JUnit file: a case for the check
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Exit with code 3 if the peak of B is higher than that of A by more than this: 5% of A's, or 100MiB
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    fail_above: Option<Amount>,
 }
 
 /// Runs `weir diff`.
@@ -55,12 +69,62 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let found = diff(&before, &after, arguments.device, &mut |done, all| progress.at(done, all));
     drop(progress);
     let found = found.map_err(|error| error.to_string())?;
+    let names = (before.name(), after.name());
+    let text = as_text(&found, (&names.0, &names.1), arguments.top);
+    let checks: Vec<Check> = arguments.fail_above.map(|most| risen(&found, most)).into_iter().collect();
     if arguments.json {
         output::json(&found, false);
+    } else if arguments.markdown {
+        output::exact(&as_markdown(&found, &checks, &text));
     } else {
-        put!("{}", as_text(&found, (&before.name(), &after.name()), arguments.top));
+        put!("{text}");
     }
-    Ok(ExitCode::SUCCESS)
+    if let Some(file) = &arguments.junit {
+        let figures = [("gpu_peak_before", found.peak.total.0.bytes), ("gpu_peak", found.peak.total.1.bytes)];
+        checks::junit(file, &found.commands.1, &checks, &figures, &text)?;
+    }
+    Ok(checks::outcome("diff", checks.iter()))
+}
+
+fn amount(text: &str) -> Result<Amount, String> {
+    parse_amount(text).map_err(|error| error.to_string())
+}
+
+/// Whether the peak rose by more than this.
+fn risen(diff: &Diff, most: Amount) -> Check {
+    let (before, after) = (diff.peak.total.0.bytes, diff.peak.total.1.bytes);
+    let allowed = before.saturating_add(most.of(before));
+    let failure = (after > allowed).then(|| {
+        let (rise, before) = (words::change(after as i64 - before as i64), words::size(before));
+        format!("the peak rose by {rise} from {before} to {}, more than {most}{}", words::size(after), lost(diff))
+    });
+    // Nothing is compared where nothing was recorded.
+    let nothing = (before == 0).then(|| format!("A held nothing on device {}: nothing was compared", diff.device));
+    Check { name: format!("the peak is at most {most} higher"), failure: nothing.or(failure) }
+}
+
+fn lost(diff: &Diff) -> String {
+    let (before, after) = diff.lost;
+    if before + after == 0 { String::new() } else { format!(" (events are missing: {before} in A, {after} in B)") }
+}
+
+fn as_markdown(diff: &Diff, checks: &[Check], text: &str) -> String {
+    let mut out = format!("### GPU memory of {}\n\n", checks::code(&diff.commands.1));
+    let _ = writeln!(out, "| device {} | before | after | change |\n|---|---:|---:|---:|", diff.device);
+    let mut row = |name: &str, before: u64, after: u64| {
+        let change = after as i64 - before as i64;
+        let share =
+            if before == 0 { String::new() } else { format!(" ({:+.1} %)", change as f64 * 100.0 / before as f64) };
+        let (before, after) = (words::size(before), words::size(after));
+        let _ = writeln!(out, "| {name} | {before} | {after} | {}{share} |", words::change(change));
+    };
+    row("**peak**", diff.peak.total.0.bytes, diff.peak.total.1.bytes);
+    for change in diff.peak.by_line.iter().filter(|change| change.before != change.after).take(5) {
+        row(&checks::code(&change.name), change.before.bytes, change.after.bytes);
+    }
+    row("**at the end**", diff.end.total.0.bytes, diff.end.total.1.bytes);
+    out.push('\n');
+    out + &checks::markdown(checks, "All changes", text)
 }
 
 fn as_text(diff: &Diff, names: (&str, &str), top: usize) -> String {

@@ -3,7 +3,7 @@
 //! It starts a child under the preload, which reaches the driver through every entry point, and checks what
 //! the child saw and the status that the library reports. The exit code is 0 if all is well, else 1.
 
-use crate::library;
+use crate::{library, output};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Read;
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.json {
         let checks: Vec<_> =
             (findings.0.iter()).map(|c| json!({"subject": c.subject, "ok": c.ok, "finding": c.finding})).collect();
-        putln!("{:#}", json!({"ok": well, "checks": checks, "seen": seen}));
+        output::json(&json!({"ok": well, "checks": checks, "seen": seen}), true);
     } else {
         put!("{}", text(&findings, &seen));
     }

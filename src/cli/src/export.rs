@@ -10,9 +10,9 @@ use weir_forensics::export::{self, Failure, Format, Options, Summary};
 use weir_forensics::{Run, symbols::Missing, xla::Compiled};
 use weir_journal::text;
 
-use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
+use crate::{completions, output};
 
 /// Newest events that a memviz or xplane file gets by default: their viewers keep them all in memory.
 const VIEWERS_NEWEST: u64 = 500_000;
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
     /// The format: memviz, pprof, perfetto, heaptrack, folded, parquet, csv, jsonl or xplane
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", add = completions::of_formats())]
     to: Format,
     /// The output file, `-` for standard output; default: RUN and the format's extension in this directory
     #[arg(short, long, value_name = "FILE")]

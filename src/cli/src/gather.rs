@@ -67,7 +67,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         if arguments.json {
             output::json(&json!({"run": run.name(), "file": place.to_string_lossy()}), false);
         } else {
-            putln!("{}", place.display());
+            output::exact(&format!("{}\n", place.display()));
         }
     }
     Ok(ExitCode::SUCCESS)

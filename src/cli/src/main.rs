@@ -4,14 +4,17 @@
 #[macro_use]
 mod output;
 
+mod ascii;
 mod cap;
 mod cdi;
+mod checks;
 mod completions;
 mod diff;
 mod doctor;
 mod export;
 mod gather;
 mod gpu_check;
+mod hyperlink;
 mod library;
 mod link;
 mod list;
@@ -25,6 +28,7 @@ mod record;
 mod replay;
 mod report;
 mod rerun;
+mod rm;
 mod run;
 mod screen;
 mod settings;
@@ -60,6 +64,8 @@ enum Command {
     Report(report::Arguments),
     /// List the recorded runs: command, process, state, peak, cap
     List(list::Arguments),
+    /// Remove runs that have ended
+    Rm(rm::Arguments),
     /// Copy journals of several machines into one folder
     Gather(gather::Arguments),
     /// Follow the events of a run as they happen
@@ -102,10 +108,13 @@ enum Command {
 
 fn main() -> ExitCode {
     screen::end_quietly_when_the_reader_has_gone();
+    completions::answer_a_shell();
     let arguments = Arguments::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() {
             // It quotes arguments, which may be names of files. clap ends it with a line end.
             eprintln!("{}", error.render().to_string().trim_end());
+        } else if ascii::only() {
+            put!("{}", error.render());
         } else {
             let _ = error.print();
         }
@@ -122,6 +131,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Rm(arguments) => rm::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Gather(arguments) => gather::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),

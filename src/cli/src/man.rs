@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::{Arg, Args, Command, CommandFactory};
 use serde_json::json;
 
+use crate::output;
+
 /// Arguments of `weir man`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -48,7 +50,7 @@ fn answer(arguments: &Arguments) -> io::Result<()> {
     if let Some(folder) = &arguments.out {
         let files = write_pages(&command, folder)?;
         if arguments.json {
-            putln!("{:#}", json!({"folder": folder.to_string_lossy(), "files": files}));
+            output::json(&json!({"folder": folder.to_string_lossy(), "files": files}), true);
         }
         return Ok(());
     }
@@ -58,7 +60,7 @@ fn answer(arguments: &Arguments) -> io::Result<()> {
         _ => ("weir.1", page(&command)?),
     };
     if arguments.json {
-        putln!("{:#}", json!({"name": name, "text": String::from_utf8_lossy(&text)}));
+        output::json(&json!({"name": name, "text": String::from_utf8_lossy(&text)}), true);
         return Ok(());
     }
     print(&text)
@@ -87,23 +89,84 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(name).date("").render(&mut text)?;
+    let mut more = String::new();
+    entries(&mut more, "EXIT STATUS", statuses(command.get_name()).iter().copied());
     if command.get_name() == "run" {
-        text.extend(environment().into_bytes());
+        environment(&mut more);
+    } else {
+        entries(&mut more, "ENVIRONMENT", VARIABLES.into_iter());
     }
+    entries(&mut more, "FILES", FILES.into_iter());
+    text.extend(more.into_bytes());
     Ok(text)
 }
 
-/// The section about the variables, from the table that the library reads.
-fn environment() -> String {
-    let mut text = String::from(".SH ENVIRONMENT\n");
-    for setting in weir_settings::SETTINGS {
-        let default = if setting.default.is_empty() { setting.default_note } else { setting.default };
-        let plain = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
-        let (help, values, default) = (plain(setting.help), plain(setting.values), plain(default));
-        let bad = if setting.kind == weir_settings::Kind::Limit { "; a bad value makes cuInit fail" } else { "" };
-        let _ = writeln!(text, ".TP\n\\fB{}\\fR\n{help}: {values}. Default: {default}{bad}.", setting.variable);
+/// Variables that every command reads.
+const VARIABLES: [(&str, &str); 5] = [
+    ("WEIR_DIR", "Where runs are. Default: $XDG_STATE_HOME/weir, else ~/.local/state/weir, else /tmp/weir-UID."),
+    ("NO_COLOR", "If it is set and not empty, nothing has a colour."),
+    ("LC_ALL, LC_CTYPE, LANG", "If the first of them that is set names no UTF-8, text is printed in ASCII."),
+    ("TERM", "If it is dumb, text is printed in ASCII, and nothing moves."),
+    ("COLUMNS, LINES", "The size of a page. Default: that of the terminal."),
+];
+
+/// Files that commands read or write.
+const FILES: [(&str, &str); 6] = [
+    ("~/.local/state/weir/SECONDS-PID.weir", "The journal of a process: a run. See WEIR_DIR."),
+    ("~/.local/state/weir/SECONDS-PID.weir.oom.json", "What was live when it last ran out of memory."),
+    ("~/.local/state/weir/SECONDS-PID.xla", "What XLA wrote of its arenas, with WEIR_XLA=on."),
+    ("/dev/shm/weir-UID, /tmp/weir-UID", "Journals where the folder cannot be written to, or is remote or slow."),
+    ("/etc/weir/weir.conf", "Settings of this machine: NAME=VALUE lines. Limits in it cannot be raised."),
+    ("weir.conf beside libweir.so", "The same, read first."),
+];
+
+/// Exit codes of a command, and what they mean.
+fn statuses(name: &str) -> &'static [(&'static str, &'static str)] {
+    const ERROR: (&str, &str) = ("1", "An error; the reason is on standard error.");
+    const ARGUMENTS: (&str, &str) = ("2", "Wrong arguments.");
+    const DONE: (&str, &str) = ("0", "Success.");
+    match name {
+        "run" => &[
+            ("that of the job", "The job ended by itself."),
+            ("128 + N", "Signal N ended the job."),
+            ("125", "weir could not start the job or, with \\-\\-strict, could not enforce its cap."),
+            ("126", "The command is not executable."),
+            ("127", "The command does not exist."),
+        ],
+        "report" => &[DONE, ERROR, ARGUMENTS, ("3", "With \\-\\-check or \\-\\-max\\-peak: it does not hold.")],
+        "diff" => &[DONE, ERROR, ARGUMENTS, ("3", "With \\-\\-fail\\-above: the peak rose by more.")],
+        "plan" => &[DONE, ERROR, ARGUMENTS, ("3", "The job does not fit.")],
+        "replay" => &[DONE, ERROR, ARGUMENTS, ("4", "The job does not fit.")],
+        "rm" => &[("0", "All were removed."), ("1", "Some were not; each has a line on standard error."), ARGUMENTS],
+        "doctor" => &[("0", "No problem was found."), ("1", "A problem was found, or an error."), ARGUMENTS],
+        "gpu-check" => &[("0", "Nothing unexpected was found."), ("1", "Something was found, or an error."), ARGUMENTS],
+        _ => &[DONE, ERROR, ARGUMENTS],
     }
-    text
+}
+
+/// A section of a manual page. Marks of the page may stand in what is said, not in the names.
+fn entries<'a>(text: &mut String, title: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) {
+    let _ = writeln!(text, ".SH \"{title}\"");
+    for (name, meaning) in rows {
+        let _ = writeln!(text, ".TP\n\\fB{}\\fR\n{meaning}", escaped(name));
+    }
+}
+
+/// Text that a manual page shows as it is.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
+
+/// The section about the variables, from the table that the library reads.
+fn environment(text: &mut String) {
+    let row = |setting: &weir_settings::Setting| {
+        let default = if setting.default.is_empty() { setting.default_note } else { setting.default };
+        let (help, values, default) = (escaped(setting.help), escaped(setting.values), escaped(default));
+        let bad = if setting.kind == weir_settings::Kind::Limit { "; a bad value makes cuInit fail" } else { "" };
+        (setting.variable, format!("{help}: {values}. Default: {default}{bad}."))
+    };
+    let rows: Vec<_> = weir_settings::SETTINGS.iter().map(row).collect();
+    entries(text, "ENVIRONMENT", rows.iter().map(|(name, meaning)| (*name, meaning.as_str())));
 }
 
 /// Writes a page a command; the names of the files.
@@ -207,7 +270,9 @@ mod tests {
         for sub in visible(&command) {
             assert!(text.contains(&format!("\n## weir {}\n", sub.get_name())), "{}", sub.get_name());
             let page = std::fs::read_to_string(folder.join(format!("weir-{}.1", sub.get_name()))).unwrap();
-            assert!(page.contains("SYNOPSIS"), "{page}");
+            for section in ["SYNOPSIS", ".SH \"EXIT STATUS\"", ".SH \"ENVIRONMENT\"", ".SH \"FILES\""] {
+                assert!(page.contains(section), "{section}: {page}");
+            }
         }
         assert!(!text.contains("weir probe"), "a hidden command is shown");
         std::fs::remove_dir_all(&folder).unwrap();

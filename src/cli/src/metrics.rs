@@ -58,7 +58,7 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     if arguments.once {
-        put!("{}", figures().text());
+        output::exact(&figures().text());
         return Ok(());
     }
     // What happens from here on is counted, also before the first scrape.

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use weir_journal::text;
 
+use crate::ascii;
+
 /// Prints to standard output, as `print!` does.
 macro_rules! put {
     ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
@@ -27,7 +29,12 @@ macro_rules! eprintln {
 
 /// Prints lines, or ends the command with one line that gives the reason why it cannot.
 pub(crate) fn print(text: Arguments<'_>) {
-    raw(&text::lines(&text.to_string()));
+    screen(&text::lines(&text.to_string()));
+}
+
+/// Prints text that is safe already: it has the colours of a report.
+pub(crate) fn screen(text: &str) {
+    raw(&ascii::fit(text));
 }
 
 /// Prints a value as one JSON document, on many lines or on one.
@@ -42,7 +49,12 @@ pub(crate) fn json_text(value: &impl Serialize, pretty: bool) -> String {
     text::json(&text.unwrap_or_default()).into_owned()
 }
 
-/// Prints text that is safe already: it has the colours of a report.
+/// Prints lines that programs read or that name files: no letter is replaced.
+pub(crate) fn exact(text: &str) {
+    raw(&text::lines(text));
+}
+
+/// Writes text as it is.
 pub(crate) fn raw(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -54,7 +66,12 @@ pub(crate) fn raw(text: &str) {
 /// Prints lines to standard error, if it is open.
 pub(crate) fn complain(text: Arguments<'_>) {
     let text = text::lines(&text.to_string()).into_owned() + "\n";
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    let _ = std::io::stderr().lock().write_all(ascii::fit(&text).as_bytes());
+}
+
+/// Prints a value as one line of JSON to standard error, if it is open.
+pub(crate) fn complain_json(value: &impl Serialize) {
+    let _ = std::io::stderr().lock().write_all((json_text(value, false) + "\n").as_bytes());
 }
 
 /// Writes a file beside its place and renames it, so that a file of this name is always whole. What is no plain file (a

@@ -25,7 +25,7 @@ const PER_THREAD_STREAM: u64 = 2;
 
 /// Runs the probe.
 pub(crate) fn run() -> ExitCode {
-    putln!("{}", report());
+    crate::output::json(&report(), false);
     ExitCode::SUCCESS
 }
 

@@ -9,6 +9,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::ascii;
+
 /// How often the bar is drawn.
 const EVERY: Duration = Duration::from_millis(100);
 /// What is over sooner needs no bar.
@@ -32,7 +34,8 @@ impl Progress {
     /// A bar for this work, and for the work of unknown length that follows it.
     pub(crate) fn followed(what: impl Into<String>, then: &'static str) -> Self {
         let state = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-        if !std::io::stderr().is_terminal() {
+        // A terminal that cannot erase would keep every picture of it.
+        if !std::io::stderr().is_terminal() || ascii::is_dumb() {
             return Self { state, drawer: None };
         }
         let (what, shared, (end, over)) = (what.into(), Arc::clone(&state), channel());
@@ -42,7 +45,7 @@ impl Progress {
             while over.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 if began.elapsed() > PATIENCE {
                     let (done, all) = (shared.0.load(Ordering::Relaxed), shared.1.load(Ordering::Relaxed));
-                    eprint!("\r{}\x1b[K", bar(&what, then, done, all, began.elapsed()));
+                    eprint!("\r{}\x1b[K", ascii::fit(&bar(&what, then, done, all, began.elapsed())));
                     let _ = std::io::stderr().flush();
                     drawn = true;
                 }

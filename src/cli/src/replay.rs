@@ -10,6 +10,7 @@ use weir_journal::text::plain;
 use weir_settings::pool::Switches;
 use weir_settings::size::{Amount, Human, parse_amount};
 
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Which};
 
@@ -61,7 +62,11 @@ struct Row {
 /// Runs `weir replay`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = answer(arguments).map(|(text, fits)| {
-        put!("{text}");
+        if arguments.json {
+            output::exact(&text);
+        } else {
+            put!("{text}");
+        }
         ExitCode::from(if fits { 0 } else { 4 })
     });
     screen::end("replay", result)
@@ -144,7 +149,7 @@ fn as_json(requests: &Requests, rows: &[Row]) -> String {
         "recorded_cap": requests.cap, "allocations": requests.allocations, "peak_live": requests.peak_live,
         "lost_events": requests.lost, "failed_request": requests.refused, "replays": rows,
     });
-    crate::output::json_text(&whole, false) + "\n"
+    output::json_text(&whole, false) + "\n"
 }
 
 fn as_text(requests: &Requests, rows: &[Row]) -> String {

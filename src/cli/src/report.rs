@@ -1,22 +1,25 @@
 //! `weir report`: why a job ran out of memory, and who holds it.
 
+use crate::checks::{self, Check, FAILED};
 use crate::progress::Progress;
 use crate::screen::{self, Which};
-use crate::{output, rerun};
+use crate::{completions, hyperlink, output, rerun};
 use jiff::civil;
 use jiff::tz::TimeZone;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use weir_forensics::names::base_name;
 use weir_forensics::ranks::{self, JobReport, Member};
 use weir_forensics::report::{At, Options, Report};
+use weir_forensics::survey::Survey;
 use weir_forensics::text::{self, Look};
-use weir_forensics::{Error, Fate, Run, html, runs};
+use weir_forensics::{Error, Fate, Run, html, runs, words};
+use weir_journal::reader::Device;
 
-/// Exit code of `--check` when the job ran out of memory.
-const FOUND: u8 = 3;
 /// Other runs that are looked at for other_processes.
 const MOST_OTHERS: usize = 64;
 /// Runs that are looked at for those of a job.
@@ -38,7 +41,9 @@ Examples:
   weir report --job 4711              all ranks of a job of Slurm: which ran out first, who holds more
   weir report --job ./gathered        the same of the journals in a folder, see weir gather; with --html FILE as a page
   weir report --json | jq -r '.findings[0].cause'
-  weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory")]
+  weir report --check || echo 'out of memory'       for scripts: exit code 3 if it ran out of memory
+  weir report --max-peak 6GiB --junit weir.xml      for a CI: exit code 3 above that peak, and a JUnit file
+  weir report --markdown >comment.md                for a comment on a pull request")]
 // Each is a switch of its own on the command line.
 #[allow(clippy::struct_excessive_bools)]
 // clap's way of a flag whose value may be left out.
@@ -47,7 +52,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
     /// With --html: more runs of the same job, side by side on one page, which begins with the first that ran out of memory
-    #[arg(value_name = "RUNS", requires = "html", conflicts_with_all = ["oom", "rerun"])]
+    #[arg(value_name = "RUNS", add = completions::of_runs(), requires = "html", conflicts_with_all = ["oom", "rerun"])]
     others: Vec<OsString>,
     /// Report on all ranks of a job: a Slurm job's number (or a step's, 4711.0), a group, or a folder that has the
     /// journals of one job
@@ -56,12 +61,21 @@ pub(crate) struct Arguments {
     /// Print JSON instead of text; docs/reference/report.md describes it
     #[arg(long)]
     json: bool,
-    /// Write a self-contained HTML page instead of text
+    /// Write a self-contained HTML page instead of text; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
+    /// Print Markdown instead of text
+    #[arg(long, conflicts_with_all = ["json", "html", "job", "details"])]
+    markdown: bool,
+    /// Also write a JUnit file: a case for each of the checks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "job"])]
+    junit: Option<PathBuf>,
     /// Exit with code 3 if the job ran out of memory
     #[arg(long)]
     check: bool,
+    /// Exit with code 3 if more than this was live at once on a device, or if the job ran out of memory
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["html", "job"])]
+    max_peak: Option<u64>,
     /// Which out-of-memory failure, counted from 1; default: the last. Without RUN: of the newest run that ran out of memory
     #[arg(long, value_name = "N", num_args = 0..=1)]
     oom: Option<Option<usize>>,
@@ -121,6 +135,10 @@ fn moment(text: &str) -> Result<Moment, String> {
     time.filter(|_| !text.contains('-')).or_else(whole).ok_or_else(|| {
         "expected oom, peak, end, a step (165 or step:165), or a time (12:00:05, 2026-11-18T12:00:05)".into()
     })
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    weir_settings::size::parse_size(text).map_err(|error| error.to_string())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -214,18 +232,101 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let mut progress = reading();
     let report = Report::of(run, &options, |done, all| progress.at(done, all)).map_err(|error| error.to_string())?;
     drop(progress);
-    let text = if arguments.json {
-        output::json_text(&report, true) + "\n"
+    let peaks = if arguments.max_peak.is_some() || arguments.junit.is_some() { peaks(run)? } else { Vec::new() };
+    let checks = checks(arguments, &report, &peaks);
+    if arguments.json {
+        output::json(&report, true);
+    } else if arguments.markdown {
+        output::exact(&markdown(&report, &checks, &plain_screen(&report)));
     } else {
         let offset = screen::local_offset(report.realtime_ns);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let (width, height, colour) = (screen::width(), screen::height(), screen::colour());
         let look = Look { width, height, colour, offset, now, holders: top, details: arguments.details };
-        text::screen(&report, &look)
+        // The screen has colours, and is safe without another look at it.
+        output::screen(&hyperlink::added(text::screen(&report, &look), &report));
+    }
+    if let Some(file) = &arguments.junit {
+        let figures: Vec<(String, u64)> =
+            peaks.iter().map(|peak| (format!("gpu_peak_{}", peak.device), peak.bytes)).collect();
+        let figures: Vec<(&str, u64)> = figures.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        checks::junit(file, &report.command, &checks, &figures, &plain_screen(&report))?;
+    }
+    if arguments.max_peak.is_some() {
+        return Ok(checks::outcome("report", checks.iter()));
+    }
+    Ok(if arguments.check && report.is_oom() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// The most that was live at once on a device.
+struct Peak {
+    device: u8,
+    bytes: u64,
+    /// Older events are overwritten: it is at most this.
+    bound: bool,
+}
+
+/// The peaks of all devices, over the whole run.
+fn peaks(run: &Run) -> Result<Vec<Peak>, String> {
+    let survey = Survey::of(run, None, |_, _| {}).map_err(|error| error.to_string())?;
+    let bound = run.reader().range().0 > 0;
+    let of = |device: &Device| {
+        let course = survey.course(device.number).map_or(0, |course| course.peak);
+        let each = device.usage.iter().filter(|(class, ..)| weir_forensics::is_held(*class));
+        let bytes = if bound { each.map(|(_, _, peak)| peak).sum() } else { course };
+        Peak { device: device.number, bytes, bound }
     };
-    // The screen has colours, and is safe without another look at it.
-    output::raw(&text);
-    Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    Ok(run.devices().map(of).collect())
+}
+
+/// What must hold of the run.
+fn checks(arguments: &Arguments, report: &Report, peaks: &[Peak]) -> Vec<Check> {
+    let why = report.verdict().map_or("memory was refused", |finding| finding.cause.title());
+    let refused = report.is_oom().then(|| format!("{} ran out of GPU memory: {why}", report.command));
+    let mut checks = vec![Check { name: "the job did not run out of GPU memory".into(), failure: refused }];
+    let Some(most) = arguments.max_peak else { return checks };
+    for peak in peaks {
+        let failure = (peak.bytes > most).then(|| {
+            let (bytes, most) = (words::size_up(peak.bytes), words::size(most));
+            let bound = if peak.bound { "may have been as high as" } else { "was" };
+            format!("the peak of {} on GPU {} {bound} {bytes}, more than {most}", report.command, peak.device)
+        });
+        checks.push(Check { name: format!("at most {} on GPU {}", words::size(most), peak.device), failure });
+    }
+    if peaks.is_empty() {
+        let failure = Some(format!("{} used no GPU: nothing was checked", report.command));
+        checks.push(Check { name: format!("at most {}", words::size(most)), failure });
+    }
+    checks
+}
+
+/// The report as it is in a file.
+fn plain_screen(report: &Report) -> String {
+    let offset = screen::local_offset(report.realtime_ns);
+    let look = Look { width: 100, height: 40, colour: false, offset, now: 0, holders: None, details: false };
+    text::screen(report, &look)
+}
+
+/// The report for a comment on a pull request.
+fn markdown(report: &Report, checks: &[Check], text: &str) -> String {
+    let cap = if report.cap > 0 { format!(", cap {}", words::size(report.cap)) } else { String::new() };
+    let what = if report.is_oom() { "ran out of GPU memory" } else { "GPU memory" };
+    let (command, peak) = (checks::code(&report.command), words::size(report.peak));
+    let mut out = format!("### {command}: {what}\n\nPeak {peak} on GPU {}{cap}.\n\n", report.device);
+    if let Some(finding) = report.verdict().filter(|_| report.is_oom()) {
+        let _ = write!(out, "**{}**: {}\n\n", checks::words(finding.cause.title()), checks::words(&finding.evidence));
+    }
+    out += "| live | blocks | operation | line |\n|---:|---:|---|---|\n";
+    for holder in report.holders.iter().take(5) {
+        let who = if holder.op.is_empty() { &holder.library } else { &holder.op };
+        let (who, line) = (checks::code(who), checks::code(base_name(&holder.python)));
+        let _ = writeln!(out, "| {} | {} | {who} | {line} |", words::size(holder.bytes), words::count(holder.blocks));
+    }
+    out.push('\n');
+    if let Some(remedy) = report.remedies.first() {
+        let _ = write!(out, "What helps: {} ({})\n\n", checks::words(&remedy.text), checks::words(&remedy.how));
+    }
+    out + &checks::markdown(checks, "Report", text)
 }
 
 /// The runs of a job, or of a folder that has those of one.
@@ -268,7 +369,7 @@ fn of_job(arguments: &Arguments, job: &OsStr) -> Result<ExitCode, String> {
         let offset = screen::local_offset(report.moment_ns.unwrap_or_default());
         put!("{}", ranks::text(&report, offset));
     }
-    Ok(if arguments.check && report.is_oom() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    Ok(if arguments.check && report.is_oom() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// A bar for the events, and for the replays behind them.
@@ -279,15 +380,20 @@ fn reading() -> Progress {
 /// Writes the page, whole or not at all.
 fn page(run: &Run, runs: &[Run], options: &Options, file: &Path, check: bool) -> Result<ExitCode, String> {
     let mut progress = reading();
-    let written = output::whole(file, |to| {
+    let to_output = file.as_os_str() == "-";
+    let mut write = |to: &mut dyn std::io::Write| {
         let mut to = BufWriter::new(to);
         html::write(run, runs, options, &mut to, |done, all| progress.at(done, all))?;
         Ok::<_, html::Error>(to.flush()?)
-    });
-    written.map_err(|error| format!("{}: {error}", file.display()))?;
+    };
+    let written = if to_output { write(&mut std::io::stdout().lock()) } else { output::whole(file, |to| write(to)) };
+    let place = if to_output { "standard output".into() } else { file.display().to_string() };
+    written.map_err(|error| format!("{place}: {error}"))?;
     drop(progress);
-    putln!("{}: open it in a browser", file.display());
-    Ok(if check && run.ran_out() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    if !to_output {
+        putln!("{place}: open it in a browser");
+    }
+    Ok(if check && run.ran_out() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Other recorded jobs that were on the same device at the time.

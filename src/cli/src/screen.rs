@@ -1,6 +1,6 @@
 //! What all commands share on the screen: colour or none, width, errors that name what is wrong, and where runs are looked for.
 
-use crate::settings;
+use crate::{ascii, completions, settings};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ const MOST_LINES: usize = 30;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Which {
     /// A file, a process id, or the name of a run as `weir list` shows it; default: the newest run
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completions::of_runs())]
     pub(crate) run: Option<OsString>,
     #[command(flatten)]
     pub(crate) place: RunsDir,
@@ -74,8 +74,7 @@ pub(crate) fn end(command: &str, result: Result<ExitCode, String>) -> ExitCode {
 /// Whether standard output may have colour: a terminal, and NO_COLOR is not set.
 pub(crate) fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    !refused && !dumb && std::io::stdout().is_terminal()
+    !refused && !ascii::is_dumb() && std::io::stdout().is_terminal()
 }
 
 /// Columns of the terminal; 80 when there is none.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::screen::{self as common, RunsDir};
 use crate::watch::{Show, Watch, now};
-use crate::{output, signals};
+use crate::{ascii, output, signals};
 use screen::View;
 
 /// How soon a signal is answered.
@@ -57,7 +57,8 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
         output::json(&snapshot, true);
         return Ok(());
     }
-    if arguments.once || !io::stdout().is_terminal() {
+    // A terminal that cannot move its cursor shows text.
+    if arguments.once || !io::stdout().is_terminal() || ascii::is_dumb() {
         let jobs = watch.look(show);
         put!("{}", words::page(&jobs, &watch));
         return Ok(());
@@ -89,7 +90,8 @@ fn live(terminal: &mut ratatui::DefaultTerminal, watch: &mut Watch, view: &mut V
         if event::poll(wait)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
-                    if leaves(key) {
+                    let interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
+                    if leaves(key) && (interrupt || !view.leave_help()) {
                         return Ok(());
                     }
                     if view.press(key.code) {

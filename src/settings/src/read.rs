@@ -155,6 +155,9 @@ pub struct Reading {
 /// WEIR_POD is a label of metrics.
 const TOOLS: [&str; 5] = ["WEIR_CACHE", "WEIR_LIBRARY", "WEIR_SHARDS_PER_GPU", "WEIR_VGPU", "WEIR_POD"];
 
+/// Where journals of a user without a home are, as those of many services: each user has a folder of its own there.
+const HOMELESS: &str = "/tmp";
+
 /// A value that a source offers.
 struct Offer<'f> {
     value: OsString,
@@ -182,8 +185,8 @@ impl Reading {
             }
         }
         let usable = |dir: Option<PathBuf>| dir.filter(|dir| dir.is_absolute());
-        let dir = usable(state).or_else(|| usable(home)).map(|dir| dir.join("weir"));
-        let settings = Settings { dir, ..Settings::default() };
+        let dir = usable(state).or_else(|| usable(home)).map_or_else(|| HOMELESS.into(), |dir| dir.join("weir"));
+        let settings = Settings { dir: Some(dir), ..Settings::default() };
         let mut reading = Self { settings, shown: Vec::new(), problems: Vec::new(), own_dir: None, runtime_dir };
         let written: Vec<_> = files.iter().map(|file| (file, reading.pairs(file))).collect();
         for setting in SETTINGS {
@@ -581,11 +584,16 @@ mod tests {
         assert!(line.contains("may raise its limits") && !limit && limits, "{line}");
     }
 
+    /// What an environment gives that has nothing.
+    fn homeless() -> Settings {
+        Settings { dir: Some(HOMELESS.into()), ..Settings::default() }
+    }
+
     #[test]
     fn an_empty_environment_asks_for_nothing() {
         let reading = read(&[("PATH", "/bin"), ("WEIR_CAP", ""), ("WEIR_CACHE", "/c")]);
-        assert!(reading.problems.is_empty() && reading.settings == Settings::default());
-        assert!(reading.settings.strict && reading.settings.dir.is_none() && !reading.settings.limits());
+        assert!(reading.problems.is_empty() && reading.settings == homeless());
+        assert!(reading.settings.strict && !reading.settings.limits());
         assert!(reading.shown.iter().all(|shown| shown.origin == Origin::Default));
     }
 
@@ -599,7 +607,8 @@ mod tests {
         let own = ("WEIR_DIR", "/w");
         assert_eq!(dir(&[own, home, state]).as_deref(), Some("/w"));
         assert_eq!(dir(&[("WEIR_DIR", "w"), home]).as_deref(), Some("/h/.local/state/weir"));
-        assert_eq!(dir(&[("XDG_STATE_HOME", "s"), ("HOME", "h")]), None, "a relative one names no place");
+        let relative = dir(&[("XDG_STATE_HOME", "s"), ("HOME", "h")]);
+        assert_eq!(relative.as_deref(), Some("/tmp"), "a relative one names no place");
         assert_eq!(read(&[own, home]).own_dir, Some("/w".into()));
         assert_eq!((read(&[home]).own_dir, read(&[("WEIR_DIR", "w"), home]).own_dir), (None, None));
     }
@@ -665,7 +674,7 @@ mod tests {
     #[test]
     fn an_unknown_variable_has_a_line_and_no_effect() {
         let reading = read(&[("WEIR_CPA", "8GiB"), ("WEIR_SOMETHING", "1")]);
-        assert_eq!(reading.settings, Settings::default());
+        assert_eq!(reading.settings, homeless());
         let lines: Vec<_> = reading.problems.iter().map(|problem| problem.line(true)).collect();
         assert_eq!(lines[0], "WEIR_CPA: unknown variable, ignored; did you mean WEIR_CAP?");
         assert_eq!(lines[1], "WEIR_SOMETHING: unknown variable, ignored");
@@ -696,6 +705,6 @@ mod tests {
         ]);
         assert_eq!(Settings::from_text(&given.text()), given.settings);
         assert!(!Settings::from_text("WEIR_POOL=noremap\n").pool.remap);
-        assert_eq!(Settings::from_text("cap = none\nrubbish\n"), Settings::default());
+        assert_eq!(Settings::from_text("cap = none\nrubbish\n"), homeless());
     }
 }

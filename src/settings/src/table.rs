@@ -209,7 +209,7 @@ settings! {
         value_name: "DIR",
         values: "an absolute path",
         default: "",
-        default_note: "$XDG_STATE_HOME/weir, else ~/.local/state/weir",
+        default_note: "$XDG_STATE_HOME/weir, else ~/.local/state/weir, else /tmp/weir-UID",
         kind: Kind::Recording,
         help: "The directory of the journals and of the groups' ledgers",
     } read |value| absolute(value.as_bytes(), "a path like /var/lib/weir").map(Some);

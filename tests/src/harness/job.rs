@@ -13,7 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Variables that would decide a test, by how their names begin.
-const DECISIVE: [&str; 12] = [
+const DECISIVE: [&str; 15] = [
+    "LANG",
+    "LC_",
+    "TERM",
     "WEIR_",
     "VGPU_",
     "LD_",

@@ -38,7 +38,9 @@ pub(super) fn run(path: &Path, print: Print) -> Result<(), String> {
     match print {
         Print::Report => put!("{}", report(&file)),
         Print::Cost => putln!("{}", cost(&file).ok_or_else(|| format!("{}: no latencies in it", path.display()))?),
-        Print::Profile => put!("{}", profile(&file).map_err(|why| format!("{}: {why}", path.display()))?),
+        Print::Profile => {
+            output::exact(&profile(&file).map_err(|why| format!("{}: {why}", path.display()))?);
+        }
         Print::Json => output::json(&file, true),
     }
     Ok(())

@@ -6,7 +6,7 @@ mod environment;
 mod flags;
 mod processes;
 
-use crate::{library, settings};
+use crate::{library, output, settings};
 use environment::{Format, Variables};
 use flags::Flags;
 use processes::{Limit, Processes};
@@ -99,8 +99,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     let reading = checked(&variables)?;
     if let Some(format) = arguments.print_env {
         match (arguments.json, format) {
-            (false, format) => put!("{}", variables.printed(format)),
-            (true, Format::Shell) => putln!("{:#}", variables.json()),
+            (false, format) => output::exact(&variables.printed(format)),
+            (true, Format::Shell) => output::json(&variables.json(), true),
             (true, _) => return Err("--json is a format of its own; use --print-env --json".into()),
         }
         return Ok(ExitCode::SUCCESS);
@@ -138,9 +138,8 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
         };
         let runs: Vec<_> = runs.iter().map(run).collect();
         let limit = limit.json(lost.as_deref());
-        eprintln!(
-            "{}",
-            json!({"pid": ended.pid, "code": ended.code, "runs": runs, "processes": records, "limit": limit})
+        output::complain_json(
+            &json!({"pid": ended.pid, "code": ended.code, "runs": runs, "processes": records, "limit": limit}),
         );
     } else if let (false, Some(pid)) = (arguments.quiet, ended.pid) {
         print_next(arguments, &own_runs(&reading, pid, started));

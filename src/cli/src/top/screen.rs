@@ -1,19 +1,37 @@
 //! The screen of `weir top`: a table of jobs, and below it the selected one with who holds its memory. Draws what it was
-//! given; fits into 80 columns and 24 lines, and uses more where there is more.
+//! given; fits into 80 columns and 24 lines, uses more where there is more, and leaves columns out where there is less.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use weir_forensics::names::tail;
 
 use super::words;
+use crate::ascii;
 use crate::watch::{Gpu, Job, Life, Show, Watch, clean};
 
 /// Lines of the table of jobs at most.
 const MOST_ROWS: u16 = 8;
+/// Columns below which the table has only what one cannot do without.
+const NARROW: u16 = 72;
+
+/// What the keys do, and what the screen shows.
+const HELP: [(&str, &str); 11] = [
+    ("q, Esc", "leave; the jobs go on"),
+    ("Up, Down, k, j", "select a job"),
+    ("PgUp, PgDn, Space", "scroll the holders"),
+    ("s", "sort holders by size or by change"),
+    ("a", "show ended jobs, too"),
+    ("p", "pause"),
+    ("+, -", "look more or less often"),
+    ("?, h", "this help"),
+    ("TAKEN, LIMIT", "charged bytes; cap or device"),
+    ("GROWTH", "steady growth of the last minute"),
+    ("bar", "live, pool free, others, free"),
+];
 
 /// By what holders are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +53,7 @@ pub(super) struct View {
     chosen: Option<(u32, u8)>,
     order: Order,
     first_holder: usize,
+    helping: bool,
     colors: bool,
     table: TableState,
 }
@@ -70,6 +89,7 @@ impl View {
             chosen: None,
             order: Order::Bytes,
             first_holder: 0,
+            helping: false,
             colors: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             table: TableState::default(),
         }
@@ -88,9 +108,18 @@ impl View {
         self.chosen.and_then(|key| entries.iter().position(|entry| key_of(entry) == key)).unwrap_or(0)
     }
 
+    /// Leaves the help, if it is shown.
+    pub(super) fn leave_help(&mut self) -> bool {
+        std::mem::take(&mut self.helping)
+    }
+
     /// Answers a key; true when a new look is wanted at once.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
+        if self.leave_help() {
+            return false;
+        }
         match key {
+            KeyCode::Char('?' | 'h') => self.helping = true,
             KeyCode::Up | KeyCode::Char('k') => self.choose(self.place().saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.choose(self.place() + 1),
             KeyCode::Home => self.choose(0),
@@ -129,6 +158,32 @@ impl View {
 
     /// Draws everything.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
+        if self.helping {
+            self.draw_help(frame);
+        } else {
+            self.draw_jobs(frame);
+        }
+        if ascii::only() {
+            for cell in &mut frame.buffer_mut().content {
+                if !cell.symbol().is_ascii() {
+                    let signs: String = cell.symbol().chars().take(1).map(ascii::sign).collect();
+                    cell.set_symbol(&signs);
+                }
+            }
+        }
+    }
+
+    fn draw_help(&self, frame: &mut Frame<'_>) {
+        let [head, text, keys] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        frame.render_widget(self.head(head.width), head);
+        let line =
+            |(key, what): (&'static str, &'static str)| Line::from(vec![format!("{key:<18}").bold(), what.into()]);
+        frame.render_widget(Paragraph::new(HELP.map(line).to_vec()).wrap(Wrap { trim: false }), text);
+        frame.render_widget(Line::from("any key goes back"), keys);
+    }
+
+    fn draw_jobs(&mut self, frame: &mut Frame<'_>) {
         let rows = entries(&self.jobs).len() as u16;
         let [head, table, detail, holders, keys] = Layout::vertical([
             Constraint::Length(1),
@@ -151,7 +206,7 @@ impl View {
                 format!("No job under weir lives. Start one: weir run -- CMD…\nIts journal would be in {}", self.dir);
             frame.render_widget(Paragraph::new(none), detail);
         }
-        frame.render_widget(self.keys(), keys);
+        frame.render_widget(self.keys(keys.width), keys);
     }
 
     fn head(&self, width: u16) -> Line<'static> {
@@ -167,8 +222,12 @@ impl View {
 
     fn draw_table(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let entries = entries(&self.jobs);
-        let wide = area.width >= 100;
-        let bar_width = if wide { 24 } else { 12 };
+        let narrow = area.width < NARROW;
+        let bar_width = match area.width {
+            100.. => 24,
+            NARROW.. => 12,
+            _ => 6,
+        };
         let rows: Vec<Row<'_>> = entries
             .iter()
             .map(|(job, gpu)| {
@@ -180,12 +239,17 @@ impl View {
                 };
                 let of = |text: fn(&Gpu) -> String| gpu.map(text).unwrap_or_default();
                 let ooms = if job.ooms == 0 { String::new() } else { job.ooms.to_string() };
-                Row::new(vec![
+                let mut cells = vec![
                     Cell::from(job.pid.to_string()),
                     Cell::from(words::life(job)).style(style),
                     Cell::from(of(|gpu| gpu.device.to_string())),
                     Cell::from(gpu.map(|gpu| self.bar(gpu, bar_width)).unwrap_or_default()),
                     Cell::from(Line::from(of(|gpu| words::size(gpu.charged))).right_aligned()),
+                ];
+                if narrow {
+                    return Row::new(cells);
+                }
+                cells.extend([
                     Cell::from(Line::from(of(|gpu| words::size(gpu.limit()))).right_aligned()),
                     Cell::from(
                         Line::from(of(|gpu| {
@@ -195,23 +259,25 @@ impl View {
                     ),
                     Cell::from(ooms).style(self.color(Color::Red)),
                     Cell::from(short_command(&job.command, usize::from(area.width))),
-                ])
+                ]);
+                Row::new(cells)
             })
             .collect();
-        let widths = [
-            Constraint::Length(7),
-            Constraint::Length(6),
-            Constraint::Length(3),
-            Constraint::Length(bar_width),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(12),
-            Constraint::Length(4),
-            Constraint::Min(4),
+        let columns = [
+            ("PID", Constraint::Length(7)),
+            ("STATE", Constraint::Length(6)),
+            ("GPU", Constraint::Length(3)),
+            (if narrow { "LIMIT" } else { "OF LIMIT" }, Constraint::Length(bar_width)),
+            ("    TAKEN", Constraint::Length(9)),
+            ("    LIMIT", Constraint::Length(9)),
+            ("      GROWTH", Constraint::Length(12)),
+            ("OOM", Constraint::Length(4)),
+            ("COMMAND", Constraint::Min(4)),
         ];
-        let header =
-            Row::new(["PID", "STATE", "GPU", "OF LIMIT", "    TAKEN", "    LIMIT", "      GROWTH", "OOM", "COMMAND"])
-                .style(Style::new().add_modifier(Modifier::BOLD));
+        // A narrow screen has the rest below, for the selected job.
+        let columns = columns.get(..if narrow { 5 } else { 9 }).unwrap_or_default();
+        let widths = columns.iter().map(|(_, width)| *width);
+        let header = Row::new(columns.iter().map(|(name, _)| *name)).style(Style::new().add_modifier(Modifier::BOLD));
         let table = Table::new(rows, widths)
             .header(header)
             .column_spacing(1)
@@ -250,14 +316,12 @@ impl View {
             return;
         };
         let cap = gpu.cap.map_or_else(|| "no cap".into(), |cap| format!("cap {}", words::size(cap)));
-        let facts = format!(
-            "GPU {} {} of {}   {cap}   peak {}   {} blocks",
-            gpu.device,
-            gpu.name,
-            words::size(gpu.total),
-            words::size(gpu.peak),
-            gpu.blocks
-        );
+        let (total, peak) = (words::size(gpu.total), words::size(gpu.peak));
+        let facts = if area.width < NARROW {
+            format!("{cap} of {total}  peak {peak}")
+        } else {
+            format!("GPU {} {} of {total}   {cap}   peak {peak}   {} blocks", gpu.device, gpu.name, gpu.blocks)
+        };
         frame.render_widget(Line::from(facts), lines[2]);
         frame.render_widget(self.bar(gpu, area.width), lines[3]);
         let [live, cached, others, free] = shares(gpu);
@@ -267,6 +331,9 @@ impl View {
         }
         parts.push(format!("░ free {}", words::size(free)));
         parts.extend(gpu.waits_for.map(|bytes| format!("waits for {}", words::size(bytes))));
+        if area.width < NARROW {
+            parts.remove(1);
+        }
         frame.render_widget(Line::from(parts.join("   ")), lines[4]);
         self.draw_history(frame, lines[5], gpu);
         let trouble = job.turned_off.as_ref().map(|reason| format!("weir has turned itself off: {reason}"));
@@ -301,7 +368,9 @@ impl View {
         }
         let room = usize::from(area.height) - 1;
         let first = self.first_holder.min(holders.len().saturating_sub(room));
-        let names = usize::from(area.width).saturating_sub(10 + 8 + 12 + 4);
+        let narrow = area.width < NARROW;
+        let (blocks, change) = if narrow { (0, 0) } else { (8, 12) };
+        let names = usize::from(area.width).saturating_sub(10 + usize::from(blocks + change) + 4);
         let rows = holders.iter().skip(first).take(room).map(|holder| {
             let style = if holder.change > 0 { self.color(Color::Yellow) } else { Style::new() };
             Row::new(vec![
@@ -312,7 +381,8 @@ impl View {
             ])
         });
         let covered = format!("{:>11}", format!("in {}", words::span(gpu.span)));
-        let widths = [Constraint::Length(10), Constraint::Length(8), Constraint::Length(12), Constraint::Min(10)];
+        let widths =
+            [Constraint::Length(10), Constraint::Length(blocks), Constraint::Length(change), Constraint::Min(10)];
         let header = Row::new(vec![
             Cell::from(Line::from("LIVE").right_aligned()),
             Cell::from(Line::from("BLOCKS").right_aligned()),
@@ -323,20 +393,29 @@ impl View {
         frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
     }
 
-    fn keys(&self) -> Line<'static> {
+    fn keys(&self, width: u16) -> Line<'static> {
         let ended = if self.show == Show::All { "living only" } else { "ended too" };
         let order = if self.order == Order::Bytes { "by change" } else { "by size" };
         let pause = if self.paused { "go on" } else { "pause" };
         let keys = [
             ("q", "leave"),
+            ("?", "help"),
             ("↑↓", "job"),
-            ("PgUp/PgDn", "holders"),
             ("s", order),
             ("a", ended),
             ("p", pause),
             ("+-", "speed"),
+            ("PgUp/PgDn", "holders"),
         ];
-        let spans = keys.into_iter().flat_map(|(key, what)| [key.bold(), format!(" {what}  ").into()]);
+        // Those that fit, the first first.
+        let mut room = usize::from(width);
+        let keys = keys.into_iter().take_while(|(key, what)| {
+            let used = key.chars().count() + what.len() + 1;
+            let fits = used <= room;
+            room = room.saturating_sub(used + 2);
+            fits
+        });
+        let spans = keys.flat_map(|(key, what)| [key.bold(), format!(" {what}  ").into()]);
         Line::from(spans.collect::<Vec<_>>())
     }
 }

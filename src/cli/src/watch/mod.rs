@@ -4,6 +4,7 @@
 mod history;
 mod holders;
 mod job;
+mod others;
 
 use crate::settings;
 use std::collections::{HashMap, HashSet};
@@ -53,6 +54,8 @@ pub(crate) enum Show {
 /// Watches the jobs of one folder.
 pub(crate) struct Watch {
     dir: PathBuf,
+    /// Whether the jobs of all users are watched: by root, unless a folder is given.
+    all_users: bool,
     place: LedgerDir,
     known: HashMap<PathBuf, job::Watched>,
     /// When the watch began, in seconds since 1970.
@@ -68,8 +71,9 @@ impl Watch {
         let settings = settings::own();
         let own = given.as_ref().or(settings.own_dir.as_ref());
         let place = LedgerDir::from_variables(own.map(PathBuf::as_path), settings.runtime_dir.as_deref());
+        let all_users = own.is_none() && runs::is_root();
         let dir = given.map_or_else(settings::directory, Ok).map_err(|error| error.to_string())?;
-        Ok(Self { dir, place, known: HashMap::new(), began: now(), unreadable: Vec::new() })
+        Ok(Self { dir, all_users, place, known: HashMap::new(), began: now(), unreadable: Vec::new() })
     }
 
     /// The folder.
@@ -121,6 +125,10 @@ impl Watch {
         let mut found = runs::files(&self.dir).unwrap_or_default();
         found.retain(|path| path.extension().is_some_and(|end| end == "weir"));
         found.truncate(MOST_JOURNALS);
+        if self.all_users {
+            let known: HashSet<PathBuf> = found.iter().filter_map(|path| path.canonicalize().ok()).collect();
+            found.extend(others::journals_of_living().into_iter().filter(|path| !known.contains(path)));
+        }
         found
     }
 
