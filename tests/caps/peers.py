@@ -94,6 +94,81 @@ def codes(cap):
         state()
 
 
+def other_frees(cap):
+    """Memory that one way has allocated and another one frees: what frameworks mix (cudaMallocAsync, cudaFree) is counted once."""
+    start()
+    stream, half = P(), int(cap) // 2
+    call("cuStreamCreate", c.byref(stream), 1)
+    at = U64()
+    first = None
+    for turn in range(50):
+        call("cuMemAllocAsync", c.byref(at), SIZE(half), stream)
+        free(at.value)
+        linear = alloc(half)
+        call("cuMemFreeAsync", U64(linear), stream)
+        call("cuMemAllocAsync", c.byref(at), SIZE(half), stream)
+        call("cuMemFreeAsync", at, stream)
+        call("cuStreamSynchronize", stream)
+        call("cuCtxSynchronize")
+        first = first or state()
+        assert state()[1] == first[1] and physical() <= int(cap), (turn, first, state())
+    pool = P()
+    call("cuDeviceGetDefaultMemPool", c.byref(pool), 0)
+    call("cuMemPoolTrimTo", pool, SIZE(0))
+    held = alloc(half + 16 * MIB)
+    assert attempt(half)[1] == OOM and physical() <= int(cap)
+    free(held)
+    assert attempt(half)[1] == 0
+
+
+def monitor():
+    """What a monitor asks by NVML and prints, as `nvidia-smi --query-gpu --format=csv` does. It never calls CUDA."""
+    nvml = c.CDLL("libnvidia-ml.so.1")
+    assert nvml.nvmlInit_v2() == 0
+    count = UINT()
+    assert nvml.nvmlDeviceGetCount_v2(c.byref(count)) == 0
+    print("index, uuid, memory.total [MiB], memory.used [MiB], memory.free [MiB]")
+    for index in range(count.value):
+        device, uuid, memory = P(), c.create_string_buffer(96), (c.c_uint64 * 3)()
+        assert nvml.nvmlDeviceGetHandleByIndex_v2(index, c.byref(device)) == 0
+        assert nvml.nvmlDeviceGetUUID(device, uuid, 96) == 0
+        assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+        whole, left, used = memory
+        print(f"{index}, {uuid.value.decode()}, {whole // MIB} MiB, {used // MIB} MiB, {left // MIB} MiB")
+
+
+def replaced(cap):
+    """Goes on, and starts a process, after the file of the library was replaced. Says a line and waits for one."""
+    start()
+    held = alloc(int(cap) // 2)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    # Functions that were not called before, and all that the library does at the cap.
+    for name in ("cuMemAllocAsync", "cuMemAllocManaged"):
+        at = U64()
+        call(name, c.byref(at), SIZE(MIB), *((UINT(1),) if name.endswith("Managed") else (NULL,)))
+    code, more = 0, 0
+    while code == 0:
+        code = attempt(4 * MIB)[1]
+        more += 4 * MIB * (code == 0)
+    assert code == OOM and physical() <= int(cap), (code, physical())
+    # The process that is started now has the new library, and shares the cap with this one.
+    import subprocess
+    child = subprocess.run([sys.executable, __file__, "shares"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+    print(json.dumps({"held": held != 0, "more": more, "child": child.stdout.strip(), "said": child.stderr}), flush=True)
+
+
+def shares():
+    """How much a process gets beside its group."""
+    start()
+    taken = 0
+    while attempt(MIB)[1] == 0:
+        taken += MIB
+    with open("/proc/self/maps") as maps:
+        library = {line.split(maxsplit=5)[5].strip() for line in maps if "libweir" in line}
+    print(taken, *library)
+
+
 def beside(cap):
     """Virtual memory management by calls that another preload wraps as well; it counts what it sees."""
     start()

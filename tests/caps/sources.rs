@@ -5,7 +5,7 @@ use crate::settings::{ALL, NOTHING, THE_CAP, Taken, witness};
 use crate::{CAP, MIB, Place};
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_tests::harness::{Done, Job, Suite, mode, stage};
 
 /// Half of the cap.
@@ -14,6 +14,7 @@ const THE_LOW: Taken = Taken { most: LOW, least: LOW - 16 * MIB };
 
 pub(crate) fn sources(suite: &mut Suite) {
     schedulers(suite);
+    in_the_place_of_another(suite);
     files(suite);
     odd_files(suite);
     suite.add(
@@ -32,6 +33,19 @@ pub(crate) fn sources(suite: &mut Suite) {
             }
         },
     );
+}
+
+/// Where HAMi has its library: under that one's name, in every process by `/etc/ld.so.preload`, with HAMi's variable and no other.
+fn in_the_place_of_another(suite: &mut Suite) {
+    suite.add("sources: in the place of HAMi's library, preloaded by ld.so.preload", || {
+        let place = Place::new();
+        let library = place.0.folder("vgpu").join("libvgpu.so");
+        fs::copy(stage().weir(), &library).expect("a copy of the library");
+        fs::write(place.0.at("conf"), format!("{}\n", library.display())).expect("a file");
+        let done = with_etc(&place, "ld.so.preload", None, "CUDA_DEVICE_MEMORY_LIMIT_0=128m CUDA_DEVICE_SM_LIMIT=50");
+        witness_last(&done, THE_CAP, None);
+        assert!(!done.err.contains("weir"), "in no tool that the job's script has started\n{done}");
+    });
 }
 
 fn schedulers(suite: &mut Suite) {
@@ -147,18 +161,23 @@ fn odd_files(suite: &mut Suite) {
     });
 }
 
-/// A job on a machine with this file as `/etc/weir/weir.conf`: in a mount namespace with a copy of `/etc`.
+/// A job on a machine with this file as `/etc/weir/weir.conf`.
 fn machine(text: &str, environment: &str) -> Done {
     let place = Place::new();
-    let etc = place.0.folder("etc");
     fs::write(place.0.at("conf"), text).expect("a file");
-    let script = "mount -t tmpfs none \"$1\" && { cp -r /etc/. \"$1\" 2>/dev/null; mkdir -p \"$1/weir\" && cp \"$2\" \"$1/weir/weir.conf\"; } \
-        && chmod 755 \"$1/weir\" && mount --bind \"$1\" /etc && shift 2 && exec env LD_PRELOAD=\"$PRELOAD\" \"$@\"";
-    let job = Job::new("unshare").words("-rm sh -c").arg(script).arg("sh").arg(etc).arg(place.0.at("conf"));
+    with_etc(&place, "weir/weir.conf", Some(&stage().weir()), environment)
+}
+
+/// A job on a machine that has the place's file `conf` as this file of `/etc`: in a mount namespace with a copy of `/etc`.
+fn with_etc(place: &Place, file: &str, preload: Option<&Path>, environment: &str) -> Done {
+    let etc = place.0.folder("etc");
+    let script = "mount -t tmpfs none \"$1\" && { cp -r /etc/. \"$1\" 2>/dev/null; mkdir -p \"$1/weir\" && cp \"$2\" \"$1/$3\"; } \
+        && chmod 755 \"$1/weir\" && mount --bind \"$1\" /etc && shift 3 && exec env LD_PRELOAD=\"$PRELOAD\" \"$@\"";
+    let job = Job::new("unshare").words("-rm sh -c").arg(script).arg("sh").arg(etc).arg(place.0.at("conf")).arg(file);
     let job = job.arg("python3").arg(stage().file("caps/limits.py")).arg("takes_all");
     // The shell itself is none of the job.
-    let job = place.arrange(job).set("LD_PRELOAD= WEIR_CAP=").env("PRELOAD", stage().weir()).set(environment);
-    job.run()
+    let job = place.arrange(job).set("LD_PRELOAD= WEIR_CAP=").env("PRELOAD", preload.unwrap_or(Path::new("")));
+    job.set(environment).run()
 }
 
 /// As [`witness`], where the namespace's tools may have said something and weir more than one line.

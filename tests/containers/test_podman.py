@@ -87,6 +87,26 @@ def test_a_file_beside_the_library_holds_where_the_environment_is_lost(machine):
     assert 16 * MIB <= found["physical"] <= 32 * MIB
 
 
+def test_the_library_holds_where_hamis_library_lies(machine):
+    """As HAMi's device plugin mounts it: by name and place, in every process by ld.so.preload, with its variable and no other."""
+    preload = machine.folder / "ld.so.preload"
+    preload.write_text("/usr/local/vgpu/libvgpu.so\n")
+    spec = json.loads((machine.folder / "cdi/weir.json").read_text())
+    edits = spec["containerEdits"]
+    edits["env"] = [one for one in edits["env"] if not one.startswith("LD_PRELOAD=")]
+    (library,) = [mount["hostPath"] for mount in edits["mounts"] if mount["hostPath"].endswith("libweir.so")]
+    (machine.folder / "cdi/weir.json").write_text(json.dumps(spec))
+    mounted = ["-v", f"{library}:/usr/local/vgpu/libvgpu.so:ro", "-v", f"{preload}:/etc/ld.so.preload:ro"]
+    found = json.loads(machine.run(*mounted, "--env", "CUDA_DEVICE_MEMORY_LIMIT_0=96m", "--rootfs", "/:O", *TAKES_ALL, device="none").stdout)
+    assert 80 * MIB <= found["physical"] <= 96 * MIB
+    # The variable is lost, the library is not: the file beside it holds.
+    conf = machine.folder / "weir.conf"
+    conf.write_text("WEIR_CAP=32MiB\n")
+    lost = ["env", "-i", "PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/opt/weir/vgpu", "VGPU_MEM=2GiB", "VGPU_BACKING=none", "WEIR_DIR=/var/lib/weir"]
+    found = json.loads(machine.run(*mounted, "-v", f"{conf}:/usr/local/vgpu/weir.conf:ro", "--rootfs", "/:O", *lost, *TAKES_ALL, device="none").stdout)
+    assert 16 * MIB <= found["physical"] <= 32 * MIB
+
+
 def test_a_cap_that_the_spec_does_not_offer_is_refused(machine):
     done = machine.root("true", device="65MiB", code=None)
     assert done.returncode and "weir/cap=65MiB" in done.stderr

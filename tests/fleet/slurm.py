@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import ROOT, STAGE, environment, need, until
+from conftest import PATIENCE, ROOT, STAGE, environment, need, until
 
 HERE = pathlib.Path(__file__).parent
 NODES = ("n1", "n2", "n3")
@@ -58,7 +58,8 @@ Name=shard Count=4 File=/run/gpu1
 class Cluster:
     """Three nodes with two virtual GPUs of 4 GiB each. Ends, with all that runs in it, when this process does."""
 
-    def __init__(self):
+    def __init__(self, shown=()):
+        """`shown` are folders that its user is to reach, of the caller's home."""
         if os.geteuid() != 0:
             pytest.fail("a Slurm cluster in namespaces needs root")
         for command, package in (("slurmctld", "slurmctld"), ("slurmd", "slurmd"), ("srun", "slurm-client"), ("munged", "munge"), ("ip", "iproute2")):
@@ -76,10 +77,11 @@ class Cluster:
             (self.folder / name).write_text(pathlib.Path("/etc", name).read_text() + line)
         addresses = "".join(f"10.77.0.{11 + place} {node}\n" for place, node in enumerate(NODES))
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 ctl\n" + addresses)
-        shutil.copy(HERE / "job.py", self.jobs / "job.py")
+        for name in ("job.py", "workers.py"):
+            shutil.copy(HERE / name, self.jobs / name)
         self.output = open(self.folder / "cluster.out", "w")
         command = ["unshare", "--pid", "--mount", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", HERE / "cluster", self.folder, *NODES]
-        self.process = subprocess.Popen(command, env={**environment(), "WEIR_STAGE": str(STAGE)}, stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(command, env=environment(WEIR_STAGE=STAGE, WEIR_SHOWN=":".join(map(str, shown))), stdin=subprocess.PIPE,
                                         stdout=self.output, stderr=self.output, preexec_fn=die_with_parent)
         try:
             until(lambda: self.process.poll() is not None or "ready" in self.log("cluster.out"), lambda: self.logs())
@@ -168,13 +170,13 @@ class Cluster:
                 return pid
         pytest.fail(f"no node {node}")
 
-    def ended(self, job, without=None):
+    def ended(self, job, without=None, seconds=PATIENCE):
         """Waits until a job has ended, its epilogs too; what Slurm says of it."""
         def over():
             shown = self.show(job)
             state = shown.get("JobState", "")
             return shown if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED") else None
-        shown = until(over, lambda: f"the end of job {job}\n{self.logs()}")
+        shown = until(over, lambda: f"the end of job {job}\n{self.logs()}", seconds)
         until(lambda: not set(self.folders(job)) - {without}, lambda: f"the epilogs of job {job}\n{self.logs()}")
         return self.show(job)
 

@@ -12,6 +12,8 @@ import time
 import pytest
 from conftest import MIB, STAGE, TESTS, on_vgpu, run, tensorflow, under_weir, weir
 
+# Of a default run.
+brief = pytest.mark.brief
 HERE = TESTS / "fleet"
 JOB = HERE / "job.py"
 
@@ -26,6 +28,7 @@ def report(*arguments, **how):
     return json.loads(weir("report", "--json", *arguments, **how).stdout)
 
 
+@brief
 def test_the_rank_that_ran_out_is_named_and_what_it_holds_more(weir_dir):
     rank(weir_dir, 0, "--until", "64", code=0)
     rank(weir_dir, 1, "--fail", WEIR_CAP="512MiB", code=1)
@@ -45,6 +48,7 @@ def test_the_rank_that_ran_out_is_named_and_what_it_holds_more(weir_dir):
     assert "no run of a job or group 9" in missing.stderr
 
 
+@brief
 def test_a_rank_that_began_after_the_failure_held_nothing_then(weir_dir):
     rank(weir_dir, 1, "--fail", WEIR_CAP="256MiB", code=1)
     rank(weir_dir, 0, "--until", "64", code=0)
@@ -53,6 +57,7 @@ def test_a_rank_that_began_after_the_failure_held_nothing_then(weir_dir):
     assert found["ranks"][0]["peak"] >= 64 * MIB and found["ranks"][0]["course"] == "ended well"
 
 
+@brief
 def test_a_rank_without_a_journal_is_named(weir_dir):
     rank(weir_dir, 1, "--until", "64", ranks=3, code=0)
     found = report("--job", "7", "--dir", weir_dir)
@@ -60,6 +65,7 @@ def test_a_rank_without_a_journal_is_named(weir_dir):
     assert "No journal of rank 0, 2" in weir("report", "--job", "7", "--dir", weir_dir).stdout
 
 
+@brief
 def test_a_requeued_job_is_its_last_turn(weir_dir):
     rank(weir_dir, 0, "--fail", WEIR_CAP="256MiB", ranks=1, code=1)
     rank(weir_dir, 0, "--until", "64", SLURM_RESTART_COUNT=1, ranks=1, code=0)
@@ -67,6 +73,7 @@ def test_a_requeued_job_is_its_last_turn(weir_dir):
     assert len(found["ranks"]) == 1 and found["ranks"][0]["oom"] == 0
 
 
+@brief
 def test_journals_of_machines_are_gathered_and_never_meet(weir_dir, tmp_path):
     other, folder = tmp_path / "other", tmp_path / "gathered"
     rank(weir_dir, 0, "--until", "64", code=0)
@@ -128,6 +135,6 @@ def test_workers_of_tensorflow(weir_dir, uneven):
         assert found["first"] is None and [one["course"] for one in ranks] == ["ended well"] * 2
         return
     assert found["first"] == 1 and ranks[1]["live"] > 400 * MIB > 4 * ranks[0]["live"], found["balance"]
-    assert found["balance"]["most"] == 1 and "workers.py:26" in found["balance"]["rows"][0]["python"]
+    assert found["balance"]["most"] == 1 and "workers.py:31" in found["balance"]["rows"][0]["python"]
     assert ranks[0]["failed_ns"] is None and "nothing of it was refused" in ranks[0]["course"], ranks[0]["course"]
     print(weir("report", "--job", weir_dir).stdout)

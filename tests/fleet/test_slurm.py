@@ -11,9 +11,12 @@ import sys
 
 import pytest
 
-from conftest import ROOT, STAGE, run, until
+from conftest import MIB, ROOT, STAGE, run, tensorflow, until
 from slurm import NODES, NUMBER, Cluster, lines
 
+pytestmark = pytest.mark.root
+# Of a default run.
+brief = pytest.mark.brief
 JOB = ("python3", "/mnt/jobs/job.py")
 RUN = "python3 /mnt/jobs/job.py"
 
@@ -35,6 +38,7 @@ def was_capped(job, mib):
     return job["total"] == mib and mib - 128 <= job["taken"] <= mib and job["code"] == 2
 
 
+@brief
 def test_a_job_gets_what_it_asks_for_and_no_more(cluster):
     assert was_capped(one(cluster.srun("--gpu-mem=768M", *JOB)), 768)
 
@@ -46,6 +50,7 @@ def test_the_default_is_that_of_the_partition(cluster):
     assert free["total"] == 4096 and free["taken"] > 3500, "without the limit the device has more"
 
 
+@brief
 def test_a_job_that_asks_for_too_much_is_refused(cluster):
     done = cluster.srun("-p", "small", "--gpu-mem=1G", *JOB)
     assert done.returncode != 0 and not lines(done.stdout)
@@ -70,6 +75,21 @@ def test_shards_are_a_share_of_the_gpu(cluster):
         assert was_capped(job, 1024), "one of four shards of 4 GiB"
     refused = cluster.srun("--gres=shard:1", "--gpu-mem=1.5G", *JOB)
     assert refused.returncode != 0 and "the job's shards, 25%" in refused.stderr
+
+
+def test_shards_of_several_gpus_are_never_given_and_those_of_one_are_its_whole_limit(cluster):
+    """What Slurm 22.05 answers: the shards of a job on a node are of one GPU. More than one GPU has are accepted, and never come."""
+    for shards in ("shard:4", "shard:a100:4"):
+        job = one(cluster.srun(f"--gres={shards}", "-p", "open", *JOB))
+        assert (job["total"], job["cap"]) == (4096, "100%")
+    for shards in ("shard:6", "shard:a100:8"):
+        waits = cluster.sbatch(RUN, f"--gres={shards}", "-p", "open")
+        idle = lambda: cluster.command("sinfo", "-h", "-N", "-p", "open", "-o", "%T", quiet=True).stdout.split() == ["idle"] * 3
+        until(lambda: cluster.show(waits)["Reason"] == "Resources" and idle(), lambda: cluster.explain(waits))
+        cluster.command("scancel", waits)
+        assert cluster.ended(waits)["JobState"] == "CANCELLED" and not lines(cluster.out(waits))
+    both = cluster.srun("-N2", "--ntasks-per-node=1", "--gres=shard:2", "-p", "open", *JOB)
+    assert [job["cap"] for job in lines(both.stdout)] == ["50%"] * 2, "on two nodes it is the share of each one's GPU"
 
 
 def test_the_limit_is_that_of_each_gpu(cluster):
@@ -115,6 +135,7 @@ def test_a_step_cannot_ask_for_more_than_its_job(cluster):
     assert [was_capped(task, 512) for task in lines(text)] == [True], "and without the variable it has the job's"
 
 
+@brief
 def test_a_job_that_escapes_is_found(cluster):
     job = cluster.sbatch(f"env -u LD_PRELOAD {RUN}", "--gpu-mem=512M")
     comment = cluster.comment(job)
@@ -216,6 +237,38 @@ def test_a_job_over_two_nodes_leaves_one_report(cluster):
     assert f"GPU OUT OF MEMORY ━━ job {job}" in text and "2 processes on n1, n2" in text, text
     assert "First     rank 1 ran out at" in text and "on n2" in text and "512.0 MiB" in text, text
     assert place.stat().st_uid == NUMBER
+
+
+@pytest.mark.tensorflow
+def test_workers_of_tensorflow_on_three_nodes_leave_one_report():
+    """MultiWorkerMirroredStrategy: rank 1 keeps more each step until its limit is reached; the others wait for it and are ended by Slurm."""
+    python, variables = tensorflow()
+    # The interpreter, and the one that its environment was made from.
+    home = next(line.split("=")[1].strip() for line in pathlib.Path(python).parent.parent.joinpath("pyvenv.cfg").open() if line.startswith("home"))
+    places = [pathlib.Path(python).parent.parent, pathlib.Path(home).parent]
+    cluster = Cluster(shown=[place for place in places if place.is_relative_to(pathlib.Path.home())])
+    try:
+        flags = variables["XLA_FLAGS"].replace(str(STAGE), "/mnt/weir")
+        more = f"XLA_FLAGS='{flags}' TF_CPP_MIN_LOG_LEVEL=2 WEIR_RING=64K,16K STEPS=60 UNEVEN=1"
+        script = f"export {more}\nsrun --kill-on-bad-exit=1 {python} /mnt/jobs/workers.py"
+        job = cluster.sbatch(script, "--gpu-mem=512M", "-N3", "--ntasks-per-node=1", "--gres=gpu:a100:1")
+        shown = cluster.ended(job, seconds=600)
+        assert shown["JobState"] == "FAILED", cluster.explain(job)
+        report = lambda *words: cluster.command("/mnt/weir/bin/weir", "report", "--job", job, "--no-replay", *words, user="ada")
+        found = json.loads(report("--json").stdout)
+        ranks = found["ranks"]
+        assert [one["member"]["host"] for one in ranks] == list(NODES) and found["missing"] == [], ranks
+        assert found["first"] == 1 and ranks[1]["live"] > 400 * MIB > 4 * max(ranks[0]["live"], ranks[2]["live"]), found["balance"]
+        assert found["balance"]["most"] == 1 and "workers.py:31" in found["balance"]["rows"][0]["python"], found["balance"]
+        assert all(one["failed_ns"] is None and "nothing of it was refused" in one["course"] for one in (ranks[0], ranks[2])), ranks
+        # Slurm's own answer has the node and the file, the file the same report.
+        comment = shown.get("AdminComment", "")
+        assert "out of GPU memory" in comment, comment
+        page = (cluster.jobs / f"weir-{job}-n1.txt").read_text()
+        assert "First     rank 1 ran out at" in page and "3 processes on n1, n2, n3" in page, page
+        print(report().stdout)
+    finally:
+        cluster.end()
 
 
 def test_the_plugin_goes_by_the_public_header(tmp_path):
