@@ -17,7 +17,7 @@ def play(folder, job, *arguments, release=None, code=0, flags="", **more):
     """Runs a job under the library alone, as LD_PRELOAD does; its journal."""
     python, variables = tensorflow(release) if release else tensorflow()
     variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}".strip()
-    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", "WEIR_XLA": "on", **more})
+    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", **more})
     done = run(python, job, *arguments, env=env, code=code, timeout=900)
     [journal] = folder.glob("*.weir")
     return journal, done
@@ -27,7 +27,7 @@ def play_until_an_arena_is_live(folder, job, release, flags, own):
     """A loop of XLA's own ends by what kernels compute, which compute nothing here: the job is killed inside its step."""
     python, variables = tensorflow(release)
     variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}"
-    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", "WEIR_XLA": "on"})
+    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB"})
     job = subprocess.Popen([python, job], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def live():

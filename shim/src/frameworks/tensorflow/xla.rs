@@ -5,12 +5,13 @@
 
 use super::allocator::variable;
 use crate::process::surroundings::Errno;
-use crate::process::{choices, job};
+use crate::process::{choices, elf, job};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::path::Path;
 use weir_journal::Journal;
+use weir_settings::tensorflow::Xla;
 
 const VARIABLE: &CStr = c"XLA_FLAGS";
 const TO: &str = "--xla_dump_to=";
@@ -25,9 +26,30 @@ static KEEPS_NODES: AtomicBool = AtomicBool::new(false);
 /// Whether XLA writes into the journal's folder.
 static WRITES: AtomicBool = AtomicBool::new(false);
 
-/// Whether XLA is to leave its files in this process: then names need more room in the journal.
+/// Whether XLA is to leave its files in this process: then names need more room in the journal. JAX compiles much that is
+/// small, and its XLA prints its code besides: that takes time.
 pub(crate) fn wanted() -> bool {
-    job::active().is_some_and(|job| job.config.xla) && super::loaded::find().is_some()
+    job::active().is_some_and(|job| match job.config.xla {
+        Xla::Off => false,
+        Xla::Auto => super::loaded::find().is_some(),
+        Xla::On => super::loaded::find().is_some() || jax(),
+    })
+}
+
+/// Whether JAX's XLA is loaded, which has no name to ask the linker for.
+fn jax() -> bool {
+    let mut found = false;
+    elf::each_object(&mut |object| {
+        found = object.path().to_bytes().ends_with(b"/xla_cuda_plugin.so");
+        found
+    });
+    found
+}
+
+/// Whether what XLA dumps is for weir alone.
+#[inline]
+pub(crate) fn writes() -> bool {
+    WRITES.load(Ordering::Relaxed)
 }
 
 /// Whether the lines of every node are to be kept.
@@ -60,7 +82,7 @@ pub(crate) fn begin(journal: &Journal) {
 pub(crate) fn tidy(journal: &Journal) {
     /// When the folder was last changed, as far as it was looked at.
     static SEEN: AtomicU64 = AtomicU64::new(0);
-    if WRITES.load(Ordering::Relaxed) {
+    if writes() {
         let _kept = Errno::keep();
         SEEN.store(journal.tidy_xla_folder(SEEN.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
