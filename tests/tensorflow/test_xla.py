@@ -113,3 +113,17 @@ def test_compiled_models_are_named_and_add_up_to_xlas_own_report(weir_dir, tmp_p
 def test_switched_off_nothing_is_written(weir_dir, setting):
     journal, _ = play(weir_dir, SMALL, WEIR_XLA=setting)
     assert not journal.with_suffix(".xla").exists() and report(journal)["compiled"] == []
+
+
+@pytest.mark.parametrize("release", [pytest.param(release, id=release[0], marks=tensorflow_marks(release, long=True)) for release in RELEASES])
+def test_the_text_of_the_code_is_left_out_of_weirs_files_only(weir_dir, tmp_path, release):
+    own = tmp_path / "own"
+    kinds = []
+    for flags, folder in [("", weir_dir / "first"), (f"--xla_dump_to={own} --xla_dump_hlo_as_proto", weir_dir / "second")]:
+        folder.mkdir()
+        _, done = play(folder, HERE / "text.py", release=release, flags=flags)
+        left = done.stdout.split()
+        assert any(name.endswith("gpu_after_optimizations.hlo.pb") for name in left), left
+        assert all(name.startswith(f"{own if flags else folder}/") for name in left), left
+        kinds.append({name.rpartition(".")[2] for name in left})
+    assert not kinds[0] & {"ll", "ptx"} and {"ll", "ptx"} <= kinds[1], kinds

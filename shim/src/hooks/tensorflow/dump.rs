@@ -21,7 +21,7 @@ const NAME: &CStr =
     )
 )]
 unsafe extern "C-unwind" fn enabled(length: usize, text: usize, options: *const c_void) -> bool {
-    if xla::writes() {
+    if xla::writes_for_weir() {
         return false;
     }
     let real = match REAL.load(Ordering::Acquire) {
