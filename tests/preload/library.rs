@@ -41,6 +41,7 @@ fn exports() {
         "_ZN10tensorflow6TensorC1EPN3tsl9AllocatorENS_8DataTypeERKNS_11TensorShapeERKNS1_20AllocationAttributesE",
         "_mlir_ciface_tf_alloc",
         "_ZN10tensorflow18XlaLocalLaunchBase12ComputeAsyncEPNS_15OpKernelContextESt8functionIFvvEE",
+        "_ZN3xla26DumpingEnabledForHloModuleESt17basic_string_viewIcSt11char_traitsIcEERKNS_12DebugOptionsE",
         "_ZN3tsl12BFCAllocator11AllocateRawEmmRKNS_20AllocationAttributesE",
         "_ZN3tsl12BFCAllocator13DeallocateRawEPv",
         "_ZN3tsl9Allocator11AllocateRawEmmRKNS_20AllocationAttributesE",

@@ -17,7 +17,7 @@ def play(folder, job, *arguments, release=None, code=0, flags="", **more):
     """Runs a job under the library alone, as LD_PRELOAD does; its journal."""
     python, variables = tensorflow(release) if release else tensorflow()
     variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}".strip()
-    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", "WEIR_XLA": "on", **more})
+    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", **more})
     done = run(python, job, *arguments, env=env, code=code, timeout=900)
     [journal] = folder.glob("*.weir")
     return journal, done
@@ -27,7 +27,7 @@ def play_until_an_arena_is_live(folder, job, release, flags, own):
     """A loop of XLA's own ends by what kernels compute, which compute nothing here: the job is killed inside its step."""
     python, variables = tensorflow(release)
     variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}"
-    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB", "WEIR_XLA": "on"})
+    env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB"})
     job = subprocess.Popen([python, job], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def live():
@@ -113,3 +113,17 @@ def test_compiled_models_are_named_and_add_up_to_xlas_own_report(weir_dir, tmp_p
 def test_switched_off_nothing_is_written(weir_dir, setting):
     journal, _ = play(weir_dir, SMALL, WEIR_XLA=setting)
     assert not journal.with_suffix(".xla").exists() and report(journal)["compiled"] == []
+
+
+@pytest.mark.parametrize("release", [pytest.param(release, id=release[0], marks=tensorflow_marks(release, long=True)) for release in RELEASES])
+def test_the_text_of_the_code_is_left_out_of_weirs_files_only(weir_dir, tmp_path, release):
+    own = tmp_path / "own"
+    kinds = []
+    for flags, folder in [("", weir_dir / "first"), (f"--xla_dump_to={own} --xla_dump_hlo_as_proto", weir_dir / "second")]:
+        folder.mkdir()
+        _, done = play(folder, HERE / "text.py", release=release, flags=flags)
+        left = done.stdout.split()
+        assert any(name.endswith("gpu_after_optimizations.hlo.pb") for name in left), left
+        assert all(name.startswith(f"{own if flags else folder}/") for name in left), left
+        kinds.append({name.rpartition(".")[2] for name in left})
+    assert not kinds[0] & {"ll", "ptx"} and {"ll", "ptx"} <= kinds[1], kinds

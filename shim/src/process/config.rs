@@ -13,7 +13,7 @@ use weir_ledger::LedgerDir;
 use weir_settings::file::SettingsFile;
 use weir_settings::pool::Switches;
 use weir_settings::scheduler;
-use weir_settings::tensorflow::TfAllocator;
+use weir_settings::tensorflow::{TfAllocator, Xla};
 use weir_settings::{Kind, Problem, Reading, Setting, Shown};
 
 /// What a job is to have.
@@ -30,7 +30,7 @@ pub(crate) struct Config {
     /// Which allocator serves TensorFlow's tensors.
     pub(crate) tf_allocator: TfAllocator,
     /// Whether XLA is to leave what it knows of its arenas.
-    pub(crate) xla: bool,
+    pub(crate) xla: Xla,
     /// Where journals and notes go: `WEIR_DIR`, or the user's state directory.
     pub(crate) dir: Option<PathBuf>,
     /// Where `weir run` looks for the processes of its job.

@@ -636,7 +636,7 @@ mod tests {
             ("WEIR_RING", "63", "too few"),
             ("WEIR_KEEP", "many", "a number of journals"),
             ("WEIR_STACKS", "some", "expected off, sampled or all"),
-            ("WEIR_XLA", "sizes", "expected on or off"),
+            ("WEIR_XLA", "sizes", "expected auto, on or off"),
             ("WEIR_OOM_TEXT", "1", "expected on or off"),
             ("WEIR_TERMINATION_LOG", "on", "not an absolute path"),
             ("WEIR_RUN", "here", "absolute path"),

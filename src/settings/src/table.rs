@@ -8,7 +8,7 @@ use crate::limit::{CapSetting, OnCap, parse_group};
 use crate::pool::{self, Switches};
 use crate::record::{Keep, Ring, Stacks};
 use crate::size::{Amount, BadValue, parse_amount};
-use crate::tensorflow::TfAllocator;
+use crate::tensorflow::{TfAllocator, Xla};
 
 /// What a setting is for, which decides what a bad value costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,15 +244,15 @@ settings! {
         help: "Which allocations get a native stack trace",
     } read |value| Stacks::parse(text(value)?);
 
-    xla: bool = "WEIR_XLA" {
+    xla: Xla = "WEIR_XLA" {
         flag: Flag::Takes("xla"),
-        value_name: "on|off",
-        values: "on or off",
-        default: "off",
+        value_name: "auto|on|off",
+        values: "auto for TensorFlow, on for JAX too, or off",
+        default: "auto",
         default_note: "",
         kind: Kind::Recording,
         help: "Whether XLA leaves beside the journal what it knows of the arenas of compiled code",
-    } read |value| word(text(value)?, ON_OR_OFF);
+    } read |value| word(text(value)?, Xla::WORDS);
 
     oom_text: bool = "WEIR_OOM_TEXT" {
         flag: Flag::Takes("oom-text"),

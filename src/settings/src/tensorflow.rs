@@ -17,3 +17,21 @@ impl TfAllocator {
     pub(crate) const WORDS: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("pool", Self::Pool), ("keep", Self::Keep)];
 }
+
+/// Where XLA leaves what it knows of its arenas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Xla {
+    /// Where it takes little time: in TensorFlow.
+    #[default]
+    Auto,
+    /// In JAX, too.
+    On,
+    /// Nowhere.
+    Off,
+}
+
+impl Xla {
+    /// The words of the setting.
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+}

@@ -1,6 +1,6 @@
 """What it costs XLA to leave its files: processor time of compilations with and without, in one process, taking turns.
 
-usage: XLA_FLAGS="… --xla_dump_to=FOLDER --xla_dump_hlo_as_proto=true --xla_dump_hlo_module_re=_dumped_" cost.py MODEL PAIRS
+usage: LD_PRELOAD=libweir.so XLA_FLAGS="… --xla_dump_hlo_module_re=_dumped_" cost.py MODEL PAIRS
 
 Each compilation is of a train step that was not compiled before; only those whose function is called `dumped` are dumped. Every other
 undumped one is `again`: how far two measurements of the same thing lie apart. Prints each compilation on standard error, and one JSON line. Processor time is user and

@@ -5,17 +5,29 @@
 
 use super::allocator::variable;
 use crate::process::surroundings::Errno;
-use crate::process::{choices, job};
+use crate::process::{choices, elf, job};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::path::Path;
+use std::sync::OnceLock;
 use weir_journal::Journal;
+use weir_settings::tensorflow::Xla;
 
 const VARIABLE: &CStr = c"XLA_FLAGS";
 const TO: &str = "--xla_dump_to=";
 /// What goes with it: the form, and at most so many compiled modules, more than are kept.
 const WITH: [&str; 2] = ["--xla_dump_hlo_as_proto=true", "--xla_dump_max_hlo_modules=256"];
+/// Flags that make a dump, or say what is in it: where the job has one of them, the dump is the job's.
+const CHOSEN: [&str; 7] = [
+    "xla_dump_to",
+    "xla_dump_hlo_as_text",
+    "xla_dump_hlo_as_proto",
+    "xla_dump_hlo_as_dot",
+    "xla_dump_hlo_as_html",
+    "xla_dump_hlo_snapshots",
+    "xla_dump_hlo_unoptimized_snapshots",
+];
 /// What the choice is about.
 const SUBJECT: &str = "XLA";
 
@@ -25,9 +37,32 @@ static KEEPS_NODES: AtomicBool = AtomicBool::new(false);
 /// Whether XLA writes into the journal's folder.
 static WRITES: AtomicBool = AtomicBool::new(false);
 
-/// Whether XLA is to leave its files in this process: then names need more room in the journal.
+/// Whether XLA is to leave its files in this process: then names need more room in the journal. JAX compiles much that is
+/// small, and its XLA prints its code besides: that takes time.
 pub(crate) fn wanted() -> bool {
-    job::active().is_some_and(|job| job.config.xla) && super::loaded::find().is_some()
+    job::active().is_some_and(|job| match job.config.xla {
+        Xla::Off => false,
+        Xla::Auto => super::loaded::find().is_some(),
+        Xla::On => super::loaded::find().is_some() || jax(),
+    })
+}
+
+/// Whether JAX's XLA is loaded, which has no name to ask the linker for.
+fn jax() -> bool {
+    let mut found = false;
+    elf::each_object(&mut |object| {
+        found = object.path().to_bytes().ends_with(b"/xla_cuda_plugin.so");
+        found
+    });
+    found
+}
+
+/// Whether XLA writes for weir alone. To be asked when XLA has read its flags, which it does once: until then a job may set
+/// the variable anew.
+pub(crate) fn writes_for_weir() -> bool {
+    static ALONE: OnceLock<bool> = OnceLock::new();
+    let alone = || variable(VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(is_for_weir);
+    WRITES.load(Ordering::Relaxed) && *ALONE.get_or_init(alone)
 }
 
 /// Whether the lines of every node are to be kept.
@@ -74,17 +109,8 @@ fn flags(before: &str, folder: &Path) -> Result<String, String> {
     if !before.is_empty() && !before.starts_with('-') {
         return Err(format!("XLA_FLAGS names a file: {before}"));
     }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut inherited = false;
-    for flag in before.split_ascii_whitespace() {
-        // A parent's weir has set its own, together with what goes with it.
-        inherited = flag.strip_prefix(TO).is_some_and(is_weirs) || inherited && WITH.contains(&flag);
-        if !inherited {
-            kept.push(flag);
-        }
-    }
-    let name = |flag: &str| flag.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
-    if let Some(own) = kept.iter().find(|flag| ["xla_dump_to", "xla_dump_hlo_as_text"].contains(&name(flag).as_str())) {
+    let kept = jobs(before);
+    if let Some(own) = kept.iter().find(|flag| CHOSEN.contains(&name(flag))) {
         return Err(format!("as the job chose: {own}"));
     }
     // A quoted flag with spaces is several pieces here, so what nothing was taken out of stays letter by letter.
@@ -98,6 +124,28 @@ fn flags(before: &str, folder: &Path) -> Result<String, String> {
         }
     }
     Ok(flags)
+}
+
+/// The flags that are not weir's, nor those of a parent's weir: a folder together with what goes with it.
+fn jobs(flags: &str) -> Vec<&str> {
+    let mut weirs = false;
+    let mut kept = flags.split_ascii_whitespace().collect::<Vec<_>>();
+    kept.retain(|flag| {
+        weirs = flag.strip_prefix(TO).is_some_and(is_weirs) || weirs && WITH.contains(flag);
+        !weirs
+    });
+    kept
+}
+
+/// Whether with these flags XLA writes into a folder of weir's, and only what weir asked for.
+fn is_for_weir(flags: &str) -> bool {
+    let jobs = jobs(flags);
+    jobs.len() < flags.split_ascii_whitespace().count() && !jobs.iter().any(|flag| CHOSEN.contains(&name(flag)))
+}
+
+/// The name of a flag, which begins with one dash or two.
+fn name(flag: &str) -> &str {
+    flag.trim_start_matches('-').split('=').next().unwrap_or_default()
 }
 
 /// Whether weir made this folder: `SECONDS-PID.xla`.
@@ -126,12 +174,29 @@ mod tests {
         let own = "--xla_dump_max_hlo_modules=3 --a=1";
         let rest = "--xla_dump_to=/w/7-8.xla --xla_dump_hlo_as_proto=true";
         assert_eq!(with(own), Ok(format!("{own} {rest}")));
-        for chosen in ["--xla_dump_to=/mine", "--a --xla_dump_to /mine", "-xla_dump_to=/mine", "--xla_dump_hlo_as_text"]
-        {
+        for chosen in [
+            "--xla_dump_to=/mine",
+            "--a --xla_dump_to /mine",
+            "-xla_dump_to=/mine",
+            "--xla_dump_hlo_as_text",
+            "--xla_dump_hlo_as_dot=true",
+            "--xla_dump_hlo_snapshots",
+        ] {
             assert!(with(chosen).is_err_and(|why| why.starts_with("as the job chose")), "{chosen}");
         }
         assert!(with("/etc/xla_flags").is_err(), "a file of flags");
         assert!(flags("", Path::new("/a b/7-8.xla")).is_err());
+    }
+
+    #[test]
+    fn a_dump_is_weirs_unless_the_job_says_what_is_in_it() {
+        assert!(is_for_weir(OWN) && is_for_weir(&format!("--a=1 {OWN} --b")));
+        for jobs in ["", "--a=1", "--xla_dump_to=/mine", "--xla_dump_to=/mine --xla_dump_hlo_as_proto=true"] {
+            assert!(!is_for_weir(jobs), "{jobs}");
+        }
+        for added in ["--xla_dump_to=/mine", "--xla_dump_hlo_as_text"] {
+            assert!(!is_for_weir(&format!("{OWN} {added}")) && !is_for_weir(&format!("{added} {OWN}")), "{added}");
+        }
     }
 
     #[test]
