@@ -29,7 +29,8 @@ fn a_run_reports_what_the_job_did() {
     assert_eq!((run.fate(), run.oom_count()), (Fate::Killed, 1));
     assert_eq!(run.command(), "train.py");
     assert_eq!(run.devices().map(|device| (device.total, device.cap)).collect::<Vec<_>>(), [(40 * GIB, 8 * GIB)]);
-    assert_eq!(run.settings(), weir_settings::Settings::default());
+    let settings = run.settings();
+    assert_eq!(settings, weir_settings::Settings { dir: settings.dir.clone(), ..weir_settings::Settings::default() });
     let live = run.live().unwrap();
     assert_eq!((live.len(), live[0].address, live[0].allocated), (1, kept, 3 * MIB));
     let who = run.who(live[0].by);
