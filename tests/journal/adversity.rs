@@ -69,7 +69,7 @@ pub(crate) fn adversity(suite: &mut Suite) {
         std::fs::write(scratch.at("file"), "").expect("a file");
         goes_on_and_says_it_once(job("tour", &scratch.at("file/dir"), "WEIR_CAP=256MiB"));
     });
-    suite.add("adversity: a read-only folder: the job goes on, and it is reported once", || {
+    suite.add("adversity: a read-only folder: the journal is whole in another one, and it is reported once", || {
         let scratch = Scratch::new();
         let folder = scratch.folder("read-only");
         let (at, jobs) = (folder.display(), stage().file("journal/jobs.py"));
@@ -81,7 +81,13 @@ pub(crate) fn adversity(suite: &mut Suite) {
             eprintln!("nothing can be mounted here: the read-only folder is not tried");
             return;
         }
-        goes_on_and_says_it_once(done);
+        let done = done.well();
+        let line = format!("{at} cannot be written to (Read-only file system");
+        assert!(done.err.lines().count() == 1 && done.err.contains(&line), "{done}");
+        let other = done.err.split("kept in ").nth(1).and_then(|rest| rest.split(": ").next()).expect("a folder");
+        let journal = the_journal(Path::new(other));
+        std::fs::remove_dir_all(other).expect("the folder");
+        assert!(journal["clean_exit"] == true && journal["torn"] == 0 && journals(&folder).is_empty(), "{journal}");
     });
     suite.add("adversity: a journal that was cut short is read as far as it goes, or refused with the reason", || {
         let scratch = Scratch::new();
