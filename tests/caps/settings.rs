@@ -41,7 +41,7 @@ const BAD_OTHERS: [(&[u8], &[u8], &str); 20] = [
     (b"WEIR_RING", b"100k", "K or M"),
     (b"WEIR_KEEP", b"many", "expected a number"),
     (b"WEIR_STACKS", b"some", "expected off"),
-    (b"WEIR_XLA", b"sizes", "expected on or off"),
+    (b"WEIR_XLA", b"sizes", "expected auto, on or off"),
     (b"WEIR_OOM_TEXT", b"1", "expected on or off"),
     (b"WEIR_TERMINATION_LOG", b"on", "absolute path"),
     (b"WEIR_RUN", b"here", "absolute path"),
