@@ -106,8 +106,8 @@ pub fn take<W: Word>(
     }
 }
 
-/// Gives `units` of the row back, at most what it holds; returns how many it were and the sum after it.
-pub fn give_back<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64) -> (u64, u64) {
+/// Releases `units` of the row, at most what it holds; returns how many these were, and the sum after it.
+pub fn release<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64) -> (u64, u64) {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
     loop {
@@ -147,11 +147,11 @@ fn decide<W: Word>(table: Table<'_, W>, slot: usize, device: usize, word: u64, n
     true
 }
 
-/// Gives back all that a dead member held on a device. `dead` is called after the row was read: a member that is dead
+/// Releases all that a dead member held on a device. `dead` is called after the row was read: a member that is dead
 /// then cannot have changed it since, and a new owner of the row first does this very thing itself.
 ///
 /// Returns how many units came free by this call.
-pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl Fn() -> bool) -> u64 {
+pub fn reclaim<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl Fn() -> bool) -> u64 {
     let shared = table.device(device);
     let cell = table.cell(slot, device);
     let (held_word, held, empty) = loop {
@@ -173,7 +173,7 @@ pub fn bury<W: Word>(table: Table<'_, W>, slot: usize, device: usize, dead: impl
         if announced == empty.pack() || cell.announced.replace(announced, empty.pack()) {
             break (held_word, held, empty);
         }
-        // Another buries it as well, or the row has a new owner: look again.
+        // Another member reclaims it as well, or the row has a new owner: look again.
     };
     loop {
         let word = shared.sum.load();

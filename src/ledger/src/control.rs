@@ -6,9 +6,9 @@ use std::fs;
 
 use crate::admission;
 use crate::directory::LedgerDir;
-use crate::file::{Book, LedgerError, group_path, home_of, process_in_name, remove_empty};
+use crate::file::{LedgerError, LedgerFile, group_path, home_of, process_in_name, remove_empty};
 use crate::map;
-use crate::members::{Census, Identity};
+use crate::members::{Identity, Liveness};
 use crate::table::{CATEGORIES, GROUP_MEMBERS, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word};
 use weir_settings::size::Amount;
@@ -73,7 +73,7 @@ pub struct DeviceState {
 pub struct Visit {
     /// Whose it is.
     pub target: Target,
-    book: Book,
+    ledger_file: LedgerFile,
 }
 
 /// All ledgers of this user in which somebody lives.
@@ -90,8 +90,8 @@ pub fn list(place: &LedgerDir) -> Vec<Visit> {
         } else {
             continue;
         };
-        if let Ok(book) = Book::visit(&entry.path(), members) {
-            let visit = Visit { target, book };
+        if let Ok(ledger_file) = LedgerFile::visit(&entry.path(), members) {
+            let visit = Visit { target, ledger_file };
             if !visit.living().is_empty() {
                 found.push(visit);
             }
@@ -105,11 +105,12 @@ pub fn list(place: &LedgerDir) -> Vec<Visit> {
 pub fn find(place: &LedgerDir, target: &Target) -> Result<Visit, LedgerError> {
     match target {
         Target::Group(name) => {
-            let book = Book::visit(&group_path(home_of(place, name), name), GROUP_MEMBERS).map_err(|e| match e {
-                LedgerError::NotFound { .. } => LedgerError::NotFound { wanted: target.to_string() },
-                other => other,
-            })?;
-            Ok(Visit { target: target.clone(), book })
+            let ledger_file =
+                LedgerFile::visit(&group_path(home_of(place, name), name), GROUP_MEMBERS).map_err(|e| match e {
+                    LedgerError::NotFound { .. } => LedgerError::NotFound { wanted: target.to_string() },
+                    other => other,
+                })?;
+            Ok(Visit { target: target.clone(), ledger_file })
         }
         Target::Process(pid) => list(place)
             .into_iter()
@@ -118,14 +119,14 @@ pub fn find(place: &LedgerDir, target: &Target) -> Result<Visit, LedgerError> {
     }
 }
 
-/// Removes the ledger of a group in which nobody lives; true if it is gone.
+/// Removes the ledger of a group without a living member; true if it is gone.
 pub fn remove_group(place: &LedgerDir, name: &str) -> bool {
     remove_empty(&group_path(place, name))
 }
 
 impl Visit {
     fn table(&self) -> Option<Table<'_, SharedWord>> {
-        self.book.table()
+        self.ledger_file.table()
     }
 
     /// Rows and process ids of those who live.
@@ -133,9 +134,9 @@ impl Visit {
         let Some(table) = self.table() else {
             return Vec::new();
         };
-        let census = Census::new(&self.book, Identity::own());
+        let liveness = Liveness::new(&self.ledger_file, Identity::own());
         (0..table.members())
-            .filter(|s| table.is_owned(*s) && !census.is_dead(*s))
+            .filter(|s| table.is_owned(*s) && !liveness.is_dead(*s))
             .map(|s| (s, table.owner(s).pid.load() as u32))
             .collect()
     }
@@ -145,7 +146,7 @@ impl Visit {
         let Some(table) = self.table() else {
             return Vec::new();
         };
-        Census::new(&self.book, Identity::own()).bury_dead(None);
+        Liveness::new(&self.ledger_file, Identity::own()).reclaim_dead(None);
         let living = self.living();
         (0..MAX_DEVICES)
             .filter_map(|index| {

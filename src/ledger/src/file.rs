@@ -113,7 +113,7 @@ fn system<'p>(path: &'p Path, doing: &'static str) -> impl FnOnce(io::Error) -> 
 }
 
 /// A ledger file that is mapped, and how to come back to it without keeping a descriptor.
-pub(crate) struct Book {
+pub(crate) struct LedgerFile {
     pub(crate) path: PathBuf,
     identity: (u64, u64),
     pub(crate) mapping: Mapping,
@@ -169,7 +169,7 @@ fn draft(place: &LedgerDir, members: usize) -> Result<(File, PathBuf), LedgerErr
 
 /// What was found under a ledger's name.
 enum Found {
-    Ours(Box<Book>, File),
+    Ours(Box<LedgerFile>, File),
     Damaged(File),
     Missing,
 }
@@ -190,11 +190,11 @@ fn look(path: &Path, members: usize) -> Result<Found, LedgerError> {
         return Ok(Found::Damaged(file));
     }
     let identity = identity(&file).map_err(system(path, "look at the ledger"))?;
-    let book = Book { path: path.to_owned(), identity, mapping, members };
-    Ok(Found::Ours(Box::new(book), file))
+    let ledger_file = LedgerFile { path: path.to_owned(), identity, mapping, members };
+    Ok(Found::Ours(Box::new(ledger_file), file))
 }
 
-/// Puts a damaged file aside, if nobody lives in it.
+/// Puts a damaged file aside, if no living process is in it.
 fn put_aside(path: &Path, file: &File) -> Result<(), LedgerError> {
     // With every row locked nobody can join it while we rename.
     if !map::try_lock(file, 0, MAX_MEMBERS as u64).map_err(system(path, "lock the damaged ledger"))? {
@@ -209,7 +209,7 @@ fn put_aside(path: &Path, file: &File) -> Result<(), LedgerError> {
     Ok(())
 }
 
-impl Book {
+impl LedgerFile {
     /// Words with names; `None` in a fork.
     #[inline]
     pub(crate) fn table(&self) -> Option<Table<'_, SharedWord>> {
@@ -235,7 +235,7 @@ impl Book {
                     // One who has just come to see that the file is gone has it mapped for another moment.
                     if let Some(pid) = deleted_but_used(place, &path) {
                         if attempts < 20 {
-                            breathe();
+                            pause();
                             continue;
                         }
                         return Err(LedgerError::Deleted { path, pid });
@@ -255,23 +255,23 @@ impl Book {
                 Found::Damaged(file) => match put_aside(&path, &file) {
                     // Another newcomer may be putting it aside this very moment.
                     Err(LedgerError::Foreign { .. }) if attempts < 20 => {
-                        breathe();
+                        pause();
                     }
                     other => other?,
                 },
-                Found::Ours(book, file) => {
-                    let taken = book.take_row(&file)?;
+                Found::Ours(ledger_file, file) => {
+                    let taken = ledger_file.take_row(&file)?;
                     // The name may have gone to another file while we locked: a row there would count for nothing.
-                    if book.reopen().is_none() {
+                    if ledger_file.reopen().is_none() {
                         if attempts < 20 {
                             continue;
                         }
                         return Err(LedgerError::Restless { path });
                     }
                     match taken {
-                        Some(slot) => return Ok((*book, slot)),
+                        Some(slot) => return Ok((*ledger_file, slot)),
                         None if attempts < 3 => {
-                            breathe();
+                            pause();
                         }
                         None => {
                             return Err(LedgerError::GroupFull { path, members: GROUP_MEMBERS });
@@ -327,18 +327,18 @@ impl Book {
 
     /// A ledger without a file, for a process that cannot have one.
     pub(crate) fn private() -> io::Result<Self> {
-        let book =
+        let ledger_file =
             Self { path: PathBuf::new(), identity: (0, 0), mapping: Mapping::private(words_for(1))?, members: 1 };
-        if let Some(table) = book.table() {
+        if let Some(table) = ledger_file.table() {
             table.write_header();
         }
-        Ok(book)
+        Ok(ledger_file)
     }
 
     /// Opens an existing ledger as a visitor, without a row.
     pub(crate) fn visit(path: &Path, members: usize) -> Result<Self, LedgerError> {
         match look(path, members)? {
-            Found::Ours(book, _) => Ok(*book),
+            Found::Ours(ledger_file, _) => Ok(*ledger_file),
             Found::Damaged(_) => Err(LedgerError::Foreign { path: path.to_owned() }),
             Found::Missing => Err(LedgerError::NotFound { wanted: path.display().to_string() }),
         }
@@ -382,7 +382,7 @@ fn deleted_but_used(place: &LedgerDir, path: &Path) -> Option<u32> {
     })
 }
 
-/// Removes the file of a group in which nobody lives; true if it is gone. Who joins meanwhile makes a new one.
+/// Removes the file of a group without a living member; true if it is gone. Who joins meanwhile makes a new one.
 pub(crate) fn remove_empty(path: &Path) -> bool {
     let Ok(file) = open(path) else { return !path.exists() };
     // With every row locked nobody can join it while it is removed.
@@ -394,7 +394,7 @@ pub(crate) fn remove_empty(path: &Path) -> bool {
 }
 
 /// Lets another newcomer finish what it is about.
-fn breathe() {
+fn pause() {
     std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
@@ -446,13 +446,13 @@ mod tests {
         let _ = fs::remove_dir_all(&base);
         let (chosen, other) = (base.join("chosen"), base.join("other"));
         let place = LedgerDir::at_or(&chosen, &other);
-        let join = |place: &LedgerDir| Book::join_group(place, "g").unwrap().0;
+        let join = |place: &LedgerDir| LedgerFile::join_group(place, "g").unwrap().0;
         let first = join(&LedgerDir::at(&other));
         let second = join(&place);
         assert_eq!((first.identity, second.path.parent()), (second.identity, Some(other.as_path())));
         drop((first, second));
         let third = join(&place);
-        assert_eq!(third.path.parent(), Some(chosen.as_path()), "nobody lives there any more");
+        assert_eq!(third.path.parent(), Some(chosen.as_path()), "no member is left there");
         let fourth = join(&place);
         assert_eq!(fourth.identity, third.identity);
         fs::remove_dir_all(&base).unwrap();

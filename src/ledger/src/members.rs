@@ -1,4 +1,4 @@
-//! Who is alive, and giving back what the dead held.
+//! Which members are alive, and releasing what dead ones held.
 //!
 //! A member is dead when the kernel has released the lock on its row *and* its process is really gone: ended, waited for
 //! or a zombie without threads. The lock goes with the address space, and the driver's descriptors, with which the memory
@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::admission;
 use crate::fault::{Fault, injected};
-use crate::file::Book;
+use crate::file::LedgerFile;
 use crate::map;
 use crate::table::{MAX_DEVICES, Table};
 use crate::word::{Amount, Word};
@@ -82,22 +82,22 @@ fn start_time(pid: &str) -> Option<u64> {
 }
 
 /// Distinguishes the living from the dead during one call; opens the file at most once.
-pub(crate) struct Census<'b> {
-    book: &'b Book,
+pub(crate) struct Liveness<'b> {
+    ledger: &'b LedgerFile,
     file: Option<File>,
     own: Identity,
     thorough: bool,
 }
 
-impl<'b> Census<'b> {
-    pub(crate) fn new(book: &'b Book, own: Identity) -> Self {
-        Self { book, file: book.reopen(), own, thorough: false }
+impl<'b> Liveness<'b> {
+    pub(crate) fn new(ledger: &'b LedgerFile, own: Identity) -> Self {
+        Self { ledger, file: ledger.reopen(), own, thorough: false }
     }
 
     /// Compares start times too: that reads a file of the system for every member, and finds only a process id that
     /// was used again while a child of the dead one keeps the lock. So it is not done every time.
-    pub(crate) fn thorough(book: &'b Book, own: Identity) -> Self {
-        Self { thorough: true, ..Self::new(book, own) }
+    pub(crate) fn thorough(ledger: &'b LedgerFile, own: Identity) -> Self {
+        Self { thorough: true, ..Self::new(ledger, own) }
     }
 
     /// Whether the row's owner is dead. In doubt it lives.
@@ -105,7 +105,7 @@ impl<'b> Census<'b> {
         if injected(Fault::NoLivenessCheck) {
             return true;
         }
-        let Some(table) = self.book.table() else {
+        let Some(table) = self.ledger.table() else {
             return false;
         };
         if let Some(file) = &self.file
@@ -125,9 +125,9 @@ impl<'b> Census<'b> {
         gone && owner.pid.load() == word
     }
 
-    /// Gives back all that dead members held and frees their rows; returns whether there was a dead one.
-    pub(crate) fn bury_dead(&self, own_slot: Option<usize>) -> bool {
-        let Some(table) = self.book.table() else {
+    /// Releases all that dead members held and frees their rows; returns whether there was one.
+    pub(crate) fn reclaim_dead(&self, own_slot: Option<usize>) -> bool {
+        let Some(table) = self.ledger.table() else {
             return false;
         };
         let mut any = false;
@@ -144,10 +144,10 @@ impl<'b> Census<'b> {
             }
             any = true;
             for device in 0..MAX_DEVICES {
-                admission::bury(table, slot, device, || self.is_dead(slot));
+                admission::reclaim(table, slot, device, || self.is_dead(slot));
             }
             // Its cap, order and ticket count no more once the row has no owner. A new owner has another generation in
-            // this word, so that a late hand cannot put it out.
+            // this word, so that a late call cannot clear it.
             owner.replace(seen, seen & !u64::from(u32::MAX));
         }
         any
@@ -162,14 +162,14 @@ pub(crate) fn is_ending<W: Word>(table: Table<'_, W>, slot: usize, namespace: u6
     here && stat_of(&pid.to_string()) == Some((Life::Ending, owner.start.load()))
 }
 
-/// Makes a row ours, whose lock we have: buries what its last owner left, wipes its wishes, then signs.
-pub(crate) fn move_in(book: &Book, slot: usize, own: Identity) {
-    let Some(table) = book.table() else { return };
+/// Makes a row ours, whose lock we have: reclaims what its last owner held, clears its requests, then writes the owner.
+pub(crate) fn enter_row(ledger: &LedgerFile, slot: usize, own: Identity) {
+    let Some(table) = ledger.table() else { return };
     for device in 0..MAX_DEVICES {
-        admission::bury(table, slot, device, || true);
+        admission::reclaim(table, slot, device, || true);
         let cell = table.cell(slot, device);
-        let wishes = [cell.declared, cell.ordered, cell.ticket, cell.want, cell.beat, cell.peak];
-        for word in wishes.into_iter().chain(cell.categories) {
+        let words = [cell.declared, cell.ordered, cell.ticket, cell.want, cell.beat, cell.peak];
+        for word in words.into_iter().chain(cell.categories) {
             if word.load() != 0 {
                 word.store(0);
             }
@@ -182,11 +182,11 @@ pub(crate) fn move_in(book: &Book, slot: usize, own: Identity) {
     owner.pid.store((generation << 32) | u64::from(own.pid));
 }
 
-/// Gives everything back and leaves the row.
-pub(crate) fn move_out(book: &Book, slot: usize) {
-    let Some(table) = book.table() else { return };
+/// Releases everything and leaves the row.
+pub(crate) fn leave_row(ledger: &LedgerFile, slot: usize) {
+    let Some(table) = ledger.table() else { return };
     for device in 0..MAX_DEVICES {
-        admission::give_back(table, slot, device, u64::MAX);
+        admission::release(table, slot, device, u64::MAX);
     }
     let owner = table.owner(slot).pid;
     owner.store(owner.load() & !u64::from(u32::MAX));
@@ -196,36 +196,36 @@ pub(crate) fn move_out(book: &Book, slot: usize) {
 mod tests {
     use super::*;
 
-    fn joined(name: &str) -> (Book, usize, std::path::PathBuf) {
+    fn joined(name: &str) -> (LedgerFile, usize, std::path::PathBuf) {
         let dir = std::env::temp_dir().join(format!("weir-members-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        let (book, slot) = Book::join_group(&crate::LedgerDir::at(&dir), "g").unwrap();
-        move_in(&book, slot, Identity::own());
-        (book, slot, dir)
+        let (ledger, slot) = LedgerFile::join_group(&crate::LedgerDir::at(&dir), "g").unwrap();
+        enter_row(&ledger, slot, Identity::own());
+        (ledger, slot, dir)
     }
 
     #[test]
     fn a_process_id_used_again_does_not_keep_a_dead_member_alive() {
-        let (book, slot, dir) = joined("reuse");
+        let (ledger, slot, dir) = joined("reuse");
         let own = Identity::own();
-        let owner = book.table().unwrap().owner(slot);
-        assert!(!Census::new(&book, own).is_dead(slot));
+        let owner = ledger.table().unwrap().owner(slot);
+        assert!(!Liveness::new(&ledger, own).is_dead(slot));
         // The lock is still held (as by a child that inherited it), but the process of that id is another one.
         owner.start.store(own.start + 1);
-        assert!(Census::thorough(&book, own).is_dead(slot), "another start time");
+        assert!(Liveness::thorough(&ledger, own).is_dead(slot), "another start time");
         owner.start.store(own.start);
         owner.pid.store(0x7fff_fff0);
-        assert!(Census::new(&book, own).is_dead(slot), "no such process");
+        assert!(Liveness::new(&ledger, own).is_dead(slot), "no such process");
         owner.namespace.store(own.namespace + 1);
-        assert!(!Census::new(&book, own).is_dead(slot), "in another namespace only the lock counts");
+        assert!(!Liveness::new(&ledger, own).is_dead(slot), "in another namespace only the lock counts");
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn in_doubt_a_member_lives() {
-        let (book, slot, dir) = joined("doubt");
-        fs::remove_file(&book.path).unwrap();
-        assert!(!Census::new(&book, Identity::own()).is_dead(slot), "the locks cannot be queried any more");
+        let (ledger, slot, dir) = joined("doubt");
+        fs::remove_file(&ledger.path).unwrap();
+        assert!(!Liveness::new(&ledger, Identity::own()).is_dead(slot), "the locks cannot be queried any more");
         fs::remove_dir_all(dir).unwrap();
     }
 

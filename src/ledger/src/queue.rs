@@ -21,7 +21,7 @@ use crate::word::Word;
 pub const ATTENTION_MS: u64 = 500;
 
 /// Draws a number for the row.
-pub fn stand_in_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64, now_ms: u64) -> u64 {
+pub fn enqueue<W: Word>(table: Table<'_, W>, slot: usize, device: usize, units: u64, now_ms: u64) -> u64 {
     let cell = table.cell(slot, device);
     cell.want.store(units);
     cell.beat.store(now_ms);
@@ -31,7 +31,7 @@ pub fn stand_in_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize, u
 }
 
 /// Steps out of the line.
-pub fn leave_line<W: Word>(table: Table<'_, W>, slot: usize, device: usize) {
+pub fn dequeue<W: Word>(table: Table<'_, W>, slot: usize, device: usize) {
     table.cell(slot, device).ticket.store(0);
 }
 

@@ -76,7 +76,7 @@ pub struct DeviceWords<'a, W> {
     pub tickets: &'a W,
     /// The highest sum ever, in units.
     pub peak: &'a W,
-    /// Counts requests that found no room: a wish that the others trim what they keep in reserve.
+    /// Counts requests that found no room: asks the others to trim what they keep in reserve.
     pub trim: &'a W,
     /// Counts corrections of the sum: 0 unless the file was damaged.
     pub repairs: &'a W,

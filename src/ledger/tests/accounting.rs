@@ -1,4 +1,4 @@
-//! The ledger seen from one process: what is charged, what is refused, what is reported. Several seats in one process count
+//! The ledger seen from one process: what is charged, what is refused, what is reported. Several members in one process count
 //! as several members, because each has its own open file.
 
 use std::path::PathBuf;

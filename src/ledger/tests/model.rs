@@ -198,23 +198,23 @@ fn taking_and_giving_back() {
             let world = world.clone();
             thread::spawn(move || {
                 if admission::take(world.table(), 1, 0, 6, true).is_ok() {
-                    admission::give_back(world.table(), 1, 0, 4);
+                    admission::release(world.table(), 1, 0, 4);
                 }
             })
         };
         if admission::take(world.table(), 0, 0, 3, true).is_ok() {
-            admission::give_back(world.table(), 0, 0, 1);
+            admission::release(world.table(), 0, 0, 1);
         }
         other.join().unwrap();
         world.check();
-        admission::give_back(world.table(), 0, 0, 99);
-        admission::give_back(world.table(), 1, 0, 99);
+        admission::release(world.table(), 0, 0, 99);
+        admission::release(world.table(), 1, 0, 99);
         assert_eq!(world.sum(), 0);
     });
 }
 
 /// One member dies before its n-th access, for every n; another works on meanwhile (so a halted one blocks nobody),
-/// buries it, and a new owner moves into the row at the same time. At the end the whole cap is there again.
+/// reclaims it, and a new owner takes the row at the same time. At the end the whole cap is there again.
 fn death_at_every_step() {
     for steps in 0.. {
         let died = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -227,7 +227,7 @@ fn death_at_every_step() {
                 thread::spawn(move || {
                     let died = doomed(steps, || {
                         if admission::take(world.table(), 1, 0, 4, true).is_ok() {
-                            admission::give_back(world.table(), 1, 0, 3);
+                            admission::release(world.table(), 1, 0, 3);
                         }
                     });
                     if died {
@@ -239,14 +239,14 @@ fn death_at_every_step() {
             // Works beside the member, whether it lives, halts or is dead.
             let got = admission::take(world.table(), 0, 0, 3, true);
             assert!(got.is_ok(), "3 and 4 fit under 8");
-            admission::bury(world.table(), 1, 0, || dead.load(SeqCst));
+            admission::reclaim(world.table(), 1, 0, || dead.load(SeqCst));
             member.join().unwrap();
             if dead.load(SeqCst) {
-                // A new owner has the row's lock and moves in while another still buries.
+                // A new owner has the row's lock and takes it while another member still reclaims.
                 let newcomer = {
                     let world = world.clone();
                     thread::spawn(move || {
-                        admission::bury(world.table(), 1, 0, || true);
+                        admission::reclaim(world.table(), 1, 0, || true);
                         admission::take(world.table(), 1, 0, 5, true)
                     })
                 };
@@ -255,7 +255,7 @@ fn death_at_every_step() {
                 // read before, so it can only hit what the dead one held.
                 let before = admission::held(world.table(), 1, 0);
                 if before != 0 {
-                    admission::bury(world.table(), 1, 0, || {
+                    admission::reclaim(world.table(), 1, 0, || {
                         called.set(true);
                         !is_moved_in(&world)
                     });
@@ -264,11 +264,11 @@ fn death_at_every_step() {
                 assert!(theirs.is_ok(), "the whole share of the dead is free: {theirs:?}");
                 assert_eq!(world.held(1), 5, "the newcomer keeps what it took");
                 world.check();
-                admission::give_back(world.table(), 1, 0, 99);
+                admission::release(world.table(), 1, 0, 99);
             }
             world.check();
-            admission::give_back(world.table(), 0, 0, 99);
-            admission::give_back(world.table(), 1, 0, 99);
+            admission::release(world.table(), 0, 0, 99);
+            admission::release(world.table(), 1, 0, 99);
             assert_eq!(world.sum(), 0, "bytes were left behind");
             admission::take(world.table(), 0, 0, 8, true).expect("the whole cap is there again");
         });
@@ -330,10 +330,10 @@ fn tickets_are_granted_in_order() {
     explore(None, || {
         let world = World::new(8, true);
         admission::take(world.table(), 0, 0, 4, true).unwrap();
-        let first = queue::stand_in_line(world.table(), 0, 0, 6, 1);
-        let second = queue::stand_in_line(world.table(), 1, 0, 6, 1);
+        let first = queue::enqueue(world.table(), 0, 0, 6, 1);
+        let second = queue::enqueue(world.table(), 1, 0, 6, 1);
         assert!(first < second);
-        admission::give_back(world.table(), 0, 0, 4);
+        admission::release(world.table(), 0, 0, 4);
         let try_once = |world: &World, slot, ticket| {
             queue::is_first(world.table(), slot, 0, ticket, 1)
                 && admission::take(world.table(), slot, 0, 6, true).is_ok()
@@ -345,8 +345,8 @@ fn tickets_are_granted_in_order() {
         let early = try_once(&world, 0, first);
         assert!(early, "the first in line was passed over");
         assert!(!late.join().unwrap());
-        queue::leave_line(world.table(), 0, 0);
-        admission::give_back(world.table(), 0, 0, 6);
+        queue::dequeue(world.table(), 0, 0);
+        admission::release(world.table(), 0, 0, 6);
         assert!(try_once(&world, 1, second), "the second is next");
     });
 }

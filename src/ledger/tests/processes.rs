@@ -295,7 +295,7 @@ fn the_share_of_a_process_is_not_free_before_all_of_the_process_is_gone() {
     let mut ending = Actor::start("ending", &dir.0);
     let pid: i32 = ending.answer("ending").split_whitespace().last().unwrap().parse().unwrap();
     assert_eq!(take(&ledger, device, 8), Err(Refusal::Full { free: 2 * MIB }), "its memory may still be taken");
-    let seats: Vec<_> = (2..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
+    let members: Vec<_> = (2..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
     let error = Ledger::join_group(&dir.place(), "g").err().expect("its row is still its own");
     assert!(matches!(error, LedgerError::GroupFull { .. }), "{error}");
     // SAFETY: a signal to a process that this test started.
@@ -305,7 +305,7 @@ fn the_share_of_a_process_is_not_free_before_all_of_the_process_is_gone() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it is never free");
         std::thread::sleep(Duration::from_millis(1));
     }
-    drop(seats);
+    drop(members);
 }
 
 #[test]
@@ -530,10 +530,10 @@ fn no_room_for_the_file_is_an_error_and_not_a_death() {
 #[test]
 fn a_group_can_be_full() {
     let dir = Dir::new("full");
-    let seats: Vec<_> = (0..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
+    let members: Vec<_> = (0..GROUP_MEMBERS).map(|_| Ledger::join_group(&dir.place(), "g").unwrap()).collect();
     let error = Ledger::join_group(&dir.place(), "g").err().expect("it is full");
     assert!(matches!(error, LedgerError::GroupFull { .. }), "{error}");
-    drop(seats); // without leaving, as the dead do
+    drop(members); // without leaving, as the dead do
     let (ledger, device) = join(&dir.0);
     take(&ledger, device, 8).unwrap();
 }

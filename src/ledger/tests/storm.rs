@@ -237,7 +237,7 @@ impl Storm {
     fn calm(&self) -> Result<(), String> {
         let place = LedgerDir::at(&self.dir);
         if let Some(visit) = control::list(&place).first() {
-            return Err(format!("somebody still lives in {}", visit.target));
+            return Err(format!("a member is still alive in {}", visit.target));
         }
         let ledger = Ledger::join_group(&place, "storm").map_err(|e| e.to_string())?;
         let device = ledger.open_device(&terms()).map_err(|e| e.to_string())?;

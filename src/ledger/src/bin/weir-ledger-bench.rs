@@ -87,7 +87,7 @@ fn requests(dir: &Path) {
             }),
         );
     }
-    // Two seats of one group at the same time: contention as between processes, without their common lock.
+    // Two members of one group at the same time: contention as between processes, without their common lock.
     let device = group.open_device(&terms()).expect("a device");
     let begin = Instant::now();
     std::thread::scope(|scope| {

@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::admission;
 use crate::directory::LedgerDir;
-use crate::file::{Book, LedgerError};
-use crate::members::{self, Census, Identity};
+use crate::file::{LedgerError, LedgerFile};
+use crate::members::{self, Identity, Liveness};
 use crate::table::{CATEGORIES, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word};
 use weir_settings::size::Amount;
@@ -46,9 +46,9 @@ struct Local {
     vain: u32,
 }
 
-/// A process's seat in a ledger.
+/// A process's row in a ledger.
 pub struct Ledger {
-    book: Book,
+    file: LedgerFile,
     slot: usize,
     own: Identity,
     group: bool,
@@ -59,34 +59,34 @@ pub struct Ledger {
 impl Ledger {
     /// Joins the ledger that the processes of a group share.
     pub fn join_group(place: &LedgerDir, name: &str) -> Result<Self, LedgerError> {
-        let (book, slot) = Book::join_group(place, name)?;
-        Ok(Self::seated(book, slot, true))
+        let (ledger_file, slot) = LedgerFile::join_group(place, name)?;
+        Ok(Self::in_row(ledger_file, slot, true))
     }
 
     /// A ledger for this process alone, with a file through which the cap can be changed.
     pub fn for_process(place: &LedgerDir) -> Result<Self, LedgerError> {
         let own = Identity::own();
-        Ok(Self::seated(Book::of_process(place, own.start)?, 0, false))
+        Ok(Self::in_row(LedgerFile::of_process(place, own.start)?, 0, false))
     }
 
     /// A ledger for this process alone, without a file: the cap holds, but nobody can change it from outside.
     pub fn private() -> Result<Self, LedgerError> {
-        let book = Book::private().map_err(|error| LedgerError::System {
+        let ledger_file = LedgerFile::private().map_err(|error| LedgerError::System {
             path: std::path::PathBuf::new(),
             doing: "get memory for a ledger",
             error,
         })?;
-        Ok(Self::seated(book, 0, false))
+        Ok(Self::in_row(ledger_file, 0, false))
     }
 
-    fn seated(book: Book, slot: usize, group: bool) -> Self {
+    fn in_row(ledger_file: LedgerFile, slot: usize, group: bool) -> Self {
         let own = Identity::own();
-        members::move_in(&book, slot, own);
+        members::enter_row(&ledger_file, slot, own);
         if group {
-            Census::new(&book, own).bury_dead(Some(slot));
+            Liveness::new(&ledger_file, own).reclaim_dead(Some(slot));
         }
         Self {
-            book,
+            file: ledger_file,
             slot,
             own,
             group,
@@ -95,28 +95,28 @@ impl Ledger {
         }
     }
 
-    /// Gives everything back and leaves. Without it the kernel does the same when the process ends.
+    /// Releases everything and leaves. Without it the kernel does the same when the process ends.
     pub fn leave(self) {
-        if !self.book.mapping.is_here() {
+        if !self.file.mapping.is_here() {
             return;
         }
-        members::move_out(&self.book, self.slot);
+        members::leave_row(&self.file, self.slot);
         for device in 0..MAX_DEVICES {
-            self.kick(DeviceId(device));
+            self.wake_waiters(DeviceId(device));
         }
         if !self.group {
-            let _ = std::fs::remove_file(&self.book.path);
+            let _ = std::fs::remove_file(&self.file.path);
         }
     }
 
     /// Whether this is the process that joined, and not a fork of it.
     pub fn is_here(&self) -> bool {
-        self.book.mapping.is_here()
+        self.file.mapping.is_here()
     }
 
     /// The ledger's file; empty for a private one.
     pub fn path(&self) -> &std::path::Path {
-        &self.book.path
+        &self.file.path
     }
 
     /// The words, for a device with an account.
@@ -124,7 +124,7 @@ impl Ledger {
         if device == DeviceId::CLOSED {
             return Err(Refusal::Closed);
         }
-        self.book.table().ok_or(Refusal::Forked)
+        self.file.table().ok_or(Refusal::Forked)
     }
 
     fn local(&self, device: DeviceId) -> MutexGuard<'_, Local> {
@@ -133,7 +133,7 @@ impl Ledger {
 
     /// Opens a device: declares the cap, and sets a little aside for tiny requests if there is room.
     pub fn open_device(&self, terms: &DeviceTerms) -> Result<DeviceId, LedgerError> {
-        let table = self.book.table().ok_or(LedgerError::NotFound { wanted: "the parent process".into() })?;
+        let table = self.file.table().ok_or(LedgerError::NotFound { wanted: "the parent process".into() })?;
         let index = table.device_of(terms.uuid, terms.physical).ok_or(LedgerError::TooManyDevices)?;
         let shared = table.device(index);
         let cell = table.cell(self.slot, index);

@@ -9,7 +9,7 @@ use super::{Category, Crossing, DeviceId, Ledger, Local, Refusal, Reservation, R
 use crate::admission::{self, Admitted, Refused};
 use crate::fault::{Fault, injected};
 use crate::map;
-use crate::members::Census;
+use crate::members::Liveness;
 use crate::table::{CATEGORIES, MAX_DEVICES, Table};
 use crate::word::{self, MAX_UNITS, SharedWord, UNIT, Word, units_up};
 
@@ -31,7 +31,7 @@ impl Ledger {
             return first;
         };
         // Before it is refused: are there dead members, is the cap still what it was, does the sum add up?
-        self.look_around(table, device);
+        self.refresh(table, device);
         let second = self.try_reserve(table, device, bytes, category, urgency);
         if second.is_err() {
             table.device(device.0).trim.add(1);
@@ -39,17 +39,17 @@ impl Ledger {
         second
     }
 
-    pub(super) fn look_around(&self, table: Table<'_, SharedWord>, device: DeviceId) {
+    pub(super) fn refresh(&self, table: Table<'_, SharedWord>, device: DeviceId) {
         if self.group {
             let now = map::now_ms();
             let last = self.last_thorough.load(Relaxed);
-            let census = if now.abs_diff(last) > THOROUGH_MS {
+            let liveness = if now.abs_diff(last) > THOROUGH_MS {
                 self.last_thorough.store(now, Relaxed);
-                Census::thorough(&self.book, self.own)
+                Liveness::thorough(&self.file, self.own)
             } else {
-                Census::new(&self.book, self.own)
+                Liveness::new(&self.file, self.own)
             };
-            census.bury_dead(Some(self.slot));
+            liveness.reclaim_dead(Some(self.slot));
         }
         admission::refresh_cap(table, device.0, false, |s| table.is_owned(s));
         admission::audit(table, device.0);
@@ -124,7 +124,7 @@ impl Ledger {
     }
 
     fn own_reservation(&self, reservation: &Reservation) -> Option<(Table<'_, SharedWord>, DeviceId)> {
-        let table = self.book.table()?;
+        let table = self.file.table()?;
         (reservation.owner == self.own.pid).then_some((table, DeviceId(reservation.device as usize % MAX_DEVICES)))
     }
 
@@ -165,11 +165,11 @@ impl Ledger {
         let aside = local.aside_target.saturating_sub(local.aside).min(units);
         local.aside += aside;
         if units > aside {
-            let (_, sum) = admission::give_back(table, self.slot, device.0, units - aside);
+            let (_, sum) = admission::release(table, self.slot, device.0, units - aside);
             let cap = word::Amount::unpack(table.device(device.0).cap.load()).units;
             mark(&mut local, Admitted { sum, cap });
             drop(local);
-            self.kick(device);
+            self.wake_waiters(device);
         }
     }
 }

@@ -69,7 +69,7 @@ impl Ledger {
         if device == DeviceId::CLOSED {
             return Some(View { physical: 0, cap: Some(0), used: 0, peak: 0, own: Usage::default() });
         }
-        let table = self.book.table()?;
+        let table = self.file.table()?;
         let local = self.local(device);
         let shared = table.device(device.0);
         let cell = table.cell(self.slot, device.0);

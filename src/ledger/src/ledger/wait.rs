@@ -56,7 +56,7 @@ impl Ledger {
                 matches!(answer, Err(Refusal::TimedOut { .. })) && local.freed == freed && sum() == sum_before;
             local.vain = if in_vain { local.vain.saturating_add(1) } else { 0 };
         }
-        self.kick(device); // whoever is next
+        self.wake_waiters(device); // whoever is next
         answer.map(|grant| Reserved { waited: begin.elapsed(), ..grant })
     }
 
@@ -81,8 +81,8 @@ impl Ledger {
             let now = map::now_ms();
             let mut free = 0;
             if self.local(device).turns.front() == Some(&turn) {
-                let ticket = *ticket
-                    .get_or_insert_with(|| queue::stand_in_line(table, self.slot, device.0, units_up(bytes), now));
+                let ticket =
+                    *ticket.get_or_insert_with(|| queue::enqueue(table, self.slot, device.0, units_up(bytes), now));
                 cell.beat.store(now);
                 if queue::is_first(table, self.slot, device.0, ticket, now) {
                     match self.reserve(device, bytes, category, urgency) {
@@ -90,7 +90,7 @@ impl Ledger {
                         answer => break answer,
                     }
                 } else {
-                    self.look_around(table, device);
+                    self.refresh(table, device);
                 }
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
@@ -102,7 +102,7 @@ impl Ledger {
             map::sleep_on(shared.wake, seen, left.min(LOOK));
         };
         if ticket.is_some() {
-            queue::leave_line(table, self.slot, device.0);
+            queue::dequeue(table, self.slot, device.0);
         }
         answer
     }
@@ -110,7 +110,7 @@ impl Ledger {
     /// Whether somebody waits for memory of a device, here or in another process of the group. One load.
     #[inline]
     pub fn somebody_waits(&self, device: DeviceId) -> bool {
-        self.book.table().is_some_and(|table| table.device(device.0).hint.load() != 0)
+        self.file.table().is_some_and(|table| table.device(device.0).hint.load() != 0)
     }
 
     /// Memory came free that this process keeps: those who wait look again now.
@@ -119,12 +119,12 @@ impl Ledger {
             let mut local = self.local(device);
             local.freed = local.freed.wrapping_add(1);
         }
-        self.kick(device);
+        self.wake_waiters(device);
     }
 
     /// Wakes those who wait, if there are any.
-    pub(super) fn kick(&self, device: DeviceId) {
-        let Some(table) = self.book.table() else {
+    pub(super) fn wake_waiters(&self, device: DeviceId) {
+        let Some(table) = self.file.table() else {
             return;
         };
         let shared = table.device(device.0);
