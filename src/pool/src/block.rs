@@ -175,7 +175,7 @@ impl Slab {
 
     /// `id` has taken over the bytes of its left neighbour `left`, which ends.
     #[inline]
-    pub(crate) fn swallow(&mut self, id: Id, left: Id) {
+    pub(crate) fn absorb(&mut self, id: Id, left: Id) {
         let gone = *self.get(left);
         let block = self.at(id);
         block.prev = gone.prev;

@@ -145,20 +145,20 @@ impl Core {
                 }
                 binned += count;
             }
-            self.check_shelves(index, domain)?;
+            self.check_free_lists(index, domain)?;
         }
         let listed: usize = self.order.domains.iter().flat_map(|domain| &domain.free_lists).map(|all| all.count).sum();
         let count = |state| (1..self.blocks.len()).filter(|id| self.blocks.get(*id).state == state).count();
         let found = (count(State::Free), count(State::Listed));
         if found != (binned, listed) {
             return Err(format!(
-                "{found:?} blocks are free and listed, {binned} are in bins and {listed} on free_lists"
+                "{found:?} blocks are free and listed, {binned} are in bins and {listed} on free lists"
             ));
         }
         Ok(())
     }
 
-    fn check_shelves(&self, index: usize, domain: &Domain) -> Result<(), String> {
+    fn check_free_lists(&self, index: usize, domain: &Domain) -> Result<(), String> {
         for (arena, free_lists) in domain.free_lists.iter().enumerate() {
             let (mut units, mut count) = (0, 0);
             for id in free_lists.iter(&self.blocks) {
@@ -171,7 +171,7 @@ impl Core {
                 count += 1;
             }
             if (units, count) != (free_lists.units, free_lists.count) {
-                return Err(format!("free_lists of domain {index} count {} units, hold {units}", free_lists.units));
+                return Err(format!("free lists of domain {index} count {} units, hold {units}", free_lists.units));
             }
         }
         Ok(())

@@ -319,12 +319,12 @@ impl Core {
             let context = self.order.context(context);
             self.order.stream(stream, context)
         });
-        Ok(self.give_back(id, domain, false))
+        Ok(self.free_block(id, domain, false))
     }
 
     /// Take back a live block into `domain`; with domain 0 it is deferred unless `safe`.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
+    pub(crate) fn free_block(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
         let stamp = self.order.tick();
         let block = self.blocks.at(id);
         let arena = usize::from(block.arena).min(LARGE);
@@ -443,7 +443,7 @@ impl Core {
             prev
         } else if join_right {
             bins.resized(&mut self.blocks, next, start, len + right_len);
-            self.blocks.swallow(next, id);
+            self.blocks.absorb(next, id);
             next
         } else {
             bins.insert(&mut self.blocks, id);
@@ -560,7 +560,7 @@ impl Core {
             if block.state == State::Live {
                 infos.push(self.info(id));
                 // Another context may have been granted access; only its own synchronisation proves it done.
-                self.give_back(id, DEVICE, false);
+                self.free_block(id, DEVICE, false);
             }
             for _ in 0..block.pins {
                 let _ = self.pin(addr, false);

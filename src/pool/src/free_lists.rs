@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn no_shelves_take_nothing() {
+    fn no_free_lists_take_nothing() {
         let (mut slab, mut free_lists) = (Slab::new(), FreeLists::new(0));
         let id = slab.add(Block { len: 1, ..Block::default() });
         assert!(!free_lists.put(slab.at(id), id, 1, 5));

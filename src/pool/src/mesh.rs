@@ -292,7 +292,7 @@ impl Core {
             self.meshes.push(mesh);
         }
         let group = at as u32 + 1;
-        self.shroud(arena, host, group);
+        self.withdraw(arena, host, group);
         group
     }
 
@@ -301,13 +301,13 @@ impl Core {
     }
 
     /// Take the free bytes of a granule out of circulation.
-    fn shroud(&mut self, number: usize, index: u32, group: u32) {
+    fn withdraw(&mut self, number: usize, index: u32, group: u32) {
         let (start, end) = self.arenas[number].bounds(index);
         for id in self.blocks_of(number, index) {
             if self.blocks.get(id).state == State::Free {
                 let piece = self.cut_out(id, start, end);
                 let stamp = self.blocks.get(piece).stamp;
-                self.bury(piece, stamp);
+                self.mark_dead(piece, stamp);
             }
         }
         let arena = &mut self.arenas[number];
@@ -318,7 +318,7 @@ impl Core {
     }
 
     /// A free piece of a granule that shares its handle, joined with its like in the same granule.
-    fn bury(&mut self, id: Id, stamp: u64) {
+    fn mark_dead(&mut self, id: Id, stamp: u64) {
         let Block { start, prev, next, arena, .. } = *self.blocks.get(id);
         let shift = self.arenas[usize::from(arena).min(SMALL)].granule_shift;
         let like = |core: &Self, other: Id| {
@@ -336,7 +336,7 @@ impl Core {
     }
 
     fn plan_move(&mut self, number: usize, host: &Host, guest: &Host) -> Move {
-        self.shroud(number, guest.index, host.group);
+        self.withdraw(number, guest.index, host.group);
         let arena = &self.arenas[number];
         let host_addr = arena.addr_of(arena.bounds(host.index).0);
         let from_addr = arena.addr_of(arena.bounds(guest.index).0);
@@ -372,7 +372,7 @@ impl Core {
                 self.spare[class].push(plan.from_handle);
                 self.counters.meshes += 1;
             }
-            Replaced::No => self.unshroud(plan.arena, plan.from),
+            Replaced::No => self.reinstate(plan.arena, plan.from),
             Replaced::Lost(_) => {
                 if let Some(granule) = self.arenas[plan.arena].granule_at(plan.from) {
                     granule.handle = LOST;
@@ -389,7 +389,7 @@ impl Core {
             if let [index] = mesh.members[..] {
                 let arena = mesh.arena;
                 mesh.members.clear();
-                self.unshroud(arena, index);
+                self.reinstate(arena, index);
             }
         }
         while self.meshes.last().is_some_and(|mesh| mesh.members.is_empty()) {
@@ -398,7 +398,7 @@ impl Core {
     }
 
     /// A granule has its handle to itself again: its dead bytes circulate once they are proven.
-    fn unshroud(&mut self, number: usize, index: u32) {
+    fn reinstate(&mut self, number: usize, index: u32) {
         let arena = &mut self.arenas[number];
         if let Some(granule) = arena.granule_at(index) {
             granule.mesh = 0;
@@ -426,7 +426,7 @@ impl Core {
             let end = self.blocks.get(id).end();
             let rest = if end > border { self.blocks.split(id, border - start) } else { NIL };
             if shared {
-                self.bury(id, stamp);
+                self.mark_dead(id, stamp);
             } else {
                 self.retire(id, domain, safe, stamp);
             }
