@@ -120,7 +120,7 @@ impl Driver {
 
     /// A handle of host memory.
     fn create_away(&self, bytes: u64) -> Result<Handle, BackingError> {
-        if !cap::spill::ask(self.ordinal, bytes) {
+        if !cap::spill::reserve(self.ordinal, bytes) {
             return Err(BackingError::OverCap);
         }
         let made = make(bytes, &self.properties);
@@ -135,7 +135,7 @@ impl Driver {
     /// Managed memory that stays on the host and that the device reaches there.
     fn allocate_managed(&self, bytes: u64) -> Result<u64, BackingError> {
         type Advice = CUmem_advise;
-        if !cap::spill::ask(self.ordinal, bytes) {
+        if !cap::spill::reserve(self.ordinal, bytes) {
             return Err(BackingError::OverCap);
         }
         let mut addr = 0;
@@ -279,7 +279,7 @@ impl Backing for Driver {
             if !budget.tiny && !room::leaves_enough(self.ordinal, bytes) {
                 return Err(BackingError::OutOfMemory);
             }
-            let cost = cap::pool::ask(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
+            let cost = cap::pool::reserve(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
             #[cfg(feature = "fault-injection")]
             let _held = crate::process::fault::is_set("call").then(|| self.segments.lock());
             let made = make(bytes, &self.properties);
@@ -352,7 +352,7 @@ impl Backing for Driver {
             physical::take(Class::Handle, ON_HOST, bytes, || self.allocate_managed(bytes))?
         } else {
             physical::take(Class::Handle, self.ordinal, bytes, || {
-                let cost = cap::pool::ask(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
+                let cost = cap::pool::reserve(self.ordinal, bytes, budget).ok_or(BackingError::OverCap)?;
                 let mut addr = 0;
                 // SAFETY: the place is a live local.
                 let result = unsafe { real::cuMemAlloc_v2(&raw mut addr, bytes as usize) };
@@ -377,7 +377,7 @@ impl Backing for Driver {
     }
 
     fn fence_record(&self, stream: u64) -> Result<Fence, BackingError> {
-        let _calm = capture::calm().ok_or(CAPTURING)?;
+        let _no_capture = capture::no_capture().ok_or(CAPTURING)?;
         let _alive = contexts::using().ok_or(BackingError::Busy)?;
         if self.any_surplus.swap(false, Ordering::AcqRel) {
             self.destroy_fences(|of| of.surplus && contexts::find(of.ctx).is_some());
@@ -405,7 +405,7 @@ impl Backing for Driver {
     }
 
     fn fence_wait(&self, stream: u64, fence: Fence) -> Result<(), BackingError> {
-        let _calm = capture::calm().ok_or(CAPTURING)?;
+        let _no_capture = capture::no_capture().ok_or(CAPTURING)?;
         let (_, _alive) = self.context_of(fence)?.ok_or(BackingError::Busy)?;
         let waited = stream::with(stream, |ctx, handle| {
             contexts::find(ctx).ok_or(GONE)?;
@@ -458,7 +458,7 @@ impl Backing for Driver {
         }
         let budget = Budget::default();
         let new = physical::take(Class::Handle, self.ordinal, bytes, || {
-            let cost = cap::pool::ask(self.ordinal, bytes, &budget).ok_or(BackingError::OverCap)?;
+            let cost = cap::pool::reserve(self.ordinal, bytes, &budget).ok_or(BackingError::OverCap)?;
             let made = make(bytes, &spilled.device);
             cap::pool::commit_or_roll_back(cost, &budget, made.is_ok());
             made

@@ -137,15 +137,15 @@ impl DevicePool {
 
     /// The driver refused a growth, not for want of memory. What was created for it goes back.
     fn failed(&self, code: i32) {
-        self.give_back();
+        self.trim();
         if self.errors.fetch_add(1, Ordering::Relaxed) + 1 == MOST_ERRORS {
             let words = format!("takes no new memory after {MOST_ERRORS} errors of the driver, the last {code}");
             record::chose("pool", format!("device {}: {words}", self.ordinal));
         }
     }
 
-    /// Gives back to the driver what nobody can use any more. Returns the bytes.
-    pub(crate) fn give_back(&self) -> u64 {
+    /// Returns idle memory to the driver. How many bytes.
+    pub(crate) fn trim(&self) -> u64 {
         let released = self.pool.trim_to(&self.driver, 0);
         record::physical::trimmed(self.ordinal, released);
         released

@@ -203,17 +203,17 @@ impl Pooled {
     /// What the job has set on the real mempool.
     fn settings(&self) -> Settings {
         type A = CUmemPool_attribute;
-        let on = |attribute| self.ask::<i32>(attribute).is_none_or(|value| value != 0);
+        let on = |attribute| self.attribute::<i32>(attribute).is_none_or(|value| value != 0);
         let reuse = Reuse {
             follow_events: on(A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES),
             opportunistic: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC),
             internal_waits: on(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
         };
-        let threshold = self.ask::<u64>(A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap_or(0);
+        let threshold = self.attribute::<u64>(A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap_or(0);
         Settings { reuse, threshold }
     }
 
-    fn ask<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {
+    fn attribute<T: Default>(&self, attribute: CUmemPool_attribute) -> Option<T> {
         let _relaxed = crate::driver::guards::RelaxedCapture::enter();
         let mut value = T::default();
         // SAFETY: the place is a live local of the attribute's documented type.

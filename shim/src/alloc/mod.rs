@@ -55,5 +55,5 @@ pub(crate) use device_pool::DevicePool;
 pub(crate) use reach::{grant, may_reach, pools_reached_by};
 pub(crate) use registry::{any, block, on, owner, pools, watching};
 pub(crate) use request::{Order, Request, here, unaccounted};
-pub(crate) use room::{Effort, ROOM, make_room, needed, with_room, with_room_for};
+pub(crate) use room::{CALLBACKS, Effort, make_room, needed, with_room, with_room_for};
 pub(crate) use watcher::begin;

@@ -1,8 +1,8 @@
-//! What makes room on a device: the pools give back what nobody uses, and the device is waited for. For the cap, and for
+//! What makes room on a device: the pools return idle memory, and the device is waited for. For the cap, and for
 //! calls of the driver's that take memory outside the pools.
 
 use super::{DevicePool, any, pools, pools_reached_by};
-use crate::cap::{Around, Fact};
+use crate::cap::{Callbacks, Fact};
 use crate::driver::DEVICES;
 use crate::driver::guards::{ContextGuard, RelaxedCapture, current, current_device};
 use crate::driver::real::{self, done};
@@ -15,18 +15,18 @@ use weir_cuda::CUresult;
 use weir_pool::Call;
 
 /// What the account is handed.
-pub(crate) static ROOM: Room = Room;
+pub(crate) static CALLBACKS: CapCallbacks = CapCallbacks;
 
 /// The pools and the journal, as the account sees them.
-pub(crate) struct Room;
+pub(crate) struct CapCallbacks;
 
 fn pools_of(ordinal: i32) -> impl Iterator<Item = &'static DevicePool> {
     pools().filter(move |device_pool| device_pool.ordinal == ordinal)
 }
 
-impl Around for Room {
-    fn give_back(&self, ordinal: i32) -> u64 {
-        pools_of(ordinal).map(DevicePool::give_back).sum()
+impl Callbacks for CapCallbacks {
+    fn trim(&self, ordinal: i32) -> u64 {
+        pools_of(ordinal).map(DevicePool::trim).sum()
     }
 
     fn wait_for(&self, ordinal: i32) -> bool {
@@ -69,7 +69,7 @@ fn wait_for(ordinal: i32) -> bool {
     waited
 }
 
-/// A call of the driver's that takes device memory, made again after the pools gave back what they
+/// A call of the driver's that takes device memory, made again after the pools returned what they
 /// could, should it have failed for want of it.
 pub(crate) fn with_room(call: impl Fn() -> CUresult) -> CUresult {
     with_room_for(|attempt| attempt.call(&call))
@@ -107,14 +107,14 @@ pub(crate) fn with_room_for(call: impl Fn(&Attempt) -> CUresult) -> CUresult {
 /// How far weir goes to make room for a call of the driver's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// The pools give back what is free.
-    GiveBack,
+    /// The pools return idle memory to the driver.
+    Trim,
     /// What was freed and is not yet proven idle is waited for: the last thing that can be done.
     Wait,
 }
 
 impl Effort {
-    pub(crate) const ALL: [Self; 2] = [Self::GiveBack, Self::Wait];
+    pub(crate) const ALL: [Self; 2] = [Self::Trim, Self::Wait];
 }
 
 /// Makes room on every device for a call of the driver's that found no memory. Returns the bytes that were released.
@@ -123,10 +123,7 @@ pub(crate) fn make_room(effort: Effort) -> u64 {
     if !any() || (effort == Effort::Wait && capture::under_way()) {
         return 0;
     }
-    pools()
-        .filter(|device_pool| effort == Effort::GiveBack || device_pool.prove_idle())
-        .map(DevicePool::give_back)
-        .sum()
+    pools().filter(|device_pool| effort == Effort::Trim || device_pool.prove_idle()).map(DevicePool::trim).sum()
 }
 
 /// For each device: what the pools leave free, because calls of the driver's were seen to need it.

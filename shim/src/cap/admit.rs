@@ -31,19 +31,19 @@ impl Caps {
         category: Category,
         urgency: Urgency,
     ) -> Result<Reservation, CUresult> {
-        let ask = || self.ledger.reserve(account, bytes, category, urgency);
+        let attempt = || self.ledger.reserve(account, bytes, category, urgency);
         self.look(device, account);
-        let mut answer = ask();
+        let mut answer = attempt();
         if matches!(answer, Err(Refusal::Full { .. })) && self.make_room(device, false) {
-            answer = ask();
+            answer = attempt();
         }
         if matches!(answer, Err(Refusal::Full { .. })) {
             // Whether this thread made room or another one did meanwhile: it is tried once more.
             self.make_room(device, true);
-            answer = ask();
+            answer = attempt();
         }
         if let (Err(Refusal::Full { .. }), OnCap::Wait(patience)) = (&answer, self.terms.on_cap) {
-            self.around.waiting(device.ordinal, bytes, &mut || {
+            self.callbacks.waiting(device.ordinal, bytes, &mut || {
                 answer = self.ledger.reserve_waiting(account, bytes, category, urgency, patience, &mut || {
                     // What the job frees meanwhile goes to the pool first.
                     self.make_room(device, false);
@@ -90,7 +90,7 @@ impl Caps {
     pub(super) fn warn(&self, device: &CapDevice, crossing: Option<Crossing>) {
         let Some(crossing) = crossing else { return };
         let level = self.terms.warn.map_or(0, |mark| mark.of(crossing.cap));
-        self.around.happened(device.ordinal, Fact::Crossed(level, crossing.used));
+        self.callbacks.happened(device.ordinal, Fact::Crossed(level, crossing.used));
         let mark = self.terms.warn.map(|mark| format!(" (WEIR_WARN={mark})")).unwrap_or_default();
         let (used, cap, uuid) = (Human(crossing.used), Human(crossing.cap), uuid_text(device.uuid));
         surroundings::say(&format!("{uuid}: {used} of the cap of {cap} are used{mark}"));
@@ -135,7 +135,7 @@ impl Caps {
     #[cold]
     pub(super) fn react(&self, device: &CapDevice, news: &News) {
         if news.cap_changed {
-            self.around.happened(device.ordinal, Fact::Cap(news.cap));
+            self.callbacks.happened(device.ordinal, Fact::Cap(news.cap));
         }
         if news.over > 0 || (news.trim_wanted && self.terms.group.is_some()) {
             self.make_room(device, false);
@@ -145,11 +145,11 @@ impl Caps {
     /// Gives everything of a device back that nobody uses; `idle` also waits for the device's work once, so that what
     /// the job has freed is provably free. Returns whether it is worth trying again.
     pub(crate) fn make_room(&self, device: &CapDevice, idle: bool) -> bool {
-        let waited = idle && self.around.wait_for(device.ordinal);
+        let waited = idle && self.callbacks.wait_for(device.ordinal);
         if idle && !waited {
             return false;
         }
-        let released = self.around.give_back(device.ordinal);
+        let released = self.callbacks.trim(device.ordinal);
         released + measured::trim(self, device) > 0
     }
 }

@@ -1,6 +1,6 @@
 //! What a context takes for itself, and what goes with it when it ends.
 
-use super::watch::{Change, Still, Watch};
+use super::watch::{Change, NoChange, Watch};
 use super::{CapDevice, Caps, PAGE, lock, machine, measured, on};
 use crate::driver::guards::{ContextGuard, current};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(crate) struct Contexts {
     /// Loaded modules: the context that each was loaded in (it can be unloaded in others), and how far it reaches.
     modules: HashMap<usize, (u64, u64)>,
     /// Devices whose code may be charged with more than it takes.
-    loose: Vec<i32>,
+    overcharged: Vec<i32>,
     /// How often the charge of code has changed, or the code: what was read of the driver before counts no more.
     changes: u64,
 }
@@ -45,21 +45,21 @@ impl Contexts {
     }
 
     /// What code takes on a device is to be looked at again.
-    fn loosen(&mut self, ordinal: i32) {
+    fn mark_overcharged(&mut self, ordinal: i32) {
         self.changes += 1;
-        if !self.loose.contains(&ordinal) {
-            self.loose.push(ordinal);
+        if !self.overcharged.contains(&ordinal) {
+            self.overcharged.push(ordinal);
         }
     }
 
     /// So many bytes of code are charged.
-    fn code_came(&mut self, ordinal: i32, bytes: u64) {
+    fn charge_code(&mut self, ordinal: i32, bytes: u64) {
         self.changes += 1;
         *self.code.entry(ordinal).or_insert(0) += bytes;
     }
 
     /// So many bytes of code are gone; returns how many come off.
-    fn code_gone(&mut self, ordinal: i32, bytes: u64) -> u64 {
+    fn release_code(&mut self, ordinal: i32, bytes: u64) -> u64 {
         let Some(known) = self.code.get_mut(&ordinal) else { return 0 };
         let gone = bytes.min(*known);
         *known -= gone;
@@ -85,7 +85,7 @@ impl Contexts {
     fn bounded(&mut self, ordinal: i32, lacking: u64) -> u64 {
         let loads = self.loads.values().filter(|loads| loads.ordinal == ordinal);
         let most = loads.fold(lacking, |sum, loads| sum.saturating_add(loads.reach));
-        self.code_gone(ordinal, self.code_on(ordinal).saturating_sub(most))
+        self.release_code(ordinal, self.code_on(ordinal).saturating_sub(most))
     }
 }
 
@@ -186,10 +186,10 @@ impl Loading {
             None => beyond_accounted(caps, at),
         };
         let Some((mut contexts, grown)) = known else {
-            lock(&caps.contexts).loosen(self.ordinal);
+            lock(&caps.contexts).mark_overcharged(self.ordinal);
             return;
         };
-        contexts.loosen(self.ordinal);
+        contexts.mark_overcharged(self.ordinal);
         let charged = contexts.code_on(self.ordinal);
         let (fresh, gone) = (u64::try_from(grown).unwrap_or(0), grown.min(0).unsigned_abs());
         let mut more = fresh;
@@ -206,9 +206,9 @@ impl Loading {
         } else {
             contexts.loaded(self.ctx, self.ordinal, fresh);
         }
-        contexts.code_came(self.ordinal, more);
+        contexts.charge_code(self.ordinal, more);
         let lacking = lock(&caps.arrays).lacking(self.ordinal);
-        let gone = contexts.code_gone(self.ordinal, gone) + contexts.bounded(self.ordinal, lacking);
+        let gone = contexts.release_code(self.ordinal, gone) + contexts.bounded(self.ordinal, lacking);
         // Under the lock: what is charged for code and what the account has of it change together.
         let crossing = if more > gone { caps.ledger.charge(at.1, Category::Context, more - gone) } else { None };
         caps.release(self.ordinal, Category::Context, gone.saturating_sub(more));
@@ -256,7 +256,7 @@ pub(super) fn look_again(caps: &Caps, at: (&CapDevice, DeviceId)) -> u64 {
     let ordinal = at.0.ordinal;
     let (beyond, charged, changes) = {
         let mut contexts = lock(&caps.contexts);
-        if contexts.code_on(ordinal) == 0 || !contexts.loose.contains(&ordinal) {
+        if contexts.code_on(ordinal) == 0 || !contexts.overcharged.contains(&ordinal) {
             return 0;
         }
         let lacking = lock(&caps.arrays).lacking(ordinal);
@@ -265,7 +265,7 @@ pub(super) fn look_again(caps: &Caps, at: (&CapDevice, DeviceId)) -> u64 {
         (beyond, contexts.code_on(ordinal), contexts.changes)
     };
     let look = || {
-        let still = Still::begin()?;
+        let no_change = NoChange::begin()?;
         if caps.linear.any_leaving() {
             return None;
         }
@@ -275,7 +275,7 @@ pub(super) fn look_again(caps: &Caps, at: (&CapDevice, DeviceId)) -> u64 {
         let shared = caps.linear.small_chunks() + lock(&caps.arrays).small(ordinal) + managed(caps, at.1);
         let held = measured::while_exact(caps, at.0, || machine::own_bytes(at.0.uuid))??;
         let others = before.0.saturating_sub(charged).saturating_sub(shared);
-        (known()? == before && still.lasts()).then(|| (held.saturating_sub(others), shared))
+        (known()? == before && no_change.lasts()).then(|| (held.saturating_sub(others), shared))
     };
     let Some((most, shared)) = look() else { return beyond };
     let mut contexts = lock(&caps.contexts);
@@ -284,10 +284,10 @@ pub(super) fn look_again(caps: &Caps, at: (&CapDevice, DeviceId)) -> u64 {
         return beyond;
     }
     if shared == 0 {
-        contexts.loose.retain(|loose| *loose != ordinal);
+        contexts.overcharged.retain(|other| *other != ordinal);
     }
     let _change = Change::begin();
-    let gone = contexts.code_gone(ordinal, charged.saturating_sub(most));
+    let gone = contexts.release_code(ordinal, charged.saturating_sub(most));
     caps.release(ordinal, Category::Context, gone);
     beyond + gone
 }
@@ -393,8 +393,8 @@ impl Caps {
         contexts.modules.retain(|_, (of, _)| *of != ctx);
         let mut gone = Vec::new();
         if let Some(Loads { ordinal, .. }) = contexts.loads.remove(&ctx) {
-            contexts.loosen(ordinal);
-            gone.push((ordinal, contexts.code_gone(ordinal, came_free.unwrap_or(0))));
+            contexts.mark_overcharged(ordinal);
+            gone.push((ordinal, contexts.release_code(ordinal, came_free.unwrap_or(0))));
         }
         for ordinal in contexts.code.keys().copied().collect::<Vec<_>>() {
             let lacking = lock(&self.arrays).lacking(ordinal);
@@ -481,17 +481,17 @@ mod tests {
     #[test]
     fn no_more_comes_off_than_is_charged() {
         let mut contexts = loaded();
-        assert_eq!((contexts.code_gone(0, PAGE), contexts.code_gone(0, 9 * PAGE)), (PAGE, 4 * PAGE));
-        assert_eq!((contexts.code_gone(0, PAGE), contexts.code_gone(7, PAGE)), (0, 0));
+        assert_eq!((contexts.release_code(0, PAGE), contexts.release_code(0, 9 * PAGE)), (PAGE, 4 * PAGE));
+        assert_eq!((contexts.release_code(0, PAGE), contexts.release_code(7, PAGE)), (0, 0));
         assert_eq!(contexts.code_on(1), PAGE, "the other device's code stays");
     }
 
     #[test]
     fn a_device_is_looked_at_again_once() {
         let mut contexts = Contexts::default();
-        contexts.loosen(1);
-        contexts.loosen(1);
-        contexts.loosen(0);
-        assert_eq!(contexts.loose, [1, 0]);
+        contexts.mark_overcharged(1);
+        contexts.mark_overcharged(1);
+        contexts.mark_overcharged(0);
+        assert_eq!(contexts.overcharged, [1, 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! The memory of graphs: what the driver keeps for their allocation nodes on a device, charged by the most that all graphs
 //! can need together.
 //!
-//! The driver is queried without the lock ([`Look`]), and what it answers counts only if nothing has changed meanwhile.
+//! The driver is queried without the lock ([`Snapshot`]), and what it answers counts only if nothing has changed meanwhile.
 
 use super::fences::Fence;
 use super::measured::{RETRIES, refresh};
@@ -15,7 +15,7 @@ use weir_cuda::*;
 use weir_ledger::{Category, DeviceId, Urgency};
 
 /// Work of a graph that may not have run: until then it may use memory that is free again in the order of submission.
-struct Flight {
+struct InFlight {
     /// The number of the call.
     call: u64,
     /// Its stream; work in one stream follows each other and shares memory.
@@ -29,7 +29,7 @@ struct Flight {
 #[derive(Default)]
 pub(super) struct Graphs {
     charged: u64,
-    flights: Vec<Flight>,
+    in_flight: Vec<InFlight>,
     /// Calls so far.
     calls: u64,
     /// Another one after each change of the charge and each call that begins or returns.
@@ -37,15 +37,15 @@ pub(super) struct Graphs {
 }
 
 /// What is to be found out of the driver without the lock.
-pub(super) struct Look {
+pub(super) struct Snapshot {
     stamp: u64,
     /// Calls that have returned, and the fences behind their work.
     fences: Vec<(u64, Fence)>,
 }
 
-impl Look {
+impl Snapshot {
     /// The calls whose work has run.
-    fn landed(&self, caps: &Caps) -> Vec<u64> {
+    fn completed(&self, caps: &Caps) -> Vec<u64> {
         let passed = |(_, fence): &&(u64, Fence)| caps.linear.fences.passed(*fence);
         self.fences.iter().filter(passed).map(|(call, _)| *call).collect()
     }
@@ -56,28 +56,28 @@ impl Graphs {
     fn begin(&mut self, stream: u64, bytes: u64) -> u64 {
         self.calls += 1;
         self.stamp += 1;
-        self.flights.push(Flight { call: self.calls, stream, bytes, fence: None });
+        self.in_flight.push(InFlight { call: self.calls, stream, bytes, fence: None });
         self.calls
     }
 
     /// It has returned: its work is in flight, or there is none.
     fn end(&mut self, call: u64, fence: Option<Fence>) {
         self.stamp += 1;
-        match self.flights.iter_mut().find(|flight| flight.call == call) {
-            Some(flight) if fence.is_some() => flight.fence = fence,
-            _ => self.flights.retain(|flight| flight.call != call),
+        match self.in_flight.iter_mut().find(|work| work.call == call) {
+            Some(work) if fence.is_some() => work.fence = fence,
+            _ => self.in_flight.retain(|work| work.call != call),
         }
     }
 
     /// What is to be found out of the driver.
-    pub(super) fn look(&self) -> Look {
-        let returned = |flight: &Flight| Some((flight.call, flight.fence?));
-        Look { stamp: self.stamp, fences: self.flights.iter().filter_map(returned).collect() }
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let returned = |work: &InFlight| Some((work.call, work.fence?));
+        Snapshot { stamp: self.stamp, fences: self.in_flight.iter().filter_map(returned).collect() }
     }
 
     /// Forgets calls whose work has run.
-    fn land(&mut self, landed: &[u64]) {
-        self.flights.retain(|flight| !landed.contains(&flight.call));
+    fn forget(&mut self, completed: &[u64]) {
+        self.in_flight.retain(|work| !completed.contains(&work.call));
     }
 
     /// What is charged.
@@ -87,13 +87,13 @@ impl Graphs {
 
     /// Whether the charge is `reserved`, the driver's figure, and nothing is in flight.
     pub(super) fn is_exact(&self, reserved: u64) -> bool {
-        self.flights.is_empty() && self.charged == reserved
+        self.in_flight.is_empty() && self.charged == reserved
     }
 
-    /// The driver has `reserved` so much. `Err`: something has changed since `look`. Else what was charged before, if that
+    /// The driver has `reserved` so much. `Err`: something has changed since `snapshot`. Else what was charged before, if that
     /// was another amount.
-    fn correct(&mut self, look: &Look, reserved: u64) -> Result<Option<u64>, ()> {
-        if self.stamp != look.stamp {
+    fn correct(&mut self, snapshot: &Snapshot, reserved: u64) -> Result<Option<u64>, ()> {
+        if self.stamp != snapshot.stamp {
             return Err(());
         }
         if self.growing() || self.charged == reserved {
@@ -105,23 +105,23 @@ impl Graphs {
 
     /// Whether a call has not returned that may take memory: then what is charged for it may not be taken yet.
     fn growing(&self) -> bool {
-        self.flights.iter().any(|flight| flight.fence.is_none())
+        self.in_flight.iter().any(|work| work.fence.is_none())
     }
 
     /// The most bytes that all graphs may need together while a launch of `bytes` in `stream` runs. Work in one stream
     /// shares, but not for a call in another one that has not returned: that may come to the driver after this one, and
     /// then all of it runs beside.
     fn most(&self, used: u64, bytes: u64, stream: u64) -> u64 {
-        let shares = self.flights.iter().all(|flight| flight.stream == stream || flight.fence.is_some());
-        let beside = |flight: &&Flight| !shares || flight.stream != stream || flight.fence.is_none();
-        let beside = self.flights.iter().filter(beside);
-        beside.map(|flight| flight.bytes).fold(used.saturating_add(bytes), u64::saturating_add)
+        let shares = self.in_flight.iter().all(|work| work.stream == stream || work.fence.is_some());
+        let beside = |work: &&InFlight| !shares || work.stream != stream || work.fence.is_none();
+        let beside = self.in_flight.iter().filter(beside);
+        beside.map(|work| work.bytes).fold(used.saturating_add(bytes), u64::saturating_add)
     }
 }
 
-/// What a graph may need on a device.
+/// The device memory that a graph may need on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Appetite {
+pub(crate) struct Need {
     /// The device.
     pub(crate) ordinal: i32,
     /// Bytes of its allocation nodes together, whole chunks each.
@@ -133,15 +133,15 @@ pub(crate) struct Appetite {
 /// Corrects what is charged for the graphs of a device by the driver's figure. The bytes that came free, and whether the
 /// figure is to be read again because something has changed meanwhile.
 pub(super) fn correct(caps: &Caps, (device, account): (&CapDevice, DeviceId)) -> (u64, bool) {
-    let look = lock(&caps.measured).graphs.get(&device.ordinal).map(Graphs::look);
-    let Some(look) = look else { return (0, false) };
-    let landed = look.landed(caps);
+    let snapshot = lock(&caps.measured).graphs.get(&device.ordinal).map(Graphs::snapshot);
+    let Some(snapshot) = snapshot else { return (0, false) };
+    let completed = snapshot.completed(caps);
     let reserved = graph_memory::reserved(device.ordinal);
     let mut measured = lock(&caps.measured);
     let Some(graphs) = measured.graphs.get_mut(&device.ordinal) else { return (0, false) };
-    let again = graphs.stamp != look.stamp;
-    graphs.land(&landed);
-    match graphs.correct(&look, reserved) {
+    let again = graphs.stamp != snapshot.stamp;
+    graphs.forget(&completed);
+    match graphs.correct(&snapshot, reserved) {
         Ok(Some(before)) if before > reserved => {
             caps.ledger.release(account, Category::Device, before - reserved);
             (before - reserved, false)
@@ -158,18 +158,18 @@ pub(super) fn correct(caps: &Caps, (device, account): (&CapDevice, DeviceId)) ->
 
 /// Whether all that the driver keeps for graphs on a device is charged exactly; the stamp of that moment.
 pub(super) fn exact(caps: &Caps, ordinal: i32) -> Option<u64> {
-    let look = lock(&caps.measured).graphs.get(&ordinal).map(Graphs::look);
-    let Some(look) = look else { return Some(0) };
-    let landed = look.landed(caps);
+    let snapshot = lock(&caps.measured).graphs.get(&ordinal).map(Graphs::snapshot);
+    let Some(snapshot) = snapshot else { return Some(0) };
+    let completed = snapshot.completed(caps);
     let reserved = graph_memory::reserved(ordinal);
     let mut measured = lock(&caps.measured);
     let graphs = measured.graphs.get_mut(&ordinal)?;
-    graphs.land(&landed);
-    (graphs.stamp == look.stamp && graphs.is_exact(reserved)).then_some(look.stamp)
+    graphs.forget(&completed);
+    (graphs.stamp == snapshot.stamp && graphs.is_exact(reserved)).then_some(snapshot.stamp)
 }
 
 /// What a graph may need, for each device; read where it is charged or `recorded`.
-pub(crate) fn appetite(graph: CUgraph, recorded: bool) -> Vec<Appetite> {
+pub(crate) fn needs_of(graph: CUgraph, recorded: bool) -> Vec<Need> {
     let mut sum = Sum::default();
     if on().is_some() || recorded {
         sum.add(graph, 0);
@@ -230,11 +230,11 @@ impl Sum {
         }
     }
 
-    fn total(self) -> Vec<Appetite> {
-        let mut sum: Vec<Appetite> = Vec::new();
+    fn total(self) -> Vec<Need> {
+        let mut sum: Vec<Need> = Vec::new();
         let mut enter = |ordinal: i32, bytes: u64, frees: u64| match sum.iter_mut().find(|a| a.ordinal == ordinal) {
             Some(known) => (known.bytes, known.frees) = (known.bytes + bytes, known.frees + frees),
-            None => sum.push(Appetite { ordinal, bytes, frees }),
+            None => sum.push(Need { ordinal, bytes, frees }),
         };
         for (ordinal, bytes) in self.allocated.values() {
             enter(*ordinal, *bytes, 0);
@@ -261,41 +261,41 @@ fn graph_block(addr: u64) -> Option<(i32, u64)> {
 }
 
 /// A graph that allocates or frees was instantiated.
-pub(crate) fn instantiated(exec: u64, appetite: Vec<Appetite>) {
-    if let Some(caps) = on().filter(|_| !appetite.is_empty()) {
-        lock(&caps.measured).execs.insert(exec, appetite);
+pub(crate) fn instantiated(exec: u64, needs: Vec<Need>) {
+    if let Some(caps) = on().filter(|_| !needs.is_empty()) {
+        lock(&caps.measured).execs.insert(exec, needs);
     }
 }
 
 /// An instantiated graph is about to go; what it takes.
-pub(crate) fn exec_leaves(exec: u64) -> Vec<Appetite> {
+pub(crate) fn exec_leaves(exec: u64) -> Vec<Need> {
     on().and_then(|caps| lock(&caps.measured).execs.remove(&exec)).unwrap_or_default()
 }
 
 /// What an instantiated graph takes.
-pub(crate) fn appetite_of(exec: u64) -> Vec<Appetite> {
+pub(crate) fn needs_of_exec(exec: u64) -> Vec<Need> {
     on().and_then(|caps| lock(&caps.measured).execs.get(&exec).cloned()).unwrap_or_default()
 }
 
 /// Room for a launch, charged to the graphs of its device before the call, and the number of the call. An error: what is
 /// lacking.
-fn make_way(caps: &Caps, at: (&CapDevice, DeviceId), wanted: &Appetite, stream: u64, granted: u64) -> Result<u64, u64> {
+fn try_reserve(caps: &Caps, at: (&CapDevice, DeviceId), wanted: &Need, stream: u64, granted: u64) -> Result<u64, u64> {
     if granted > 0 {
         let mut measured = lock(&caps.measured);
         let graphs = measured.graphs.entry(wanted.ordinal).or_default();
         (graphs.charged, graphs.stamp) = (graphs.charged + granted, graphs.stamp + 1);
     }
     for _ in 0..RETRIES {
-        let look = lock(&caps.measured).graphs.entry(wanted.ordinal).or_default().look();
-        let landed = look.landed(caps);
+        let snapshot = lock(&caps.measured).graphs.entry(wanted.ordinal).or_default().snapshot();
+        let completed = snapshot.completed(caps);
         let used = graph_memory::used(wanted.ordinal);
         let mut measured = lock(&caps.measured);
         let graphs = measured.graphs.entry(wanted.ordinal).or_default();
-        if graphs.stamp != look.stamp {
+        if graphs.stamp != snapshot.stamp {
             // What is used may be more by now.
             continue;
         }
-        graphs.land(&landed);
+        graphs.forget(&completed);
         let lacking = graphs.most(used, wanted.bytes, stream).saturating_sub(graphs.charged);
         let mut crossing = None;
         if lacking > 0 {
@@ -315,54 +315,54 @@ fn make_way(caps: &Caps, at: (&CapDevice, DeviceId), wanted: &Appetite, stream: 
 }
 
 /// The same, after making room and waiting for it if need be.
-fn way_for(caps: &Caps, at: (&CapDevice, DeviceId), wanted: &Appetite, stream: u64) -> Result<u64, CUresult> {
-    let ask = |granted| make_way(caps, at, wanted, stream, granted);
-    if let Ok(call) = ask(0) {
+fn reserve(caps: &Caps, at: (&CapDevice, DeviceId), wanted: &Need, stream: u64) -> Result<u64, CUresult> {
+    let attempt = |granted| try_reserve(caps, at, wanted, stream, granted);
+    if let Ok(call) = attempt(0) {
         return Ok(call);
     }
     for idle in [false, true] {
         caps.make_room(at.0, idle);
-        if let Ok(call) = ask(0) {
+        if let Ok(call) = attempt(0) {
             return Ok(call);
         }
     }
-    let lacking = match ask(0) {
+    let lacking = match attempt(0) {
         Ok(call) => return Ok(call),
         Err(lacking) => lacking,
     };
     let reservation = caps.admit(at, lacking, Category::Device, Urgency::Normal)?;
     let granted = reservation.bytes();
     caps.ledger.commit(reservation);
-    ask(granted).map_err(|_| {
+    attempt(granted).map_err(|_| {
         refresh(caps, at.0);
         CUresult::CUDA_ERROR_OUT_OF_MEMORY
     })
 }
 
-/// The call that a way was made for has returned: its work is in flight, or there is none.
-fn landed(caps: &Caps, at: (&CapDevice, DeviceId), call: u64, fence: Option<Fence>) {
+/// The call that room was reserved for has returned: its work is in flight, or there is none.
+fn returned(caps: &Caps, at: (&CapDevice, DeviceId), call: u64, fence: Option<Fence>) {
     if let Some(graphs) = lock(&caps.measured).graphs.get_mut(&at.0.ordinal) {
         graphs.end(call, fence);
     }
     refresh(caps, at.0);
 }
 
-/// A name for a stream that no other stream has.
-fn name_of(stream: CUstream, own: bool) -> u64 {
-    static STRANGERS: AtomicUsize = AtomicUsize::new(0);
+/// A number for a stream that no other stream has.
+fn key_of(stream: CUstream, own: bool) -> u64 {
+    static UNKNOWN: AtomicUsize = AtomicUsize::new(0);
     let known = crate::driver::stream::find(stream, own).map(|(stream_ref, _)| stream_ref.id);
-    known.unwrap_or_else(|| !(STRANGERS.fetch_add(1, Ordering::Relaxed) as u64))
+    known.unwrap_or_else(|| !(UNKNOWN.fetch_add(1, Ordering::Relaxed) as u64))
 }
 
 /// A call that may take the memory of a graph's allocation nodes, in `stream`. `own`: stream 0 is the thread's own.
-pub(crate) fn launch(appetite: &[Appetite], stream: CUstream, own: bool, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(caps) = on().filter(|_| !appetite.is_empty()) else { return call() };
-    let name = name_of(stream, own);
+pub(crate) fn launch(needs: &[Need], stream: CUstream, own: bool, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(caps) = on().filter(|_| !needs.is_empty()) else { return call() };
+    let name = key_of(stream, own);
     let mut held = Vec::new();
     let mut refused = None;
-    for wanted in appetite {
+    for wanted in needs {
         let Some(at) = caps.at(wanted.ordinal) else { continue };
-        match way_for(caps, at, wanted, name) {
+        match reserve(caps, at, wanted, name) {
             Ok(call) => held.push((at, call)),
             Err(code) => refused = Some(code),
         }
@@ -375,12 +375,12 @@ pub(crate) fn launch(appetite: &[Appetite], stream: CUstream, own: bool, call: i
     let result = refused.unwrap_or_else(call);
     let runs = result == CUresult::CUDA_SUCCESS;
     for (at, call) in held {
-        landed(caps, at, call, runs.then(|| caps.linear.fences.behind(stream, own)));
+        returned(caps, at, call, runs.then(|| caps.linear.fences.behind(stream, own)));
     }
     result
 }
 
-/// `cuMemFreeAsync` of what is no block of the books: memory that a graph has allocated is in use until the stream has
+/// `cuMemFreeAsync` of an address that is not in the table: memory that a graph has allocated is in use until the stream has
 /// come to the free.
 pub(super) fn free_in_order(
     caps: &Caps,
@@ -391,7 +391,7 @@ pub(super) fn free_in_order(
 ) -> CUresult {
     let none = lock(&caps.measured).graphs.is_empty();
     let Some((ordinal, bytes)) = (if none { None } else { graph_block(addr) }) else { return call() };
-    let name = name_of(stream, own);
+    let name = key_of(stream, own);
     // Before the call: the driver takes it for unused from then on, and a launch beside it must not.
     let number = lock(&caps.measured).graphs.get_mut(&ordinal).map(|graphs| graphs.begin(name, bytes));
     let result = call();
@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_call_ends_its_own_flight() {
+    fn each_call_ends_its_own_work() {
         let mut graphs = Graphs::default();
         let (first, second) = (graphs.begin(1, 64), graphs.begin(1, 2));
         assert_eq!(graphs.most(8, 1, 1), 8 + 1 + 64 + 2, "neither has returned");
@@ -435,14 +435,14 @@ mod tests {
     #[test]
     fn a_figure_that_is_older_than_a_change_does_not_count() {
         let mut graphs = Graphs { charged: 64, ..Graphs::default() };
-        let look = graphs.look();
+        let snapshot = graphs.snapshot();
         let call = graphs.begin(1, 8);
-        assert_eq!(graphs.correct(&look, 0), Err(()), "a call has begun");
-        let look = graphs.look();
-        assert_eq!(graphs.correct(&look, 0), Ok(None), "it may take memory");
+        assert_eq!(graphs.correct(&snapshot, 0), Err(()), "a call has begun");
+        let snapshot = graphs.snapshot();
+        assert_eq!(graphs.correct(&snapshot, 0), Ok(None), "it may take memory");
         graphs.end(call, None);
-        assert_eq!(graphs.correct(&look, 0), Err(()), "it has returned");
-        let (one, other) = (graphs.look(), graphs.look());
+        assert_eq!(graphs.correct(&snapshot, 0), Err(()), "it has returned");
+        let (one, other) = (graphs.snapshot(), graphs.snapshot());
         assert_eq!(graphs.correct(&one, 16), Ok(Some(64)));
         assert_eq!(graphs.correct(&other, 32), Err(()), "another thread was faster");
         assert_eq!(graphs.charged, 16);

@@ -105,7 +105,7 @@ impl Handles {
     }
 }
 
-fn give_back(gone: impl IntoIterator<Item = Gone>) {
+fn release_all(gone: impl IntoIterator<Item = Gone>) {
     if let Some(caps) = on() {
         for (ordinal, bytes) in gone {
             caps.release(ordinal, Category::Vmm, bytes);
@@ -142,7 +142,7 @@ pub(crate) unsafe fn create(
     if made {
         // SAFETY: after success the handle is there.
         let gone = lock(&caps.handles).create(unsafe { *place }, at.0.ordinal, bytes);
-        give_back(gone);
+        release_all(gone);
     }
     result
 }
@@ -155,7 +155,7 @@ pub(crate) fn returned_again(call: impl FnOnce() -> CUresult, made: impl FnOnce(
     lock(&caps.handles).returning += 1;
     let result = call();
     let gone = lock(&caps.handles).returned((result == CUresult::CUDA_SUCCESS).then(made));
-    give_back(gone);
+    release_all(gone);
     result
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn release(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult 
     if let Some(id) = known {
         let undo = (result != CUresult::CUDA_SUCCESS).then_some(|known: &mut Physical| known.owners += 1);
         let gone = lock(&caps.handles).ended(id, undo);
-        give_back(gone);
+        release_all(gone);
     }
     result
 }
@@ -207,7 +207,7 @@ pub(crate) fn map(addr: CUdeviceptr, handle: u64, call: impl FnOnce() -> CUresul
     handles.begin_end(id, |known| known.mappings -= 1);
     let gone = handles.ended(id, None::<fn(&mut Physical)>);
     drop(handles);
-    give_back(gone);
+    release_all(gone);
     result
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn unmap(addr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUres
         gone.extend(handles.ended(id, failed.then_some(|known: &mut Physical| known.mappings += 1)));
     }
     drop(handles);
-    give_back(gone);
+    release_all(gone);
     result
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Allocation {
 }
 
 /// All live blocks, and how many small ones touch each chunk.
-pub(crate) struct Books {
+pub(crate) struct Allocations {
     blocks: [Mutex<Map<Allocation>>; SHARDS],
     pages: [Mutex<Map<u32>>; SHARDS],
     /// Freed by the job in the order of a stream that may not have come there, oldest first.
@@ -72,7 +72,7 @@ pub(crate) struct Books {
     pub(super) fences: Fences,
 }
 
-impl Books {
+impl Allocations {
     pub(super) fn new() -> Self {
         Self {
             blocks: std::array::from_fn(|_| Mutex::new(Rank::Blocks, Map::default())),
@@ -311,15 +311,15 @@ fn tiny(
     addr: impl FnOnce() -> u64,
 ) -> CUresult {
     let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    let ask = || caps.admit_more(at, most, Category::Device);
-    let answer = ask();
+    let attempt = || caps.admit_more(at, most, Category::Device);
+    let answer = attempt();
     let mut at_the_cap = answer.is_err();
     let mut answer = answer.or_else(|_| caps.admit_tiny(at, most, Category::Device));
     let is_last = || caps.ledger.view(at.1).is_some_and(|view| view.own.set_aside < PAGE);
     // Before it is refused, what was freed in the order of a stream is waited for, as for any other request.
     if (answer.is_err() || (at_the_cap && is_last())) && caps.linear.any_leaving() {
         caps.make_room(at.0, true);
-        if let Ok(more) = ask() {
+        if let Ok(more) = attempt() {
             if let Ok(last) = answer {
                 caps.ledger.roll_back(last);
             }
@@ -427,13 +427,13 @@ mod tests {
     }
 
     #[test]
-    fn small_blocks_share_a_portion_and_the_last_one_frees_it() {
-        let books = Books::new();
+    fn small_blocks_share_a_chunk_and_the_last_one_frees_it() {
+        let allocations = Allocations::new();
         let base = 64 * PAGE;
-        assert_eq!(books.enter(base, block(512)), PAGE);
-        assert_eq!(books.enter(base + 512, block(1 << 20)), 0);
-        assert_eq!(books.enter(base + PAGE - 512, block(1024)), PAGE, "it touches the next one too");
-        let taken = |addr| books.take(addr).map(|block| books.freed(addr, &block));
+        assert_eq!(allocations.enter(base, block(512)), PAGE);
+        assert_eq!(allocations.enter(base + 512, block(1 << 20)), 0);
+        assert_eq!(allocations.enter(base + PAGE - 512, block(1024)), PAGE, "it touches the next one too");
+        let taken = |addr| allocations.take(addr).map(|block| allocations.freed(addr, &block));
         assert_eq!(taken(base), Some(0));
         assert_eq!(taken(base + PAGE - 512), Some(PAGE));
         assert_eq!(taken(base + 512), Some(PAGE));
@@ -441,11 +441,11 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_cost_whole_portions() {
-        let books = Books::new();
-        assert_eq!(books.enter(0, block(PAGE + 1)), 2 * PAGE);
-        assert_eq!(books.enter(8 * PAGE, block(SMALL + 1)), PAGE);
-        assert_eq!(books.take_all_of(1).len(), 2);
+    fn large_blocks_cost_whole_chunks() {
+        let allocations = Allocations::new();
+        assert_eq!(allocations.enter(0, block(PAGE + 1)), 2 * PAGE);
+        assert_eq!(allocations.enter(8 * PAGE, block(SMALL + 1)), PAGE);
+        assert_eq!(allocations.take_all_of(1).len(), 2);
         for bytes in [1, 4096, 4097, SMALL, SMALL + 1, PAGE, 3 * PAGE - 1] {
             assert!(most(bytes) >= bytes.next_multiple_of(PAGE).min(PAGE), "{bytes}");
         }

@@ -49,7 +49,7 @@ pub(crate) struct Measured {
     stamps: u64,
     pub(super) graphs: HashMap<i32, graphs::Graphs>,
     /// Instantiated graphs that allocate or free.
-    pub(super) execs: HashMap<u64, Vec<graphs::Appetite>>,
+    pub(super) execs: HashMap<u64, Vec<graphs::Need>>,
 }
 
 /// Mempools that the job has destroyed and the driver has not.
@@ -150,13 +150,13 @@ impl Drop for Using<'_> {
             self.mempools.iter().filter_map(end).collect()
         };
         for (pool, reserve) in over {
-            bury(self.caps, pool, reserve);
+            destroy_unused(self.caps, pool, reserve);
         }
     }
 }
 
 /// The driver destroys a mempool that the job has destroyed and that holds nothing any more. It is in no table.
-fn bury(caps: &Caps, pool: u64, reserve: Reserve) {
+fn destroy_unused(caps: &Caps, pool: u64, reserve: Reserve) {
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: a mempool that the job has destroyed, so nobody uses it; the driver still knows it.
     if done(unsafe { real::cuMemPoolDestroy(pool as CUmemoryPool) }).is_ok() {
@@ -277,7 +277,7 @@ fn let_go(caps: &Caps, device: &CapDevice) -> u64 {
         if any_graphs {
             // SAFETY: takes a device's number.
             unsafe { real::cuDeviceGraphMemTrim(device.ordinal) };
-            caps.around.happened(device.ordinal, Fact::GraphMemory);
+            caps.callbacks.happened(device.ordinal, Fact::GraphMemory);
         }
     }
     free + read_again(caps, (device, account))

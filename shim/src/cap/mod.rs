@@ -57,10 +57,10 @@ const ASIDE_FROM: u64 = 16 * PAGE;
 /// What is said where a device's account cannot be opened.
 const CLOSED: &str = "every request for its memory is refused (WEIR_STRICT=0 would run the job without this limit)";
 
-/// What the account is handed by the layer above: who can make room on a device, and who keeps what happens.
-pub(crate) trait Around: Sync {
-    /// The pools give back to the driver what nobody uses of a device. The bytes.
-    fn give_back(&self, ordinal: i32) -> u64;
+/// What the layer above does for the account: it makes room on a device, and records what happens.
+pub(crate) trait Callbacks: Sync {
+    /// The pools return idle memory of a device to the driver. How many bytes.
+    fn trim(&self, ordinal: i32) -> u64;
     /// Waits for all work of a device, but not for ever. False: nothing is proven.
     fn wait_for(&self, ordinal: i32) -> bool;
     /// Bytes of a device that its pools could hand out.
@@ -101,7 +101,7 @@ pub(crate) struct CapDevice {
 pub(crate) struct Caps {
     /// Where it is kept.
     pub(crate) ledger: Ledger,
-    around: &'static dyn Around,
+    callbacks: &'static dyn Callbacks,
     terms: &'static Terms,
     strict: bool,
     devices: Vec<CapDevice>,
@@ -109,7 +109,7 @@ pub(crate) struct Caps {
     lost: Option<String>,
     /// Entries of WEIR_CAP that name no device which the process sees.
     unseen: Vec<String>,
-    linear: linear::Books,
+    linear: linear::Allocations,
     arrays: Mutex<arrays::Arrays>,
     handles: Mutex<handles::Handles>,
     measured: Mutex<measured::Measured>,
@@ -124,7 +124,7 @@ static OPENING: Mutex<()> = Mutex::new(Rank::Opening, ());
 pub(crate) fn on() -> Option<&'static Caps> {
     // SAFETY: a non-null pointer comes from `open`, which leaks what it points to.
     let caps = unsafe { CAPS.load(Ordering::Acquire).as_ref() }?;
-    if caps.ledger.is_here() { job::active().map(|_| caps) } else { in_child(caps.around) }
+    if caps.ledger.is_here() { job::active().map(|_| caps) } else { in_child(caps.callbacks) }
 }
 
 /// The account of a device, after a look whether somebody lacks memory or the cap was lowered: then what is free goes back.
@@ -144,8 +144,8 @@ pub(crate) fn at(ordinal: i32) -> Option<Account> {
 
 /// A fork has no part in its parent's account: it opens its own.
 #[cold]
-fn in_child(around: &'static dyn Around) -> Option<&'static Caps> {
-    start(&job::active()?.config, around);
+fn in_child(callbacks: &'static dyn Callbacks) -> Option<&'static Caps> {
+    start(&job::active()?.config, callbacks);
     job::report();
     // SAFETY: as above.
     unsafe { CAPS.load(Ordering::Acquire).as_ref() }.filter(|caps| caps.ledger.is_here())
@@ -153,41 +153,41 @@ fn in_child(around: &'static dyn Around) -> Option<&'static Caps> {
 
 /// What cuInit does after the driver's own: opens the account. Where that cannot be done, cuInit fails and every request
 /// is refused; or, with WEIR_STRICT=0, there is no account.
-pub(crate) fn begin(config: &'static Config, around: &'static dyn Around) {
+pub(crate) fn begin(config: &'static Config, callbacks: &'static dyn Callbacks) {
     if config.caps.any() && job::active().is_some() && on().is_none() {
-        start(config, around);
+        start(config, callbacks);
     }
 }
 
-fn start(config: &'static Config, around: &'static dyn Around) {
+fn start(config: &'static Config, callbacks: &'static dyn Callbacks) {
     let _kept = surroundings::Errno::keep();
     let seen = machine::visible();
-    let (opened, lines) = open_once(config, around, &seen);
+    let (opened, lines) = open_once(config, callbacks, &seen);
     for line in &lines {
         surroundings::say(line);
     }
     if opened && let Some(caps) = on() {
         for device in caps.devices() {
-            around.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
+            callbacks.happened(device.ordinal, Fact::Cap(caps.known_cap(device.ordinal)));
         }
     }
 }
 
 /// Opens the account, unless another thread has. Whether this one has, and what is to be said of it.
-fn open_once(config: &'static Config, around: &'static dyn Around, seen: &[DeviceFacts]) -> (bool, Vec<String>) {
+fn open_once(config: &'static Config, callbacks: &'static dyn Callbacks, seen: &[DeviceFacts]) -> (bool, Vec<String>) {
     let _opening = OPENING.lock();
     let mut lines = Vec::new();
     // SAFETY: as in `on`.
     if unsafe { CAPS.load(Ordering::Acquire).as_ref() }.is_some_and(|caps| caps.ledger.is_here()) {
         return (false, lines);
     }
-    let caps = open(config, around, seen, &mut lines).or_else(|lost| {
+    let caps = open(config, callbacks, seen, &mut lines).or_else(|lost| {
         let then = if config.strict { FAILS } else { WITHOUT };
         lines.push(format!("{lost}; {then}"));
         if config.strict {
             job::refuse(lost.clone());
         }
-        unopened(config, around, seen, lost)
+        unopened(config, callbacks, seen, lost)
     });
     let Ok(caps) = caps else { return (false, lines) };
     CAPS.store(Box::into_raw(Box::new(caps)), Ordering::Release);
@@ -197,13 +197,13 @@ fn open_once(config: &'static Config, around: &'static dyn Around, seen: &[Devic
 /// An account that was not opened: each device is closed or, with WEIR_STRICT=0, has none.
 fn unopened(
     config: &'static Config,
-    around: &'static dyn Around,
+    callbacks: &'static dyn Callbacks,
     seen: &[DeviceFacts],
     lost: String,
 ) -> Result<Caps, LedgerError> {
     let account = config.strict.then_some(DeviceId::CLOSED);
     let devices = devices(seen, |_| None, || OnceLock::from(account));
-    Ok(Caps { lost: Some(lost), ..Caps::new(Ledger::private()?, around, config, devices) })
+    Ok(Caps { lost: Some(lost), ..Caps::new(Ledger::private()?, callbacks, config, devices) })
 }
 
 fn devices(
@@ -225,7 +225,7 @@ fn devices(
 
 fn open(
     config: &'static Config,
-    around: &'static dyn Around,
+    callbacks: &'static dyn Callbacks,
     seen: &[DeviceFacts],
     lines: &mut Vec<String>,
 ) -> Result<Caps, String> {
@@ -253,7 +253,7 @@ fn open(
         lines.push(format!("WEIR_CAP is above the device, which is the cap then: {}", devices.join(", ")));
     }
     let devices = devices(seen, cap_of, OnceLock::new);
-    Ok(Caps { unseen, ..Caps::new(ledger, around, config, devices) })
+    Ok(Caps { unseen, ..Caps::new(ledger, callbacks, config, devices) })
 }
 
 /// The devices that the job sees, with all that is known of them.
@@ -273,16 +273,21 @@ pub(crate) fn unseen() -> Vec<String> {
 }
 
 impl Caps {
-    fn new(ledger: Ledger, around: &'static dyn Around, config: &'static Config, devices: Vec<CapDevice>) -> Self {
+    fn new(
+        ledger: Ledger,
+        callbacks: &'static dyn Callbacks,
+        config: &'static Config,
+        devices: Vec<CapDevice>,
+    ) -> Self {
         Self {
             ledger,
-            around,
+            callbacks,
             terms: &config.caps,
             strict: config.strict,
             devices,
             lost: None,
             unseen: Vec::new(),
-            linear: linear::Books::new(),
+            linear: linear::Allocations::new(),
             arrays: Mutex::new(Rank::Arrays, arrays::Arrays::default()),
             handles: Mutex::new(Rank::Handles, handles::Handles::default()),
             measured: Mutex::new(Rank::Measured, measured::Measured::default()),
@@ -330,7 +335,7 @@ impl Caps {
             match self.ledger.open_device(&terms) {
                 Ok(account) => {
                     let cap = self.ledger.view(account).and_then(|view| view.cap);
-                    self.around.happened(device.ordinal, Fact::Cap(cap));
+                    self.callbacks.happened(device.ordinal, Fact::Cap(cap));
                     Some(account)
                 }
                 Err(problem) => {

@@ -16,7 +16,7 @@ pub(crate) enum Cost {
 }
 
 /// Reserves the charge for a handle of the pool, or a segment; `None`: the cap forbids it.
-pub(crate) fn ask(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
+pub(crate) fn reserve(ordinal: i32, bytes: u64, budget: &Budget) -> Option<Cost> {
     let Some((caps, (device, account))) = at(ordinal) else {
         return Some(Cost::Free);
     };

@@ -41,7 +41,7 @@ fn limit_of(setting: Option<Amount>, host: Host) -> u64 {
 }
 
 /// Reserves host memory. False: the limit is reached, or the host needs it itself.
-pub(crate) fn ask(ordinal: i32, bytes: u64) -> bool {
+pub(crate) fn reserve(ordinal: i32, bytes: u64) -> bool {
     if !take_within(&TAKEN, bytes, limit()) {
         return false;
     }

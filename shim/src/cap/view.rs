@@ -26,7 +26,7 @@ fn report(view: &View, driver_free: u64, cached: u64) -> Reported {
 impl Caps {
     fn reported(&self, device: &CapDevice, account: DeviceId, driver_free: u64) -> Option<Reported> {
         measured::refresh(self, device);
-        let look = || Some((self.ledger.view(account)?, self.around.reusable(device.ordinal)));
+        let look = || Some((self.ledger.view(account)?, self.callbacks.reusable(device.ordinal)));
         // A pool that grows or gives back between a look at the account and one at the pool would count twice.
         let ((first, cached), (mut view, cached_now)) = (look()?, look()?);
         view.cap?;

@@ -29,11 +29,11 @@ impl Drop for Change {
 }
 
 /// A look at figures that no call of this process changes meanwhile.
-pub(super) struct Still {
+pub(super) struct NoChange {
     began: u64,
 }
 
-impl Still {
+impl NoChange {
     /// It begins. `None`: a call is under way.
     pub(super) fn begin() -> Option<Self> {
         let began = BEGAN.load(SeqCst);

@@ -9,7 +9,7 @@ use weir_pool::ranks::{self, Rank};
 use weir_pool::shared::{Counted, Counts, Guarded, Uses};
 
 /// Short uses of the job's streams by weir, barred while a capture begins: so no call of weir's ever becomes part of one.
-static CALM: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
+static USES: Uses<AtomicU64> = Uses::new(AtomicU64::new(0), AtomicU64::new(0));
 static LIST: Counted<Guarded<Captures>, AtomicUsize, 2> =
     Counted::new(Guarded::new(Rank::Captures, Captures(Vec::new())), [const { AtomicUsize::new(0) }; 2]);
 
@@ -37,34 +37,34 @@ pub(crate) fn forbids() -> bool {
 }
 
 /// While it lives no capture is under way and none begins.
-pub(crate) struct Calm {
+pub(crate) struct NoCapture {
     _held: ranks::Held,
 }
 
-impl Drop for Calm {
+impl Drop for NoCapture {
     fn drop(&mut self) {
-        CALM.leave();
+        USES.leave();
     }
 }
 
 /// Tries to use streams of the job's, for a moment in which nobody waits; `None` if a capture is under way or begins.
 #[track_caller]
-pub(crate) fn calm() -> Option<Calm> {
-    if !CALM.enter() {
+pub(crate) fn no_capture() -> Option<NoCapture> {
+    if !USES.enter() {
         return None;
     }
-    let calm = Calm { _held: ranks::take(Rank::UseBesideCaptures) };
-    if under_way() { None } else { Some(calm) }
+    let guard = NoCapture { _held: ranks::take(Rank::UseBesideCaptures) };
+    if under_way() { None } else { Some(guard) }
 }
 
 /// Runs the call that begins a capture, and what makes it known.
 pub(crate) fn beginning<R>(begin: impl FnOnce() -> R) -> R {
-    CALM.bar(wait::for_uses("a use of streams before a capture"), begin)
+    USES.bar(wait::for_uses("a use of streams before a capture"), begin)
 }
 
 /// In a forked child: whoever was in a use is not here.
 pub(crate) fn forked() {
-    CALM.clear();
+    USES.clear();
 }
 
 /// Whether `stream` is part of a capture; costs a driver call only while there is one.
@@ -83,10 +83,10 @@ pub(crate) fn outside(stream: CUstream, variant: Variant) -> Option<(StreamRef, 
 
 /// Whether `stream` is part of a capture, seen by weir or not: then an allocation is a node of a graph.
 pub(crate) fn captured(stream: CUstream, per_thread: bool) -> bool {
-    asks(stream, per_thread) != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    status(stream, per_thread) != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
 }
 
-fn asks(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
+fn status(stream: CUstream, per_thread: bool) -> CUstreamCaptureStatus {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is the job's own argument, the place a live local.
     let result = unsafe {
@@ -113,7 +113,7 @@ pub(crate) fn began(stream_ref: StreamRef, strict: bool) {
 
 /// A capture may have ended: it has if the stream is no part of one any more.
 pub(crate) fn may_have_ended(stream: CUstream, per_thread: bool, stream_ref: StreamRef) {
-    if asks(stream, per_thread) == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+    if status(stream, per_thread) == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
         gone(|known| known.id == stream_ref.id);
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn look_until(whose: Whose, patience: Duration) -> Result<(), Backing
     let mut pauses = Pauses::within(patience);
     let mut marks = set(whose, patience, &mut pauses)?;
     let ended = loop {
-        match ask(&mut marks) {
+        match poll(&mut marks) {
             Ok(true) => break Ok(()),
             Ok(false) if pauses.pause() => {}
             Ok(false) => break Err(BackingError::Busy),
@@ -174,10 +174,10 @@ fn set(whose: Whose, patience: Duration, pauses: &mut Pauses) -> Result<Vec<Mark
     // The driver is queried for its version once, and not in a use.
     marks_contexts();
     loop {
-        match capture::calm() {
+        match capture::no_capture() {
             None if Instant::now() >= captures => return Err(CAPTURING),
             None => {}
-            Some(_calm) => {
+            Some(_no_capture) => {
                 if let Some(_alive) = contexts::alive() {
                     return mark_all(whose);
                 }
@@ -253,7 +253,7 @@ pub(crate) fn stream_goes(handle: u64) {
     if marks_contexts() || work::threads_have_streams() {
         return;
     }
-    let Some(_calm) = capture::calm() else { return work::streams_are_unknown() };
+    let Some(_no_capture) = capture::no_capture() else { return work::streams_are_unknown() };
     let Some(_alive) = contexts::alive() else { return work::streams_are_unknown() };
     let marked = stream::with(handle, |ctx, _| contexts::find(ctx).map(|slot| (ctx, slot.serial()))).flatten();
     let Some((ctx, serial)) = marked else { return };
@@ -272,16 +272,16 @@ fn there(marked: &Marked) -> Option<bool> {
 }
 
 /// Takes the marks off the list behind which all work has ended. Returns whether that is all of them.
-fn ask(marks: &mut Vec<Marked>) -> Result<bool, BackingError> {
+fn poll(marks: &mut Vec<Marked>) -> Result<bool, BackingError> {
     // Events may be queried beside captures, streams may not.
-    let calm = capture::calm();
+    let no_capture = capture::no_capture();
     let Some(_alive) = contexts::alive() else { return Ok(false) };
     let mut problem = None;
     marks.retain(|marked| {
         let reached = match there(marked) {
             None => return true,
             Some(false) => return false,
-            Some(true) => reached(marked, calm.is_some()),
+            Some(true) => reached(marked, no_capture.is_some()),
         };
         match reached {
             CUresult::CUDA_SUCCESS => {
@@ -298,7 +298,7 @@ fn ask(marks: &mut Vec<Marked>) -> Result<bool, BackingError> {
     problem.map_or(Ok(marks.is_empty()), Err)
 }
 
-fn reached(marked: &Marked, calm: bool) -> CUresult {
+fn reached(marked: &Marked, no_capture: bool) -> CUresult {
     match marked.mark {
         Mark::Event(event) => match ContextGuard::enter(marked.ctx) {
             // SAFETY: an event of weir's own, in a context that stays meanwhile.
@@ -306,7 +306,7 @@ fn reached(marked: &Marked, calm: bool) -> CUresult {
             Err(code) => code,
         },
         Mark::Idle(id) => {
-            if !calm {
+            if !no_capture {
                 return CUresult::CUDA_ERROR_NOT_READY;
             }
             let queried = stream::with(id, |ctx, handle| match ContextGuard::enter(ctx) {

@@ -188,7 +188,7 @@ fn stop_if(ordinal: i32, patience: Duration, sensible: impl Fn() -> bool) -> Res
 /// Whether every stream that can be queried and that may reach memory of the device `ordinal` has finished. Waits for
 /// nobody, and queries nothing beside a capture.
 pub(crate) fn idle(ordinal: i32) -> bool {
-    let Some(_calm) = capture::calm() else { return false };
+    let Some(_no_capture) = capture::no_capture() else { return false };
     // One that is about to go may stay, and can't be queried meanwhile.
     let Some(_alive) = contexts::alive() else { return false };
     let reached: Vec<u64> =

@@ -1,6 +1,6 @@
 //! Contexts: their making and end, and what waits for all their work.
 
-use crate::alloc::ROOM;
+use crate::alloc::CALLBACKS;
 use crate::cap;
 use crate::driver::library::signature;
 use crate::driver::real::{self, device_attribute, done};
@@ -30,7 +30,7 @@ pub(crate) unsafe fn init(call: &Call<signature::cuInit, CUresult>, flags: c_uin
         record::choices();
     }
     if let Some(job) = job::get().filter(|_| result == CUresult::CUDA_SUCCESS) {
-        cap::begin(&job.config, &ROOM);
+        cap::begin(&job.config, &CALLBACKS);
     }
     job::report();
     if job::refused().is_some() { REFUSED } else { result }

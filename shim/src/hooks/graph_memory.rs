@@ -1,7 +1,7 @@
 //! Memory of graphs: allocation nodes take it when their graph is launched or uploaded, and it is charged then.
 
 use crate::alloc;
-use crate::cap::graphs::Appetite;
+use crate::cap::graphs::Need;
 use crate::cap::{self, measured};
 use crate::driver::stream::per_thread;
 use crate::driver::{capture, work};
@@ -23,11 +23,11 @@ pub(crate) type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 const UPLOAD: c_ulonglong = 2;
 
 /// A call that takes what a graph allocates, unless it only becomes part of a capture.
-fn taking(appetite: &[Appetite], stream: CUstream, variant: Variant, call: impl FnOnce() -> CUresult) -> CUresult {
-    if appetite.is_empty() || capture::captured(stream, per_thread(variant, stream)) {
+fn taking(needs: &[Need], stream: CUstream, variant: Variant, call: impl FnOnce() -> CUresult) -> CUresult {
+    if needs.is_empty() || capture::captured(stream, per_thread(variant, stream)) {
         return call();
     }
-    cap::graphs::launch(appetite, stream, per_thread(variant, stream), call)
+    cap::graphs::launch(needs, stream, per_thread(variant, stream), call)
 }
 
 /// Notes what an instantiated graph will take.
@@ -37,17 +37,17 @@ unsafe fn noting(
     upload: Option<(CUstream, Variant)>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let appetite = cap::graphs::appetite(graph, record::open().is_some());
+    let needs = cap::graphs::needs_of(graph, record::open().is_some());
     let result = match upload {
-        Some((stream, variant)) => taking(&appetite, stream, variant, call),
+        Some((stream, variant)) => taking(&needs, stream, variant, call),
         None => call(),
     };
-    if result == CUresult::CUDA_SUCCESS && !appetite.is_empty() && !exec.is_null() {
+    if result == CUresult::CUDA_SUCCESS && !needs.is_empty() && !exec.is_null() {
         // SAFETY: after success the handle is there.
         let exec = unsafe { *exec } as u64;
-        let takes: Vec<(i32, u64)> = appetite.iter().map(|of| (of.ordinal, of.bytes)).filter(|of| of.1 > 0).collect();
+        let takes: Vec<(i32, u64)> = needs.iter().map(|of| (of.ordinal, of.bytes)).filter(|of| of.1 > 0).collect();
         graphs::instantiated(exec, &takes);
-        cap::graphs::instantiated(exec, appetite);
+        cap::graphs::instantiated(exec, needs);
         if upload.is_some() {
             graphs::launched(exec);
         }
@@ -108,24 +108,24 @@ pub(crate) unsafe fn destroy(call: &Call<OfExec, CUresult>, exec: CUgraphExec) -
 
 /// `cuGraphLaunch`: queues work, and takes what the graph allocates.
 pub(crate) unsafe fn launch(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let appetite = cap::graphs::appetite_of(exec as u64);
+    let needs = cap::graphs::needs_of_exec(exec as u64);
     work::saw_stream(stream);
     let launch = || {
         let Some(_queueing) = work::enter() else { return work::REFUSED };
         // SAFETY: the caller's own arguments.
         call.forward(|real| unsafe { real(exec, stream) })
     };
-    let result = taking(&appetite, stream, call.variant, || alloc::with_room(launch));
+    let result = taking(&needs, stream, call.variant, || alloc::with_room(launch));
     graphs::launched(exec as u64);
     result
 }
 
 /// `cuGraphUpload`: may take it before.
 pub(crate) unsafe fn upload(call: &Call<InStream, CUresult>, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let appetite = cap::graphs::appetite_of(exec as u64);
+    let needs = cap::graphs::needs_of_exec(exec as u64);
     // SAFETY: the caller's own arguments.
     let upload = || call.forward(|real| unsafe { real(exec, stream) });
-    let result = taking(&appetite, stream, call.variant, upload);
+    let result = taking(&needs, stream, call.variant, upload);
     graphs::launched(exec as u64);
     result
 }

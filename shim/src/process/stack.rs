@@ -90,7 +90,7 @@ fn elsewhere<F: FnOnce() -> R, R>(work: F) -> R {
     if let Ok(before) = before {
         let _ = ROOMY.try_with(|roomy| roomy.set(before));
     }
-    give_back(stack);
+    free_stack(stack);
     drop(uncancelled);
     match (job.result, job.work) {
         (Some(Ok(result)), _) => result,
@@ -160,7 +160,7 @@ fn take() -> Option<usize> {
     }
 }
 
-fn give_back(stack: usize) {
+fn free_stack(stack: usize) {
     let kept = SPARE.iter().any(|place| place.compare_exchange(0, stack, Ordering::Release, Ordering::Relaxed).is_ok());
     if !kept {
         // SAFETY: our own mapping, which nobody uses any more.

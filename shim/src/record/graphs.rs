@@ -32,10 +32,10 @@ impl Recorder {
 }
 
 /// A graph was instantiated that takes so much on each device.
-pub(crate) fn instantiated(exec: u64, appetite: &[(i32, u64)]) {
-    if let Some(recorder) = open().filter(|_| !appetite.is_empty()) {
+pub(crate) fn instantiated(exec: u64, needs: &[(i32, u64)]) {
+    if let Some(recorder) = open().filter(|_| !needs.is_empty()) {
         ANY.store(true, Ordering::Release);
-        recorder.graphs().execs.insert(exec, appetite.iter().map(|(ordinal, _)| *ordinal).collect());
+        recorder.graphs().execs.insert(exec, needs.iter().map(|(ordinal, _)| *ordinal).collect());
     }
 }
 
