@@ -41,125 +41,91 @@ macro_rules! with_room {
 /// waits has guarded work before and after, and the wait between them.
 /// The calling convention lets a thread's cancellation unwind through it.
 macro_rules! export {
-    (hooked work forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    // What all have in common: `$body` with the real function in `$real`.
+    (@as $real:ident => $body:expr; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, missing_docs)]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
             type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
             match gate::enter(&$library, &$entries, $id::$symbol as usize) {
                 Ok(real) => {
-                    let own = false $(|| work::Probe($arg).per_thread())*;
-                    let result = with_room!(stringify!($symbol), {
-                        let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
-                            return work::REFUSED;
-                        };
-                        // SAFETY: as for any plain export.
-                        unsafe { transmute::<usize, Real>(real)($($arg),*) }
-                    });
-                    if memops::wanted() {
-                        return memops::complete(stringify!($symbol), const { $id::$symbol.variant() }, result);
-                    }
-                    result
+                    // SAFETY: the address is that of the real function of this name, which the public headers declare
+                    // with these types.
+                    let $real = unsafe { transmute::<usize, Real>(real) };
+                    $body
                 }
                 Err(absent) => absent.into(),
             }
         }
+    };
+    (hooked work forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        export! { @as real => {
+            let own = false $(|| work::Probe($arg).per_thread())*;
+            let result = with_room!(stringify!($symbol), {
+                let Some(_queueing) = work::enter_as(const { $id::$symbol.variant() }, own) else {
+                    return work::REFUSED;
+                };
+                // SAFETY: the caller's own arguments.
+                unsafe { real($($arg),*) }
+            });
+            if memops::wanted() {
+                return memops::complete(stringify!($symbol), const { $id::$symbol.variant() }, result);
+            }
+            result
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
     (hooked code forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(non_snake_case, missing_docs)]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
-            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
-                Ok(real) => {
-                    let first = [$($arg as usize),*].first().copied().unwrap_or(0);
-                    let begin = || crate::cap::contexts::loading(stringify!($symbol), first);
-                    let loading = guard::run(stringify!($symbol), begin).flatten();
-                    // SAFETY: as for any plain export.
-                    let result = with_room!(stringify!($symbol), unsafe { transmute::<usize, Real>(real)($($arg),*) });
-                    if let Some(loading) = loading {
-                        guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
-                    }
-                    if stringify!($symbol).contains("Load") {
-                        guard::run(stringify!($symbol), crate::record::code_loaded);
-                    }
-                    result
-                }
-                Err(absent) => absent.into(),
+        export! { @as real => {
+            let first = [$($arg as usize),*].first().copied().unwrap_or(0);
+            let begin = || crate::cap::contexts::loading(stringify!($symbol), first);
+            let loading = guard::run(stringify!($symbol), begin).flatten();
+            // SAFETY: the caller's own arguments.
+            let result = with_room!(stringify!($symbol), unsafe { real($($arg),*) });
+            if let Some(loading) = loading {
+                guard::run(stringify!($symbol), move || loading.over(stringify!($symbol), first, result));
             }
-        }
+            if stringify!($symbol).contains("Load") {
+                guard::run(stringify!($symbol), crate::record::code_loaded);
+            }
+            result
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
     (hooked lazy forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(non_snake_case, missing_docs)]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
-            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
-                // SAFETY: as for any plain export.
-                Ok(real) => with_room!(stringify!($symbol), unsafe { transmute::<usize, Real>(real)($($arg),*) }),
-                Err(absent) => absent.into(),
-            }
-        }
+        export! { @as real => {
+            // SAFETY: the caller's own arguments.
+            with_room!(stringify!($symbol), unsafe { real($($arg),*) })
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
     (hooked $topic:ident forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(non_snake_case, missing_docs)]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
-            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
-                // SAFETY: the address is that of the real function of this name, which the public
-                // headers declare with these types; the arguments are the caller's own.
-                Ok(real) => unsafe { transmute::<usize, Real>(real)($($arg),*) },
-                Err(absent) => absent.into(),
-            }
-        }
+        export! { @as real => {
+            // SAFETY: the caller's own arguments.
+            unsafe { real($($arg),*) }
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
     (hooked $topic:ident {waits $body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(non_snake_case, missing_docs)]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
-            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
-                Ok(real) => {
-                    let variant = const { $id::$symbol.variant() };
-                    // SAFETY: the body gets the caller's own arguments.
-                    let after = guard::run(stringify!($symbol), || unsafe { $body(variant, $($arg),*) });
-                    // SAFETY: as for a plain export.
-                    let result = unsafe { transmute::<usize, Real>(real)($($arg),*) };
-                    if let Some(after) = after {
-                        guard::run(stringify!($symbol), move || after(result));
-                    }
-                    result
-                }
-                Err(absent) => absent.into(),
+        export! { @as real => {
+            let variant = const { $id::$symbol.variant() };
+            // SAFETY: the body gets the caller's own arguments.
+            let after = guard::run(stringify!($symbol), || unsafe { $body(variant, $($arg),*) });
+            // SAFETY: the caller's own arguments.
+            let result = unsafe { real($($arg),*) };
+            if let Some(after) = after {
+                guard::run(stringify!($symbol), move || after(result));
             }
-        }
+            result
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
-    (hooked $topic:ident {quick $body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        export! { hooked $topic {$body} run_quick; $library $entries $id $result $symbol ($($arg: $ty),*) }
-    };
-    (hooked $topic:ident {$body:path}; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        export! { hooked $topic {$body} run; $library $entries $id $result $symbol ($($arg: $ty),*) }
-    };
+    (hooked $topic:ident {quick $body:path}; $($rest:tt)*) => { export! { hooked $topic {$body} run_quick; $($rest)* } };
+    (hooked $topic:ident {$body:path}; $($rest:tt)*) => { export! { hooked $topic {$body} run; $($rest)* } };
     (hooked $topic:ident {$body:path} $run:ident; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(non_snake_case, missing_docs)]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $result {
-            type Real = unsafe extern "C-unwind" fn($($ty),*) -> $result;
-            match gate::enter(&$library, &$entries, $id::$symbol as usize) {
-                Ok(real) => {
-                    // SAFETY: as for a plain export.
-                    let real = unsafe { transmute::<usize, Real>(real) };
-                    let call = Call::new(real, const { $id::$symbol.variant() });
-                    // SAFETY: the body gets the caller's own arguments and the real function.
-                    guard::$run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
-                        .or_else(|| call.result())
-                        // SAFETY: as for a plain export; the body has not called it.
-                        .unwrap_or_else(|| unsafe { real($($arg),*) })
-                }
-                Err(absent) => absent.into(),
-            }
-        }
+        export! { @as real => {
+            let call = Call::new(real, const { $id::$symbol.variant() });
+            // SAFETY: the body gets the caller's own arguments and the real function.
+            guard::$run(stringify!($symbol), || unsafe { $body(&call, $($arg),*) })
+                .or_else(|| call.result())
+                // SAFETY: the caller's own arguments; the body has not called it.
+                .unwrap_or_else(|| unsafe { real($($arg),*) })
+        }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
     (unhooked; $($rest:tt)*) => {};
 }
