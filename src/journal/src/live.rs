@@ -209,9 +209,14 @@ impl LiveTable {
         Some((place, entry))
     }
 
-    /// Finds a live allocation and marks it as going, without saying who does it.
-    #[inline]
-    pub(crate) fn take(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry)> {
+    /// The first entry of an allocation for which `claim`, which gets its words, returns something.
+    #[inline(always)]
+    fn find<T>(
+        &self,
+        address: u64,
+        class: Class,
+        claim: impl Fn(&[AtomicU64; RECORD_WORDS]) -> Option<T>,
+    ) -> Option<(EntryRef, LiveEntry, T)> {
         let key = key_of(address, class);
         let home = self.home(key);
         for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
@@ -222,14 +227,9 @@ impl LiveTable {
                 }
                 let place = EntryRef { bucket: index, slot };
                 let words = self.entry(place)?;
-                let first = words[0].load(Ordering::Acquire);
-                if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
-                    continue;
-                }
-                let freeing = if injected(Fault::Freeing) { first } else { first & !0xff | STATE_FREEING };
-                if words[0].compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                if let Some(found) = claim(words) {
                     let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
-                    return Some((place, LiveEntry::unpack_unchecked(&snapshot)));
+                    return Some((place, LiveEntry::unpack_unchecked(&snapshot), found));
                 }
             }
             if bucket.first()?.load(Ordering::Relaxed) == 0 {
@@ -239,34 +239,28 @@ impl LiveTable {
         None
     }
 
-    /// Finds an allocation whose free has begun and is not written down, by an address that was just handed out again: so
-    /// it has happened. Returns the last word, too.
-    pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry, u64)> {
-        let key = key_of(address, class);
-        let home = self.home(key);
-        for step in 0..LONGEST_CHAIN.min(self.buckets.len()) {
-            let (index, bucket) = self.bucket(home, step)?;
-            for slot in 0..BUCKET_ENTRIES {
-                if bucket.get(slot + 1)?.load(Ordering::Acquire) != key {
-                    continue;
-                }
-                let place = EntryRef { bucket: index, slot };
-                let words = self.entry(place)?;
-                let last = words[7].load(Ordering::Acquire);
-                let first = words[0].load(Ordering::Acquire);
-                if last & FREE_BEGUN != 0
-                    && first & 0xff == STATE_FREEING
-                    && words[1].load(Ordering::Relaxed) == address
-                {
-                    let snapshot = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
-                    return Some((place, LiveEntry::unpack_unchecked(&snapshot), last));
-                }
-            }
-            if bucket.first()?.load(Ordering::Relaxed) == 0 {
+    /// Finds a live allocation and marks it as being freed, without saying who does it.
+    #[inline]
+    pub(crate) fn take(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry)> {
+        let mark = |words: &[AtomicU64; RECORD_WORDS]| {
+            let first = words[0].load(Ordering::Acquire);
+            if first & 0xff != STATE_LIVE || words[1].load(Ordering::Relaxed) != address {
                 return None;
             }
-        }
-        None
+            let freeing = if injected(Fault::Freeing) { first } else { first & !0xff | STATE_FREEING };
+            words[0].compare_exchange(first, freeing, Ordering::AcqRel, Ordering::Relaxed).ok()
+        };
+        self.find(address, class, mark).map(|(place, entry, _)| (place, entry))
+    }
+
+    /// Finds an allocation whose free has begun and is not recorded, by an address that was just handed out again: so it
+    /// has happened. Returns the last word, too.
+    pub(crate) fn freed_before(&self, address: u64, class: Class) -> Option<(EntryRef, LiveEntry, u64)> {
+        self.find(address, class, |words| {
+            let last = words[7].load(Ordering::Acquire);
+            let begun = last & FREE_BEGUN != 0 && words[0].load(Ordering::Acquire) & 0xff == STATE_FREEING;
+            (begun && words[1].load(Ordering::Relaxed) == address).then_some(last)
+        })
     }
 
     /// Whether a free that has begun is not written down yet.
