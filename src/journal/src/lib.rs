@@ -45,7 +45,7 @@ pub use live::LiveEntry;
 pub use names::{Op, PYTHON_DEPTH, STACK_DEPTH, is_users};
 pub use nodes::node_of;
 pub use numbered::Numbering;
-pub use oom::{Cause, Failure, HOLDERS, Holder, OOM_SCHEMA, OomReport, Outcome, Situation};
+pub use oom::{Cause, Failure, HOLDERS, OOM_SCHEMA, OomHolder, OomReport, Outcome, Situation};
 pub use retention::{Keep, Life, Removed, clear_up, journal_life, life_of, remove};
 pub use sys::clock::{Anchor, Clock};
 #[cfg(feature = "synthetic")]

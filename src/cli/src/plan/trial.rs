@@ -17,7 +17,7 @@ use weir_journal::{Class, Kind, LiveEntry};
 use super::Backing;
 use super::gpus::Gpu;
 use super::job::Job;
-use crate::watch::{Holder, holders_of};
+use crate::watch::{LiveHolder, holders_of};
 use crate::{library, signals};
 
 /// Time for a job to end when it is asked to.
@@ -93,7 +93,7 @@ pub(crate) struct Peak {
     /// What it was for, as far as names show, largest first.
     pub(super) roles: Vec<(&'static str, u64)>,
     /// Who held it, largest first.
-    pub(super) holders: Vec<Holder>,
+    pub(super) holders: Vec<LiveHolder>,
 }
 
 /// A run, and its journals.

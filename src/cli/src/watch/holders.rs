@@ -15,7 +15,7 @@ const MOST_NAMES: usize = 20_000;
 
 /// Somebody who holds memory of a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Holder {
+pub(crate) struct LiveHolder {
     /// TensorFlow operation; may be empty.
     pub(crate) op: String,
     /// Python line, `train.py:118 in train_step`; may be empty.
@@ -30,7 +30,7 @@ pub(crate) struct Holder {
     pub(crate) change: i64,
 }
 
-impl Holder {
+impl LiveHolder {
     /// What to call it, in at most `most` characters: the line, which is short, and the end of the operation's name, else
     /// what sort of memory it is.
     pub(crate) fn name(&self, most: usize) -> String {
@@ -130,10 +130,10 @@ pub(super) fn sums<'a>(
 }
 
 /// The holders of these allocations, largest first.
-pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<Holder> {
+pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<LiveHolder> {
     let sums = sums(live.iter(), reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
     let mut holders: Vec<_> = sums
-        .map(|((_, op, line, class), (bytes, blocks))| Holder { op, line, class, bytes, blocks, change: 0 })
+        .map(|((_, op, line, class), (bytes, blocks))| LiveHolder { op, line, class, bytes, blocks, change: 0 })
         .collect();
     holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.op).cmp(&(&b.line, &b.op))));
     holders

@@ -10,7 +10,7 @@ use weir_journal::reader::{Device, Error, Reader, open_file};
 use weir_journal::{Class, journal_life};
 
 use super::history::History;
-use super::holders::{Holder, Key, Names, sums};
+use super::holders::{Key, LiveHolder, Names, sums};
 use super::{Charges, clean};
 
 /// Holders of one device that are kept, largest first.
@@ -79,7 +79,7 @@ pub(crate) struct Gpu {
     /// Age in seconds and live bytes, oldest first.
     pub(crate) history: Vec<(f64, u64)>,
     /// Who holds it, largest first.
-    pub(crate) holders: Vec<Holder>,
+    pub(crate) holders: Vec<LiveHolder>,
 }
 
 impl Gpu {
@@ -241,11 +241,11 @@ impl Watched {
             direct + pooled
         };
         let charged = charge.map_or_else(|| taken(false), |charge| charge.charged);
-        let mut holders: Vec<Holder> = self
+        let mut holders: Vec<LiveHolder> = self
             .sums
             .iter()
             .filter(|((on, ..), (bytes, _))| *on == device.number && *bytes > 0)
-            .map(|(key, (bytes, blocks))| Holder {
+            .map(|(key, (bytes, blocks))| LiveHolder {
                 op: key.1.clone(),
                 line: key.2.clone(),
                 class: key.3,

@@ -16,7 +16,7 @@ use weir_journal::text;
 use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, Target};
 
-pub(crate) use holders::{Holder, class_name, holders_of};
+pub(crate) use holders::{LiveHolder, class_name, holders_of};
 pub(crate) use job::{Gpu, Job, Life};
 
 /// Journals looked at in one folder; the newest ones count.

@@ -11,7 +11,7 @@ use weir_journal::{Attribution, Class};
 
 use crate::names::{base_name, is_users};
 use crate::symbols::{NativeFrame, Symbols};
-use crate::xla::Part;
+use crate::xla::Buffers;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -216,7 +216,7 @@ impl<'reader> Names<'reader> {
     }
 
     /// What lies inside of an arena, as the innermost frame of a stack.
-    pub(crate) fn part(&mut self, part: &Part) -> u32 {
+    pub(crate) fn part(&mut self, part: &Buffers) -> u32 {
         let (file, line) = part.python.rsplit_once(':').unwrap_or_default();
         let name = if part.op.is_empty() { "unknown" } else { &part.op };
         let name = harmless(&format!("{name} {} ({})", part.shape, part.role.word()));

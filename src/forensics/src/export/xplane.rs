@@ -59,7 +59,7 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     let mut file = File::new(header, names, *compiled);
     for device in &devices {
         let regions = regions(timeline, opening.clone(), from, device.number)?;
-        file.devices.insert(device.number, Device { total: device.total, live: 0, peak: 0, regions });
+        file.devices.insert(device.number, Plane { total: device.total, live: 0, peak: 0, regions });
     }
     for entry in &opening {
         file.event(&weir_journal::reader::rebuilt_alloc(entry))?;
@@ -106,7 +106,7 @@ fn named(number: u64, name: &str) -> Message {
 }
 
 /// A device as it is at the moment.
-struct Device {
+struct Plane {
     total: u64,
     live: u64,
     peak: u64,
@@ -128,7 +128,7 @@ struct What<'text> {
 struct File<'a, 'reader> {
     names: &'a mut Names<'reader>,
     compiled: Option<&'a Compiled>,
-    devices: HashMap<u8, Device>,
+    devices: HashMap<u8, Plane>,
     /// Arenas whose parts are shown, by device and address.
     open: HashMap<(u8, u64), &'a Arena>,
     header: &'reader Header,

@@ -10,7 +10,7 @@ use weir_journal::Class;
 
 use super::{Check, Tried};
 use crate::names::Who;
-use crate::replay::{Part, Policy, Requester, Requests, Settings, View, WhatIf, replay_if};
+use crate::replay::{Excerpt, Policy, Requester, Requests, Settings, View, WhatIf, replay_if};
 use crate::roles::{self, Region, Role};
 use crate::survey::{BUCKETS, Owner, Survey};
 use crate::verdict::Facts;
@@ -126,8 +126,8 @@ impl<'run> Bench<'run> {
             return Err(lacking.clone());
         }
         let refused = Some(self.facts.requested).filter(|_| self.facts.refused);
-        let part = Part { moment: self.survey.at, most: MOST_EVENTS, refused, view };
-        let read = Requests::before(&self.run.name(), self.run.reader(), self.device, part);
+        let excerpt = Excerpt { moment: self.survey.at, most: MOST_EVENTS, refused, view };
+        let read = Requests::before(&self.run.name(), self.run.reader(), self.device, excerpt);
         read.map_err(|error| Error::at(self.run.path(), error).to_string())
     }
 

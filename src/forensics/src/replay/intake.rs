@@ -25,7 +25,7 @@ pub enum View {
 
 /// The part of a recording that leads to a moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct Excerpt {
     /// Number of the last event that counts.
     pub moment: u64,
     /// Events that are read at most; of older ones, what they left behind is known.
@@ -63,14 +63,14 @@ impl Requests {
 
     /// Reads what led to a moment on one device, and the requesters. Of the requests that were refused only the one of the
     /// moment counts: the job got over the others.
-    pub fn before(name: &str, reader: &Reader, device: u8, part: Part) -> Result<Self, Error> {
+    pub fn before(name: &str, reader: &Reader, device: u8, excerpt: Excerpt) -> Result<Self, Error> {
         let timeline = Timeline::of(reader)?;
         let (oldest, end) = reader.range();
-        let moment = part.moment.min(end.saturating_sub(1));
-        let first = oldest.max((moment + 1).saturating_sub(part.most));
+        let moment = excerpt.moment.min(end.saturating_sub(1));
+        let first = oldest.max((moment + 1).saturating_sub(excerpt.most));
         let mut intake =
-            Intake { requesters: Some(HashMap::new()), view: part.view, ..Intake::new(name, reader, device)? };
-        intake.tensors &= part.view == View::Tensors;
+            Intake { requesters: Some(HashMap::new()), view: excerpt.view, ..Intake::new(name, reader, device)? };
+        intake.tensors &= excerpt.view == View::Tensors;
         intake.requests.left_out = first - oldest;
         let opening = timeline.live_before(first)?;
         if intake.tensors {
@@ -85,7 +85,7 @@ impl Requests {
                 Slot::Event(event)
                     if matches!(event.kind, Kind::Failed | Kind::Refused | Kind::Oom | Kind::Attempt) =>
                 {
-                    if let Some(bytes) = part.refused.filter(|_| event.seq == moment) {
+                    if let Some(bytes) = excerpt.refused.filter(|_| event.seq == moment) {
                         intake.refused(&event, bytes);
                     }
                 }
@@ -93,7 +93,7 @@ impl Requests {
                 Slot::Lost(loss) => intake.requests.lost += loss.count,
             }
         }
-        if part.refused.is_some() {
+        if excerpt.refused.is_some() {
             intake.requests.add_rest();
         } else {
             intake.requests.whole = intake.steps > 0;

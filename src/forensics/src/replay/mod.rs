@@ -16,7 +16,7 @@ mod what_if;
 use std::fmt;
 use std::str::FromStr;
 
-pub use intake::{Part, View};
+pub use intake::{Excerpt, View};
 pub use requests::{MOST_STEPS, Requester, Requests};
 use requests::{Step, What};
 pub use what_if::{Change, WhatIf};

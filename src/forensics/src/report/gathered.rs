@@ -277,7 +277,7 @@ impl<'run> Gathered<'run> {
 }
 
 /// A holder as the library itself wrote it down at the moment.
-fn from_dump(holder: &weir_journal::Holder) -> Holder {
+fn from_dump(holder: &weir_journal::OomHolder) -> Holder {
     let (python, function) = holder.python.split_once(" in ").unwrap_or((&holder.python, ""));
     Holder {
         op: crate::names::short_op(&holder.op).to_owned(),

@@ -61,7 +61,7 @@ pub struct Arena {
     /// Bytes of the peak whose Python line is known.
     pub lined: u64,
     /// What is live at the peak, the largest first; at most 50.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Buffers>,
     /// Bytes of the parts that are not listed.
     pub rest: u64,
     /// Bytes of the peak by role, largest first.
@@ -70,7 +70,7 @@ pub struct Arena {
 
 /// Buffers of one operation, role and shape.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Part {
+pub struct Buffers {
     /// Operation; empty is unknown.
     pub op: String,
     /// `file:line` of the user, or empty.
@@ -98,7 +98,7 @@ impl Arena {
     }
 }
 
-impl Part {
+impl Buffers {
     /// `conv2_block3/Conv2D activations (model.py:21)`.
     pub fn words(&self) -> String {
         let op = if self.op.is_empty() { "unknown" } else { crate::names::short_op(&self.op) };
@@ -246,7 +246,7 @@ type Lines<'own> = &'own dyn Fn(&str) -> Option<std::sync::Arc<Who>>;
 
 fn describe(module: &Module<'_>, arena: &module::Allocation, lines: Lines<'_>) -> Arena {
     let (pieces, exact) = inside::at_peak(module, arena);
-    let mut parts: HashMap<(String, String, Role), Part> = HashMap::new();
+    let mut parts: HashMap<(String, String, Role), Buffers> = HashMap::new();
     for piece in pieces {
         let part = part(piece, lines);
         let key = (part.op.clone(), part.shape.clone(), part.role);
@@ -258,11 +258,11 @@ fn describe(module: &Module<'_>, arena: &module::Allocation, lines: Lines<'_>) -
             })
             .or_insert(part);
     }
-    let mut parts: Vec<Part> = parts.into_values().collect();
+    let mut parts: Vec<Buffers> = parts.into_values().collect();
     parts.sort_unstable_by(|one, other| {
         (other.bytes, &one.op, &one.shape, one.role).cmp(&(one.bytes, &other.op, &other.shape, other.role))
     });
-    let sum = |which: &dyn Fn(&Part) -> bool| {
+    let sum = |which: &dyn Fn(&Buffers) -> bool| {
         parts.iter().filter(|part| which(part)).fold(0_u64, |sum, part| sum.saturating_add(part.bytes))
     };
     let mut by_role: Vec<(Role, u64)> = Role::ALL
@@ -291,7 +291,7 @@ fn describe(module: &Module<'_>, arena: &module::Allocation, lines: Lines<'_>) -
     }
 }
 
-fn part(piece: Piece, lines: Lines<'_>) -> Part {
+fn part(piece: Piece, lines: Lines<'_>) -> Buffers {
     let python = lines(&piece.op);
     let line = python.as_ref().and_then(|who| who.line());
     let role = match piece.sort {
@@ -307,7 +307,7 @@ fn part(piece: Piece, lines: Lines<'_>) -> Part {
             roles::by_name(&Who { op: op.into(), python: chain, stack: 0 }, Class::Block, 0).0
         }
     };
-    Part {
+    Buffers {
         python: line.map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default(),
         function: line.map(|line| line.function.clone()).unwrap_or_default(),
         op: piece.op,

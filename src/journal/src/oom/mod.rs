@@ -8,7 +8,7 @@ mod seen;
 
 pub use cause::{Cause, Situation};
 pub(crate) use report::slot_crc;
-pub use report::{HOLDERS, Holder, OOM_SCHEMA, OomReport};
+pub use report::{HOLDERS, OOM_SCHEMA, OomHolder, OomReport};
 
 use std::sync::atomic::Ordering;
 

@@ -22,7 +22,7 @@ const NAMED: usize = 64;
 
 /// One group of live allocations with the same owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct OomHolder {
     /// Operation, or empty.
     pub op: String,
     /// Innermost Python line, or empty.
@@ -72,7 +72,7 @@ pub struct OomReport {
     /// Allocations live on the device.
     pub live_blocks: u64,
     /// The largest holders, largest first.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<OomHolder>,
     /// Dumps so far, this one included.
     pub dumps: u64,
     /// Failures so far, collapsed ones included.
@@ -101,7 +101,7 @@ impl Journal {
         });
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(owner, (bytes, _))| (std::cmp::Reverse(*bytes), owner.0, owner.1));
-        let mut holders: Vec<Holder> = Vec::new();
+        let mut holders: Vec<OomHolder> = Vec::new();
         for ((op, python, class), (bytes, blocks)) in groups.into_iter().take(NAMED) {
             let op = self.op_name(op).unwrap_or_default();
             let python = self.python_line(python).unwrap_or_default();
@@ -111,7 +111,7 @@ impl Journal {
                     same.bytes = same.bytes.saturating_add(bytes);
                     same.blocks += blocks;
                 }
-                None => holders.push(Holder { op, python, class, bytes, blocks }),
+                None => holders.push(OomHolder { op, python, class, bytes, blocks }),
             }
         }
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
