@@ -52,8 +52,13 @@ pub struct DeviceFacts {
 
 /// A UUID as `nvidia-smi` writes it.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
+    prefixed_uuid("GPU-", uuid)
+}
+
+/// The same with another prefix: `MIG-` for a part of a GPU.
+pub fn prefixed_uuid(prefix: &str, uuid: [u8; 16]) -> String {
     let hex = hex_of(uuid);
-    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!("{prefix}{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 fn hex_of(uuid: [u8; 16]) -> String {

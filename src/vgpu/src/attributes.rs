@@ -3,9 +3,9 @@
 //! never claim what the virtual GPU refuses to do. Pure: no state, no system call.
 
 use crate::config::{self, Config, ManagedMemory, Rdma};
-use core::fmt::Write as _;
 use weir_cuda::CUdevice_attribute;
 use weir_cuda::{CUdevice_P2PAttribute, CUlimit};
+use weir_settings::limit::prefixed_uuid;
 
 /// The PCI bus of device 0; the others follow at [`BUS_STEP`].
 const FIRST_BUS: i32 = 7;
@@ -354,19 +354,6 @@ fn uuid_prefix(config: &Config) -> &'static str {
     if config.mig { "MIG-" } else { "GPU-" }
 }
 
-/// A uuid as tools write it: `GPU-` or `MIG-` and five groups of hexadecimal digits.
-fn uuid_text(prefix: &str, uuid: &[u8; 16]) -> String {
-    let mut text = prefix.to_owned();
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 /// The physical devices that a process sees under this CUDA_VISIBLE_DEVICES, in its order. Unset:
 /// all. Each entry is an index or the beginning of a uuid that only one device has; the first entry
 /// that names no device ends the list; a device named twice leaves none. CUDA shows a process one instance of
@@ -401,7 +388,7 @@ fn named_device(config: &Config, entry: &str) -> Option<u32> {
     if entry.get(..4).is_some_and(|p| p.eq_ignore_ascii_case(uuid_prefix(config))) {
         let wanted = entry.to_ascii_lowercase();
         let mut matching = (0..config.devices).filter(|ordinal| {
-            let uuid = uuid_text(uuid_prefix(config), &visible_uuid(config, *ordinal));
+            let uuid = prefixed_uuid(uuid_prefix(config), visible_uuid(config, *ordinal));
             wanted.len() > 4 && uuid.to_ascii_lowercase().starts_with(&wanted)
         });
         return matching.next().filter(|_| matching.next().is_none());
@@ -484,7 +471,7 @@ mod tests {
         let uuid = uuid_of("Virtual GPU", 0);
         assert_eq!(uuid, uuid_of("Virtual GPU", 0));
         assert_eq!((uuid[6] >> 4, uuid[8] >> 6), (4, 2));
-        let text = uuid_text("GPU-", &uuid);
+        let text = prefixed_uuid("GPU-", uuid);
         let groups: Vec<_> = text.split('-').map(str::len).collect();
         assert_eq!(groups, [3, 8, 4, 4, 4, 12]);
     }
@@ -509,7 +496,7 @@ mod tests {
     #[test]
     fn visible_devices_are_named_by_the_beginning_of_a_uuid() {
         let config = devices(4);
-        let whole = |ordinal| uuid_text("GPU-", &uuid_of(&config.name, ordinal));
+        let whole = |ordinal| prefixed_uuid("GPU-", uuid_of(&config.name, ordinal));
         let seen = |list: &str| visible_devices(&config, Some(list));
         assert_eq!(seen(&format!("{},0", whole(3))), [3, 0]);
         assert_eq!(seen(&whole(1)[..16]), [1]);

@@ -5,10 +5,10 @@ use crate::mig::{COMPUTE_INSTANCE, GPU_INSTANCE};
 use crate::session::{Outcome, answer};
 use crate::system::{put, text};
 use core::ffi::{CStr, c_char, c_int, c_uint};
-use core::fmt::Write as _;
 use weir_cuda::nvml::{
     NVML_MEMORY_V2, NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlPciInfo, NvmlProcessInfo, NvmlProcessInfoV1, NvmlReturn,
 };
+use weir_settings::limit::prefixed_uuid;
 
 /// Handles are this and the index: never NULL, and no index by itself.
 const HANDLE: usize = 0x5647_5055_0000;
@@ -63,18 +63,6 @@ unsafe fn find(driver: &Driver, out: *mut NvmlDevice, wanted: impl Fn(&VgpuInfo)
 fn string(chars: &[c_char]) -> String {
     let bytes = chars.iter().take_while(|c| **c != 0).map(|c| *c as u8);
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
-}
-
-fn uuid_text(prefix: &str, uuid: &[u8; 16]) -> String {
-    let mut text = prefix.to_owned();
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 /// Domain, bus, device and function of `domain:bus:device.function`, `domain:bus:device` or
@@ -160,9 +148,9 @@ fn name_of(driver: &Driver, device: NvmlDevice) -> Result<String, NvmlReturn> {
     let info = driver.device(index).ok_or(NvmlReturn::UNKNOWN)?;
     let limits = driver.limits(index);
     Ok(match (instance, limits.mig != 0) {
-        (true, _) => uuid_text("MIG-", &info.uuid),
-        (false, true) => uuid_text("GPU-", &limits.parent),
-        (false, false) => uuid_text("GPU-", &info.uuid),
+        (true, _) => prefixed_uuid("MIG-", info.uuid),
+        (false, true) => prefixed_uuid("GPU-", limits.parent),
+        (false, false) => prefixed_uuid("GPU-", info.uuid),
     })
 }
 

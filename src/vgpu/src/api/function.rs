@@ -28,7 +28,7 @@ pub(crate) unsafe fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cach
     let mut s = driver()?;
     s.current()?;
     s.function_here(hfunc as u64)?;
-    // A mere wish, as documented: nothing follows from it.
+    // Only a hint, as documented: it has no effect.
     if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -36,7 +36,7 @@ pub(crate) unsafe fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUshare
     let mut s = driver()?;
     s.current()?;
     s.function_here(hfunc as u64)?;
-    // Banks cannot be configured on devices of today: a valid wish is ignored.
+    // Banks cannot be configured on devices of today: a valid setting is ignored.
     if config.0 > CUsharedconfig::CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE.0 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -69,11 +69,7 @@ pub(crate) unsafe fn cuFuncGetParamInfo(
     need(param_offset)?;
     let mut s = driver()?;
     let function = s.function_here(func as u64)?;
-    let known = s.modules.function(function)?;
-    if !known.shown {
-        return Err(NOT_SUPPORTED);
-    }
-    let parameter = known.entry.parameters.get(param_index).ok_or(INVALID_VALUE)?;
+    let parameter = *s.modules.function(function)?.parameters()?.get(param_index).ok_or(INVALID_VALUE)?;
     // SAFETY: the first was checked above, the second may be NULL.
     unsafe {
         put(param_offset, parameter.offset as usize);
@@ -86,12 +82,9 @@ pub(crate) unsafe fn cuFuncGetParamCount(func: CUfunction, param_count: *mut usi
     need(param_count)?;
     let mut s = driver()?;
     let function = s.function_here(func as u64)?;
-    let known = s.modules.function(function)?;
-    if !known.shown {
-        return Err(NOT_SUPPORTED);
-    }
+    let count = s.modules.function(function)?.parameters()?.len();
     // SAFETY: checked above.
-    unsafe { put(param_count, known.entry.parameters.len()) };
+    unsafe { put(param_count, count) };
     Ok(())
 }
 

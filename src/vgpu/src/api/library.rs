@@ -211,7 +211,7 @@ pub(crate) unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cac
     let s = driver()?;
     s.device(dev)?;
     s.modules.kernel(kernel as u64)?;
-    // A mere wish, as documented: nothing follows from it.
+    // Only a hint, as documented: it has no effect.
     if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -223,11 +223,7 @@ pub(crate) unsafe fn cuKernelGetParamInfo(
 ) -> R {
     need(param_offset)?;
     let s = driver()?;
-    let known = s.modules.kernel(kernel as u64)?;
-    if !known.shown {
-        return Err(NOT_SUPPORTED);
-    }
-    let parameter = known.entry.parameters.get(param_index).ok_or(INVALID_VALUE)?;
+    let parameter = *s.modules.kernel(kernel as u64)?.parameters()?.get(param_index).ok_or(INVALID_VALUE)?;
     // SAFETY: the first was checked above, the second may be NULL.
     unsafe {
         put(param_offset, parameter.offset as usize);
@@ -239,11 +235,8 @@ pub(crate) unsafe fn cuKernelGetParamInfo(
 pub(crate) unsafe fn cuKernelGetParamCount(kernel: CUkernel, param_count: *mut usize) -> R {
     need(param_count)?;
     let s = driver()?;
-    let known = s.modules.kernel(kernel as u64)?;
-    if !known.shown {
-        return Err(NOT_SUPPORTED);
-    }
+    let count = s.modules.kernel(kernel as u64)?.parameters()?.len();
     // SAFETY: checked above.
-    unsafe { put(param_count, known.entry.parameters.len()) };
+    unsafe { put(param_count, count) };
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::builtin::Builtin;
 use super::image::{Image, Linked};
 use super::occupancy::{Limits, Needs};
-use super::ptx::Entry;
+use super::ptx::{Entry, Parameter};
 use super::settings::{Settings, max_threads, registers, value};
 use crate::config;
 use crate::error::*;
@@ -55,6 +55,13 @@ pub(crate) struct Function {
     settings: Settings,
 }
 
+impl Function {
+    /// Its parameters, where their layout is known.
+    pub(crate) fn parameters(&self) -> R<&[Parameter]> {
+        if self.shown { Ok(&self.entry.parameters) } else { Err(NOT_SUPPORTED) }
+    }
+}
+
 /// Code in no context.
 struct Library {
     image: Arc<Image>,
@@ -72,6 +79,13 @@ pub(crate) struct Kernel {
     functions: Vec<(u64, u64)>,
     /// What was set, by device.
     settings: Vec<(usize, Settings)>,
+}
+
+impl Kernel {
+    /// As [`Function::parameters`].
+    pub(crate) fn parameters(&self) -> R<&[Parameter]> {
+        if self.shown { Ok(&self.entry.parameters) } else { Err(NOT_SUPPORTED) }
+    }
 }
 
 /// A linker at work.
