@@ -13,7 +13,7 @@
 mod api;
 mod dying;
 
-use api::{Api, OK, OUT_OF_MEMORY, Rng, context_on, ok};
+use api::{Api, OK, OUT_OF_MEMORY, context_on, ok};
 use dying::{dies, map_truth, unmap};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use weir_cuda::*;
 use weir_journal::reader::{FlightOf, Reader, Slot};
 use weir_journal::{Class, Kind, LiveEntry};
+use weir_tests::rng::Rng;
 
 const THREADS: usize = 8;
 const SLOTS: usize = 24;

@@ -4,12 +4,13 @@
 
 mod api;
 
-use api::{Api, Rng, context_on, ok};
+use api::{Api, context_on, ok};
 use std::hint::black_box;
 use std::ptr::null_mut;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use weir_cuda::CUstream;
+use weir_tests::rng::Rng;
 
 /// Long enough to see through noise, short enough for a slow driver.
 const BUDGET: Duration = Duration::from_millis(400);

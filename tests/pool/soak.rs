@@ -6,7 +6,7 @@
 mod api;
 mod soak_peer;
 
-use api::{Api, Kernels, OK, OUT_OF_MEMORY, Rng, context_on, ok};
+use api::{Api, Kernels, OK, OUT_OF_MEMORY, context_on, ok};
 use soak_peer::Peer;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 use weir_cuda::*;
+use weir_tests::rng::Rng;
 
 /// A stretch of a block with a known pattern.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 //! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and reports
 //! the outcome, [`mod@bench`] measures allocation. Everything reaches the driver through the module `driver` alone.
 //!
-//! [`harness`] is another subject: what all suites of this folder share.
+//! [`harness`] and [`rng`] are another subject: what all suites of this folder share.
 
 pub mod bench;
 mod driver;
@@ -12,6 +12,7 @@ mod gpu;
 pub mod harness;
 mod nvml;
 mod prelude;
+pub mod rng;
 pub mod rule;
 pub mod rules;
 pub mod runner;

@@ -8,6 +8,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use weir_cuda::*;
+use weir_tests::rng::Rng;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -73,24 +74,6 @@ pub(crate) fn fail(who: &str, what: &str, message: &str) -> ! {
 pub(crate) fn must_be_done(what: &str, code: CUresult) {
     if code != CUresult::CUDA_SUCCESS {
         fail("start", what, &format!("{code:?}"));
-    }
-}
-
-/// A small generator: a seed is all that is needed to make the same choices again.
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) % limit.max(1)
-    }
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
     }
 }
 

@@ -2,9 +2,13 @@
 //! that make all kinds of calls at once, at the cap, on two devices of the strict virtual GPU: see `run`.
 //! Exit status 1: a wrong answer, a wrong content, or memory above the cap. 3: a thread stopped for ever.
 
+#[path = "../src/driver.rs"]
+#[allow(dead_code)]
 mod driver;
 mod job;
 mod roles;
+#[path = "../caps/programs/rule.rs"]
+mod rule;
 mod watch;
 
 use driver::cu::*;
@@ -12,6 +16,7 @@ use job::{Context, Job, Shared, fail, must_be_done};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use weir_tests::rng::Rng;
 
 struct Options {
     roles: Vec<String>,
@@ -61,7 +66,7 @@ fn contexts() -> Vec<Context> {
 
 /// Looks that no device has more than its cap, and changes it, until the time is over.
 fn supervise(options: &Options, shared: &Shared, seed: u64) {
-    let mut rng = job::Rng::new(seed);
+    let mut rng = Rng::new(seed);
     let mut next = Instant::now();
     while Instant::now() < shared.until {
         witness(options, shared);
@@ -87,7 +92,7 @@ fn supervise(options: &Options, shared: &Shared, seed: u64) {
 fn witness(options: &Options, shared: &Shared) {
     let Some(cap) = options.cap else { return };
     for context in &shared.contexts {
-        let peak = driver::figure("vgpu_physical_peak", context.device);
+        let peak = driver::vgpu_physical_peak(context.device);
         if peak > cap {
             fail("witness", "above the cap", &format!("{peak} bytes on device {}, cap {cap}", context.device));
         }

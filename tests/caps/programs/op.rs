@@ -4,6 +4,7 @@
 //! moment is skipped. So every part of a program is a legal program, which is what shrinking needs.
 
 use std::fmt;
+use weir_tests::rng::Rng;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $word:literal $family:ident $weight:literal),* $(,)?) => {
@@ -181,26 +182,13 @@ pub(crate) const SLOTS: u64 = 24;
 /// Slots of mempools, graphs and contexts.
 pub(crate) const FEW: u64 = 3;
 
-/// A small generator: a seed is all that is needed to see a failure again.
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        for _ in 0..4 {
-            rng.next();
-        }
-        rng
+/// The generator of a program. The first numbers of seeds that follow each other are alike: they are left out.
+pub(crate) fn generator(seed: u64) -> Rng {
+    let mut rng = Rng::new(seed);
+    for _ in 0..4 {
+        rng.next();
     }
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11
-    }
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
+    rng
 }
 
 /// Bytes as jobs request them, and as a cap dislikes them.
@@ -228,7 +216,7 @@ pub(crate) struct Shape {
 
 /// A random program of `length` operations.
 pub(crate) fn generate(seed: u64, length: usize, cap: u64, shape: &Shape) -> Program {
-    let mut rng = Rng::new(seed);
+    let mut rng = generator(seed);
     let threads = if rng.below(4) == 0 { 2 + rng.below(2) as u8 } else { 1 };
     let large = rng.below(2) == 0;
     let wanted: Vec<Family> = FAMILIES.iter().map(|row| row.0).filter(|_| rng.below(5) < 2).collect();

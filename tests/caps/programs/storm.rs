@@ -3,12 +3,13 @@
 
 use crate::actor::{Actor, capacity};
 use crate::note::Note;
-use crate::op::{Rng, Shape, generate};
+use crate::op::{Shape, generate, generator};
 use crate::run::{Terms, start};
 use crate::witness;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use weir_tests::rng::Rng;
 
 /// Stopped members at a time. One that is stopped inside a call of the virtual GPU holds up the others until it goes on.
 const STOPPED: usize = 2;
@@ -59,7 +60,7 @@ fn look(note: &Note, cap: u64) {
 fn member(note: &'static Note, terms: Terms, seed: u64, shape: &Shape) -> u8 {
     let primary = start();
     let mut actor = Actor::new(terms.world(note, true, true), 0, primary, None);
-    let mut rng = Rng::new(seed);
+    let mut rng = generator(seed);
     loop {
         for op in generate(rng.next(), 200, terms.cap, shape).ops {
             actor.act(0, op);
@@ -81,7 +82,7 @@ fn all_of_it(note: &'static Note, terms: Terms) -> u64 {
 
 pub(crate) fn storm(cap: u64, kills: u64, seed: u64, members: usize, shape: &Shape) -> ExitCode {
     let (note, terms) = (Note::new(), Terms::from_environment(cap));
-    let mut rng = Rng::new(seed);
+    let mut rng = generator(seed);
     let whole = all_of_it(note, terms);
     let watcher = fork(|| {
         loop {
