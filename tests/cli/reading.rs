@@ -47,8 +47,8 @@ fn errors() {
         ("nothing".to_owned(), &["nothing", "weir list"]),
         ("./broken.weir".to_owned(), &["broken.weir", "damaged header"]),
         (format!("{} --oom 9", well.display()), &["no out-of-memory dump 9"]),
-        ("--oom".to_owned(), &[runs, "has no run that ran out of memory", "weir list"]),
-        ("--device 7".to_owned(), &["has no device 7; it has 0"]),
+        ("--oom".to_owned(), &[runs, "no run here ran out of memory", "weir list"]),
+        ("--device 7".to_owned(), &["no device 7 in this run; it has 0"]),
         (runs.to_owned(), &["is a directory", "--dir"]),
         (format!("--dir {folder}/empty"), &["no runs yet", "weir run"]),
     ] {

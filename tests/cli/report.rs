@@ -191,7 +191,7 @@ fn selected_page() {
     scene.synthetic("growth");
     let page = scene.at("page.html");
     for (code, words, expected) in
-        [(1, "--oom 9", "no out-of-memory dump 9"), (1, "--device 7", "has no device 7"), (2, "--top 0", "--top")]
+        [(1, "--oom 9", "no out-of-memory dump 9"), (1, "--device 7", "no device 7"), (2, "--top 0", "--top")]
     {
         let error = scene.error(code, format!("report --html page.html {words}"));
         assert!(error.contains(expected) && !page.exists(), "{error}");

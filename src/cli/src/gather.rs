@@ -58,7 +58,7 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     if found.is_empty() {
         let what = arguments.job.as_ref().map(|job| format!(" of a job or group {}", job.to_string_lossy()));
-        return Err(format!("{}: has no run{}", from.display(), what.unwrap_or_default()));
+        return Err(format!("{}: no run{}", from.display(), what.unwrap_or_default()));
     }
     let into = &arguments.folder;
     fs::create_dir_all(into).map_err(|error| format!("{}: {error}", into.display()))?;

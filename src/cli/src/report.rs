@@ -351,7 +351,7 @@ fn runs_of_job(arguments: &Arguments, job: &OsStr) -> Result<Vec<Run>, String> {
         found = Member::select(found, &name).map_err(|error| error.to_string())?;
     }
     if found.is_empty() {
-        let what = if is_folder { "has no runs".into() } else { format!("has no run of a job or group {name}") };
+        let what = if is_folder { "no runs".into() } else { format!("no run of a job or group {name}") };
         return Err(format!("{}: {what}; see weir list, weir gather", dir.display()));
     }
     Ok(found)

@@ -15,7 +15,7 @@ use crate::{completions, output};
 /// Arguments of `weir rm`.
 #[derive(Args)]
 #[command(
-    after_long_help = "Removes journals and recordings with what lies beside them. The run of a job that runs is refused.
+    after_long_help = "Removes journals and recordings, with the files beside them. Refuses the run of a job that is still running.
 
 Examples:
   weir rm 4711                  the run of this process
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Files, process ids, or names of runs as `weir list` shows them
     #[arg(value_name = "RUN", add = completions::of_runs(), required_unless_present = "keep", conflicts_with = "keep")]
     runs: Vec<OsString>,
-    /// Remove what WEIR_KEEP of this value would not keep: 5 (runs), 4GiB (bytes), or both
+    /// Keep the newest, as WEIR_KEEP does, and remove all others: 5 (runs), 4GiB (bytes), or both
     #[arg(long, value_name = "COUNT|SIZE", value_parser = keep)]
     keep: Option<Keep>,
     /// Print JSON instead of text

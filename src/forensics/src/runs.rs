@@ -103,7 +103,7 @@ pub fn path_of(name: &OsStr, dir: impl Fn() -> Result<PathBuf, Error>) -> Result
 /// The newest run that ran out of memory.
 pub fn newest_oom(dir: &Path) -> Result<Run, Error> {
     let found = files(dir)?.iter().filter_map(|path| Run::open(path).ok()).find(Run::ran_out);
-    found.ok_or_else(|| Error::at(dir, "has no run that ran out of memory; `weir list` shows the runs that there are"))
+    found.ok_or_else(|| Error::at(dir, "no run here ran out of memory; `weir list` shows them"))
 }
 
 fn newest(dir: &Path) -> Result<Run, Error> {
@@ -115,6 +115,6 @@ fn newest(dir: &Path) -> Result<Run, Error> {
         }
     }
     Err(problem.unwrap_or_else(|| {
-        Error::at(dir, "has no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR to where they are")
+        Error::at(dir, "no runs yet; start a job with `weir run -- COMMAND`, or set WEIR_DIR to where they are")
     }))
 }

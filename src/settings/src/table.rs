@@ -251,7 +251,7 @@ settings! {
         default: "auto",
         default_note: "",
         kind: Kind::Recording,
-        help: "Whether XLA leaves beside the journal what it knows of the arenas of compiled code",
+        help: "Whether XLA dumps beside the journal which buffers lie in the arenas of compiled code",
     } read |value| word(text(value)?, Xla::WORDS);
 
     oom_text: bool = "WEIR_OOM_TEXT" {

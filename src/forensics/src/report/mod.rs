@@ -223,7 +223,7 @@ impl Report {
     pub fn of(run: &Run, options: &Options, mut progress: impl FnMut(u64, u64)) -> Result<Self, Error> {
         if let Some(number) = options.device.filter(|number| run.device(*number).is_none()) {
             let there: Vec<String> = run.devices().map(|device| device.number.to_string()).collect();
-            return Err(Error::at(run.path(), format!("has no device {number}; it has {}", there.join(", "))));
+            return Err(Error::at(run.path(), format!("no device {number} in this run; it has {}", there.join(", "))));
         }
         let failure = if options.at == At::Oom { Failure::of(run, options)? } else { None };
         let moment = failure.as_ref().map(Failure::event).or(moment::event(run, options.at)?);
