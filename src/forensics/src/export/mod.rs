@@ -65,45 +65,49 @@ impl Format {
         Self::Xplane,
     ];
 
+    fn row(self) -> Row {
+        let row = |name, extension, write| Row { name, extension, shows_arenas: false, is_text: false, write };
+        match self {
+            Self::Memviz => row("memviz", "pickle", memviz::write),
+            Self::Pprof => Row { shows_arenas: true, ..row("pprof", "pb.gz", pprof::write) },
+            Self::Perfetto => row("perfetto", "perfetto-trace", perfetto::write),
+            Self::Heaptrack => row("heaptrack", "heaptrack.gz", heaptrack::write),
+            Self::Folded => Row { shows_arenas: true, is_text: true, ..row("folded", "folded", folded::write) },
+            Self::Parquet => row("parquet", "parquet", parquet::write),
+            Self::Csv => Row { is_text: true, ..row("csv", "csv", tables::csv) },
+            Self::Jsonl => Row { is_text: true, ..row("jsonl", "jsonl", tables::jsonl) },
+            Self::Xplane => Row { shows_arenas: true, ..row("xplane", "xplane.pb", xplane::write) },
+        }
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Memviz => "memviz",
-            Self::Pprof => "pprof",
-            Self::Perfetto => "perfetto",
-            Self::Heaptrack => "heaptrack",
-            Self::Folded => "folded",
-            Self::Parquet => "parquet",
-            Self::Csv => "csv",
-            Self::Jsonl => "jsonl",
-            Self::Xplane => "xplane",
-        }
+        self.row().name
     }
 
     /// What a file of it is usually called.
     pub fn extension(self) -> &'static str {
-        match self {
-            Self::Memviz => "pickle",
-            Self::Pprof => "pb.gz",
-            Self::Perfetto => "perfetto-trace",
-            Self::Heaptrack => "heaptrack.gz",
-            Self::Folded => "folded",
-            Self::Parquet => "parquet",
-            Self::Csv => "csv",
-            Self::Jsonl => "jsonl",
-            Self::Xplane => "xplane.pb",
-        }
+        self.row().extension
     }
 
     /// Whether it shows what is inside of an arena that XLA requested.
     pub fn shows_arenas(self) -> bool {
-        matches!(self, Self::Folded | Self::Pprof | Self::Xplane)
+        self.row().shows_arenas
     }
 
     /// Whether it is meant to be read on a terminal too.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Folded | Self::Csv | Self::Jsonl)
+        self.row().is_text
     }
+}
+
+/// All there is to a format.
+struct Row {
+    name: &'static str,
+    extension: &'static str,
+    shows_arenas: bool,
+    is_text: bool,
+    write: fn(&mut Export<'_, '_>, &mut dyn Write) -> Result<(), Failure>,
 }
 
 impl FromStr for Format {
@@ -224,17 +228,7 @@ pub fn write(
         left_out: 0,
         compiled: options.compiled,
     };
-    match format {
-        Format::Memviz => memviz::write(&mut export, to),
-        Format::Pprof => pprof::write(&mut export, to),
-        Format::Perfetto => perfetto::write(&mut export, to),
-        Format::Heaptrack => heaptrack::write(&mut export, to),
-        Format::Folded => folded::write(&mut export, to),
-        Format::Parquet => parquet::write(&mut export, to),
-        Format::Csv => tables::csv(&mut export, to),
-        Format::Jsonl => tables::jsonl(&mut export, to),
-        Format::Xplane => xplane::write(&mut export, to),
-    }?;
+    (format.row().write)(&mut export, to)?;
     to.flush()?;
     Ok(Summary { left_out: export.left_out, unnamed: export.names.symbols.missing() })
 }
