@@ -61,7 +61,7 @@ impl History {
             }
         }
         let live: Vec<_> = replay.live().copied().collect();
-        history.holders.push_back((last.max(now - WINDOW), sums(live.iter(), reader, names)));
+        history.holders.push_back((last.max(now - WINDOW), sums(&live, reader, names)));
         Ok(history)
     }
 

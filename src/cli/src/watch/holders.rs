@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use weir_forensics::is_held;
+use weir_forensics::export::holdings::{Holding, holdings};
 use weir_forensics::names::{self, tail};
 use weir_journal::reader::{Line, Reader};
 use weir_journal::{Attribution, Class, LiveEntry};
@@ -104,19 +104,13 @@ pub(super) type Key = (u8, String, String, Class);
 
 /// Bytes and blocks by device and holder. What lies inside a region of TensorFlow's own allocator is counted for who
 /// requested it, and only the rest of the region for who requested the region.
-pub(super) fn sums<'a>(
-    live: impl Iterator<Item = &'a LiveEntry> + Clone,
-    reader: &Reader,
-    known: &mut Names,
-) -> HashMap<Key, (u64, u64)> {
-    let inside = tensors_by_region(live.clone());
+pub(super) fn sums(live: &[LiveEntry], reader: &Reader, known: &mut Names) -> HashMap<Key, (u64, u64)> {
     // First by number, which is cheap, then by name: different numbers may have one name.
     let mut by_number: HashMap<(u8, Attribution, Class), (u64, u64)> = HashMap::new();
-    for entry in live.filter(|entry| is_held(entry.class) || entry.class == Class::Tensor) {
+    for Holding { entry, bytes } in holdings(live) {
         let by = Attribution { stack: 0, ..entry.by };
         let sum = by_number.entry((entry.device, by, entry.class)).or_default();
-        let within = inside.get(&(entry.device, entry.address)).filter(|_| entry.class != Class::Tensor);
-        sum.0 += entry.allocated.saturating_sub(within.copied().unwrap_or(0));
+        sum.0 += bytes;
         sum.1 += 1;
     }
     let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
@@ -131,33 +125,12 @@ pub(super) fn sums<'a>(
 
 /// The holders of these allocations, largest first.
 pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<LiveHolder> {
-    let sums = sums(live.iter(), reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
+    let sums = sums(live, reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
     let mut holders: Vec<_> = sums
         .map(|((_, op, line, class), (bytes, blocks))| LiveHolder { op, line, class, bytes, blocks, change: 0 })
         .collect();
     holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.op).cmp(&(&b.line, &b.op))));
     holders
-}
-
-/// Bytes of tensors inside each region, by the region's device and address.
-fn tensors_by_region<'a>(live: impl Iterator<Item = &'a LiveEntry> + Clone) -> HashMap<(u8, u64), u64> {
-    let mut inside = HashMap::new();
-    let tensors: Vec<_> = live.clone().filter(|entry| entry.class == Class::Tensor).collect();
-    if tensors.is_empty() {
-        return inside;
-    }
-    let mut regions: Vec<_> = live.filter(|entry| is_held(entry.class)).collect();
-    regions.sort_by_key(|entry| (entry.device, entry.address));
-    for tensor in tensors {
-        let after = regions.partition_point(|r| (r.device, r.address) <= (tensor.device, tensor.address));
-        let region = after.checked_sub(1).and_then(|place| regions.get(place));
-        if let Some(region) = region.filter(|region| {
-            region.device == tensor.device && tensor.address < region.address.saturating_add(region.allocated)
-        }) {
-            *inside.entry((region.device, region.address)).or_default() += tensor.allocated;
-        }
-    }
-    inside
 }
 
 #[cfg(test)]
@@ -178,31 +151,5 @@ mod tests {
         assert_eq!(own_line(&lines).map(shown).unwrap(), "train.py:118 in step");
         assert_eq!(own_line(&lines[..1]).map(shown).unwrap(), "x.py:9 in call");
         assert_eq!(own_line(&lines[2..]).map(shown).unwrap(), "main.py:3");
-    }
-
-    #[test]
-    fn a_region_counts_only_what_no_tensor_of_it_has() {
-        let entry = |class, address, bytes| LiveEntry {
-            address,
-            allocated: bytes,
-            requested: bytes,
-            class,
-            device: 0,
-            stream: 0,
-            birth: 0,
-            time: 0,
-            thread: 0,
-            by: Attribution::default(),
-        };
-        let live = [
-            entry(Class::Device, 1000, 500),
-            entry(Class::Device, 5000, 100),
-            entry(Class::Tensor, 1000, 100),
-            entry(Class::Tensor, 1400, 50),
-            entry(Class::Tensor, 9000, 7),
-        ];
-        let inside = tensors_by_region(live.iter());
-        assert_eq!(inside.get(&(0, 1000)), Some(&150));
-        assert_eq!(inside.get(&(0, 5000)), None);
     }
 }

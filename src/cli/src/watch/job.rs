@@ -183,7 +183,7 @@ impl Watched {
         let events = self.reader.header().counters.events;
         if self.read_at != Some(events) {
             let live = self.reader.state()?.live;
-            self.sums = sums(live.iter(), &self.reader, &mut self.names);
+            self.sums = sums(&live, &self.reader, &mut self.names);
             self.read_at = Some(events);
         }
         let devices = self.reader.devices()?;
