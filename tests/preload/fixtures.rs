@@ -28,7 +28,7 @@ const fn with(environment: &'static str, fixture: Fixture) -> Fixture {
 
 pub(crate) const ALLOC: &[(&str, u64)] = &[("cuMemAlloc_v2", 1)];
 
-const FIXTURES: [Fixture; 25] = [
+const FIXTURES: [Fixture; 26] = [
     loads("fork_then_cuda", ALLOC),
     loads("cuda_fork_exec", ALLOC),
     linked("underscore_exit", &[("cuMemAlloc_v2", 2)]),
@@ -44,6 +44,7 @@ const FIXTURES: [Fixture; 25] = [
     linked("many_threads", &[("cuMemAlloc_v2", 10_001)]),
     with("WEIR_CAP=512MiB WEIR_GROUP=cancel WEIR_OOM_TEXT=off", linked("cancel_pending", &[("cuMemAlloc_v2", 8)])),
     linked("idle_importers", ALLOC),
+    linked("closed_descriptors", ALLOC),
     linked("small_stack", ALLOC),
     linked("coroutine", ALLOC),
     linked("linked", ALLOC),

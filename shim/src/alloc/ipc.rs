@@ -154,7 +154,7 @@ fn serve() -> Option<u64> {
     if socket.is_none() {
         let name = u64::from_le_bytes(*transport::secret()?.first_chunk()?);
         let listener = transport::listen(std::process::id(), name)?;
-        transport::spawn(move || transport::serve(&listener, offer))?;
+        transport::spawn(move || transport::serve(listener, offer))?;
         *socket = Some(name);
     }
     *socket

@@ -2,7 +2,8 @@
 //! One thread answers all importers beside each other: one that connects and sends nothing, or does not
 //! read what it is sent, holds up nobody. Touches sockets of its own and starts one thread, nothing else.
 
-use core::mem::{size_of, zeroed};
+use crate::process::calls;
+use core::mem::{ManuallyDrop, size_of, zeroed};
 use core::ptr::null_mut;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -49,8 +50,10 @@ fn address(pid: u32, name: u64) -> (libc::sockaddr_un, libc::socklen_t) {
 fn socket(flags: i32) -> Option<OwnedFd> {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0) };
-    // SAFETY: a fresh descriptor of ours.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: a fresh descriptor of ours; so below.
+    let fd = unsafe { calls::apart(fd.into()) };
+    // SAFETY: as above.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 fn patient(fd: &OwnedFd) {
@@ -97,9 +100,44 @@ pub(crate) trait Offer {
     fn whole(&self) -> Option<[u64; 8]>;
 }
 
+/// A socket that is closed only while it is ours: the job may have closed every descriptor that it found, and have the
+/// number itself by now.
+struct Socket {
+    fd: ManuallyDrop<OwnedFd>,
+    inode: u64,
+}
+
+impl Socket {
+    fn new(fd: OwnedFd) -> Self {
+        Self { inode: inode(&fd), fd: ManuallyDrop::new(fd) }
+    }
+
+    fn is_there(&self) -> bool {
+        self.inode != 0 && inode(&self.fd) == self.inode
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.is_there() {
+            // SAFETY: here only, and nothing uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
+/// The number of a socket among all sockets; 0 for what is none.
+fn inode(fd: &OwnedFd) -> u64 {
+    // SAFETY: all-zero is a valid value of this plain struct.
+    let mut meta: libc::stat = unsafe { zeroed() };
+    // SAFETY: the place is a live local.
+    let done = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut meta) };
+    if done == 0 && meta.st_mode & libc::S_IFMT == libc::S_IFSOCK { meta.st_ino } else { 0 }
+}
+
 /// An importer that is being answered.
 struct Peer<O> {
-    fd: OwnedFd,
+    fd: Socket,
     until: Instant,
     /// What it is sent, once it has said the secret, and how many packets it was sent.
     offer: Option<(O, u64)>,
@@ -117,7 +155,7 @@ impl<O: Offer> Peer<O> {
     fn step(&mut self, find: &impl Fn(&[u8; 16]) -> Option<O>) -> Step {
         if self.offer.is_none() {
             let mut secret = [0; 16];
-            if let Err(step) = receive(&self.fd, &mut secret, &mut None, libc::MSG_DONTWAIT) {
+            if let Err(step) = receive(&self.fd.fd, &mut secret, &mut None, libc::MSG_DONTWAIT) {
                 return step;
             }
             self.offer = find(&secret).map(|offer| (offer, 0));
@@ -126,12 +164,12 @@ impl<O: Offer> Peer<O> {
         let header = offer.header();
         while *sent <= header[0].max(1) {
             let step = match sent.checked_sub(1).map(|number| offer.part(number)) {
-                None => send_words(&self.fd, &header, None),
+                None => send_words(&self.fd.fd, &header, None),
                 Some(_) if header[0] == 0 => match offer.whole() {
-                    Some(words) => send_words(&self.fd, &words, None),
+                    Some(words) => send_words(&self.fd.fd, &words, None),
                     None => return Step::Over,
                 },
-                Some(Some(part)) => send_words(&self.fd, &[part.size], Some(&part.fd)),
+                Some(Some(part)) => send_words(&self.fd.fd, &[part.size], Some(&part.fd)),
                 Some(None) => return Step::Over,
             };
             if let Err(step) = step {
@@ -144,7 +182,8 @@ impl<O: Offer> Peer<O> {
 }
 
 /// Answers importers of the same user for as long as the socket is there: `find` returns what a secret stands for.
-pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Option<O>) {
+pub(crate) fn serve<O: Offer>(listener: OwnedFd, find: impl Fn(&[u8; 16]) -> Option<O>) {
+    let listener = Socket::new(listener);
     let mut peers: Vec<Peer<O>> = Vec::new();
     loop {
         let now = Instant::now();
@@ -152,9 +191,11 @@ pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Op
         let wait = peers.iter().map(|peer| peer.until.saturating_duration_since(now)).min();
         let event = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
         let mut events: Vec<libc::pollfd> = Vec::with_capacity(PEERS + 1);
-        events.push(event(listener, libc::POLLIN));
+        events.push(event(&listener.fd, libc::POLLIN));
         events.extend(
-            peers.iter().map(|peer| event(&peer.fd, if peer.offer.is_none() { libc::POLLIN } else { libc::POLLOUT })),
+            peers
+                .iter()
+                .map(|peer| event(&peer.fd.fd, if peer.offer.is_none() { libc::POLLIN } else { libc::POLLOUT })),
         );
         let milliseconds = wait.map_or(-1, |wait| wait.as_millis() as i32 + 1);
         // SAFETY: the list lives through the call and has the length given.
@@ -162,17 +203,26 @@ pub(crate) fn serve<O: Offer>(listener: &OwnedFd, find: impl Fn(&[u8; 16]) -> Op
         // Those first who have been let in: they may make room for the next.
         let mut ready = events.iter().map(|event| event.revents != 0);
         let knocked = ready.next().unwrap_or(false);
-        peers.retain_mut(|peer| !ready.next().unwrap_or(false) || matches!(peer.step(&find), Step::Later));
+        peers.retain_mut(|peer| {
+            !ready.next().unwrap_or(false) || (peer.fd.is_there() && matches!(peer.step(&find), Step::Later))
+        });
         if !knocked {
             continue;
         }
-        match accept(listener) {
+        if !listener.is_there() {
+            return;
+        }
+        match accept(&listener.fd) {
             Ok(fd) if same_user(&fd) => {
                 if peers.len() >= PEERS {
                     let longest = (0..).zip(&peers).min_by_key(|(_, peer)| (peer.offer.is_some(), peer.until));
                     peers.swap_remove(longest.map_or(0, |(at, _)| at));
                 }
-                peers.push(Peer { fd, until: Instant::now() + Duration::from_secs(SECONDS), offer: None });
+                peers.push(Peer {
+                    fd: Socket::new(fd),
+                    until: Instant::now() + Duration::from_secs(SECONDS),
+                    offer: None,
+                });
             }
             Ok(_) | Err(Step::Later) => {}
             Err(Step::Over) => return,

@@ -65,13 +65,13 @@ macro_rules! plain_calls {
 // found by `tests/preload`.
 plain_calls! {
     "open" open(path: *const c_void, flags: c_int, mode: u32) -> c_int {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode)
+        apart(libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode))
     }
     "open64" open64(path: *const c_void, flags: c_int, mode: u32) -> c_int {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode)
+        apart(libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode))
     }
     "openat" openat(dir: c_int, path: *const c_void, flags: c_int, mode: u32) -> c_int {
-        libc::syscall(libc::SYS_openat, dir, path, flags, mode)
+        apart(libc::syscall(libc::SYS_openat, dir, path, flags, mode))
     }
     "close" close(fd: c_int) -> c_int { libc::syscall(libc::SYS_close, fd) }
     "read" read(fd: c_int, to: *mut c_void, size: usize) -> isize { libc::syscall(libc::SYS_read, fd, to, size) }
@@ -107,7 +107,7 @@ plain_calls! {
         libc::syscall(libc::SYS_ppoll, fds, count, time, core::ptr::null::<c_void>(), 0)
     }
     "accept4" accept4(fd: c_int, address: *mut c_void, size: *mut c_void, flags: c_int) -> c_int {
-        libc::syscall(libc::SYS_accept4, fd, address, size, flags)
+        apart(libc::syscall(libc::SYS_accept4, fd, address, size, flags))
     }
     "connect" connect(fd: c_int, address: *const c_void, size: u32) -> c_int {
         libc::syscall(libc::SYS_connect, fd, address, size)
@@ -124,6 +124,20 @@ plain_calls! {
     }
     "getrandom" getrandom(to: *mut c_void, size: usize, flags: u32) -> isize {
         libc::syscall(libc::SYS_getrandom, to, size, flags)
+    }
+}
+
+/// The same open file with a number behind those of standard input, output and error. A job may have closed these: what it
+/// prints would go to whatever has their numbers.
+pub(crate) unsafe fn apart(fd: libc::c_long) -> libc::c_long {
+    if !(0..=2).contains(&fd) {
+        return fd;
+    }
+    // SAFETY: plain system calls on a descriptor that nobody else has; without a number for it, the open has failed.
+    unsafe {
+        let there = libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 3);
+        libc::syscall(libc::SYS_close, fd);
+        there
     }
 }
 
