@@ -72,6 +72,46 @@ def freed_in_order(cap):
     take(CAP - 16 * MIB)
 
 
+def reached_by_another(cap):
+    """Memory that work of another device may touch: what is freed is free when that device is through with it, too."""
+    mine, theirs = begin(cap), P()
+    call("cuDevicePrimaryCtxRetain", c.byref(theirs), 1)
+    call("cuCtxSetCurrent", theirs)
+    call("cuCtxEnablePeerAccess", mine, 0)
+    call("cuCtxSetCurrent", mine)
+    for _ in range(3):
+        free(take(CAP - 16 * MIB))
+        at = U64()
+        code = D.cuMemAllocManaged(c.byref(at), SIZE(CAP - 16 * MIB), 1)
+        look()
+        assert code == 0, f"refused with {code}, all is free"
+        free(at.value)
+
+
+def freed_elsewhere(cap, ordered):
+    """Memory of one device is freed in a stream of another: what needs it waits for that stream."""
+    mine, theirs = begin(cap), P()
+    call("cuDevicePrimaryCtxRetain", c.byref(theirs), 1)
+    call("cuCtxSetCurrent", theirs)
+    busy = stream()
+    call("cuCtxSetCurrent", mine)
+    on = stream()
+    for _ in range(3):
+        if int(ordered):
+            at = U64()
+            code = D.cuMemAllocAsync(c.byref(at), SIZE(CAP - 40 * MIB), on)
+            look()
+            assert code == 0, f"refused with {code}"
+            call("cuStreamSynchronize", on)
+        else:
+            at = U64(take(CAP - 40 * MIB))
+        call("cuCtxSetCurrent", theirs)
+        spin(busy)
+        call("cuCtxSetCurrent", mine)
+        call("cuMemFreeAsync", at, busy)
+        look()
+
+
 def freed_beside_capture(cap):
     """The same while another thread captures: nobody can wait for the device, so what is not yet free is refused."""
     begin(cap)

@@ -3,7 +3,7 @@
 
 use crate::{CAP, MIB, PAGE, Place};
 use serde_json::Value;
-use weir_tests::harness::{Done, Job, Suite, size, stage};
+use weir_tests::harness::{Done, Job, Suite, cc, size, stage};
 
 /// Pool, what happens at the cap, the cap in MiB, and a share of all operations in hundredths.
 const TERMS: [(&str, &str, u64, u64); 13] = [
@@ -73,7 +73,37 @@ pub(crate) fn programs(suite: &mut Suite) {
             run(&Place::new(), &words, &["refused", "refused at rest", "refused at the end", "left"], "");
         assert!(reported["found"] == 1 && done.says("above: "), "{done}");
     });
+    two_devices(suite);
     storms(suite);
+}
+
+/// Two devices with a cap each, whose memory is requested, freed and reached from the other one.
+fn two_devices(suite: &mut Suite) {
+    for (pool, on_cap) in [
+        ("on", "fail"),
+        ("on", "wait:2ms"),
+        ("on", "spill"),
+        ("off", "fail"),
+        ("novmm", "fail"),
+        ("novmm", "spill"),
+        ("nolazy", "spill"),
+    ] {
+        suite.add(format!("random programs: two devices, WEIR_POOL={pool}, WEIR_ON_CAP={on_cap}"), move || {
+            let place = Place::new();
+            let program = place.0.at("devices");
+            let vgpu = format!("-L{}", stage().vgpu().display());
+            cc(&program, [stage().file("caps/devices.c").as_os_str(), vgpu.as_ref(), "-l:libcuda.so.1".as_ref()]);
+            for seed in 1..=size("OPERATIONS", 1_000_000) / 200_000 {
+                let (caps, threads) = ([24 + seed % 5 * 20, 40 + seed % 7 * 8], 1 + seed % 2 * 2);
+                let words = format!("{seed} 400 {threads} {} {}", caps[0] * MIB, caps[1] * MIB);
+                let environment =
+                    format!("WEIR_POOL={pool} WEIR_ON_CAP={on_cap} WEIR_CAP=0={}MiB,1={}MiB", caps[0], caps[1]);
+                let job = place.arrange(Job::new(&program)).words(words);
+                let job = job.set("VGPU_DEVICES=2 VGPU_MEM=256MiB WEIR_JOURNAL=off WEIR_SPILL=256MiB");
+                let _ = job.set(environment).run().quiet();
+            }
+        });
+    }
 }
 
 /// Members of a group that run random programs are killed and stopped at random moments.

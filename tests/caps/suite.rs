@@ -271,6 +271,13 @@ fn exact(suite: &mut Suite) {
         exact("cuCtxDetach", "detached", mode);
         exact("memory freed in another context", "freed_in_another_context", mode);
         exact("ends of the primary context", "primary_ends", mode);
+        let devices = format!("{mode} VGPU_DEVICES=2");
+        exact("memory that another device's work may touch", "reached_by_another", &devices);
+        let devices = format!("{devices} VGPU_BACKING=memory");
+        for (kind, ordered) in [("plain", 0), ("stream-ordered", 1)] {
+            let words = format!("freed_elsewhere {ordered}");
+            exact(&format!("{kind} memory freed in a stream of another device"), &words, &devices);
+        }
     }
     for mode in ["WEIR_POOL=on", "WEIR_POOL=off"] {
         for sharer in ["code", "third", "array"] {

@@ -2,8 +2,7 @@
 
 use super::{DevicePool, may_reach, owner, passed, pins};
 use crate::cap::{self, linear, wake};
-use crate::driver::capture;
-use crate::driver::stream::per_thread;
+use crate::driver::{capture, stream};
 use crate::process::stack::roomy;
 use crate::record;
 use crate::record::blocks::Freeing;
@@ -43,10 +42,14 @@ pub(crate) fn in_order(
     forward: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some(device_pool) = owner(dptr) else {
-        let per_thread = per_thread(variant, stream);
+        let per_thread = stream::per_thread(variant, stream);
         if (cap::on().is_some() || record::open().is_some()) && capture::captured(stream, per_thread) {
             // A node of a graph: nothing is freed now.
             return forward();
+        }
+        if let (Some(memory), Some((at, _))) = (linear::device_of(dptr), stream::find(stream, per_thread)) {
+            // Who needs this memory waits for the stream, too.
+            may_reach(at.ordinal, memory);
         }
         let run = || linear::free_in_order(dptr, stream, per_thread, forward);
         let number = record::open().map_or(STREAM_UNKNOWN, |recorder| recorder.stream_of(stream as u64, per_thread));

@@ -5,6 +5,7 @@ use super::{DevicePool, any, pools, pools_reached_by};
 use crate::cap::{Callbacks, Fact};
 use crate::driver::DEVICES;
 use crate::driver::guards::{ContextGuard, RelaxedCapture, current, current_device};
+use crate::driver::reach::reaches;
 use crate::driver::real::{self, done};
 use crate::driver::wait::{self, Whose};
 use crate::driver::{capture, contexts};
@@ -50,19 +51,20 @@ impl Callbacks for CapCallbacks {
     }
 }
 
-/// Waits for all work of a device, but not for ever. False: nothing is proven.
+/// Waits for all work that may touch a device's memory, but not for ever. False: nothing is proven.
 fn wait_for(ordinal: i32) -> bool {
     // Without the pool only the contexts are known that were made under weir's eyes.
     contexts::seen(current());
     let proofs: Vec<_> = {
         let Some(_alive) = contexts::alive() else { return false };
-        let known = contexts::all().filter(|context| context.ordinal == ordinal);
-        let reached: Vec<&DevicePool> = pools_reached_by(ordinal).collect();
-        let began =
-            |ctx| reached.iter().map(move |device_pool| (*device_pool, device_pool.pool.began(Call::ContextSync(ctx))));
-        known.flat_map(|context| began(context.ctx).collect::<Vec<_>>()).collect()
+        let known = contexts::all().filter(|context| reaches(context.ordinal, ordinal));
+        let began = |context: contexts::Living| {
+            pools_reached_by(context.ordinal)
+                .map(move |device_pool| (device_pool, device_pool.pool.began(Call::ContextSync(context.ctx))))
+        };
+        known.flat_map(began).collect()
     };
-    let waited = wait::for_work(Whose::Of(ordinal), wait::PATIENCE).is_ok();
+    let waited = wait::for_work(Whose::Reaching(ordinal), wait::PATIENCE).is_ok();
     for (device_pool, proof) in proofs {
         device_pool.pool.ended(proof, waited);
     }

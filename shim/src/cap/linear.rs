@@ -132,6 +132,11 @@ impl Allocations {
         lock(Self::shard(&self.blocks, addr)?).remove(&addr)
     }
 
+    /// The device whose memory a block is.
+    fn device_of(&self, addr: u64) -> Option<i32> {
+        lock(Self::shard(&self.blocks, addr)?).get(&addr).map(|block| block.ordinal)
+    }
+
     /// Puts a block back that the driver has not freed.
     pub(crate) fn put_back(&self, addr: u64, block: Allocation) {
         if let Some(shard) = Self::shard(&self.blocks, addr) {
@@ -344,6 +349,11 @@ fn tiny(
     }
     caps.commit_or_roll_back(at, reservation, Category::Device, used.filter(|_| !gone));
     refused
+}
+
+/// The device whose memory is at an address that is none of the pool's, as far as it is charged.
+pub(crate) fn device_of(addr: CUdeviceptr) -> Option<i32> {
+    super::on()?.linear.device_of(addr)
 }
 
 /// A free of an address that is none of the pool's.

@@ -44,8 +44,6 @@ thread_local! {
 pub(crate) enum Whose {
     /// Every context's that may touch memory of this device.
     Reaching(i32),
-    /// The contexts' of this device.
-    Of(i32),
     /// This context's.
     Context(u64),
 }
@@ -54,14 +52,13 @@ impl Whose {
     fn is(self, context: &contexts::Living) -> bool {
         match self {
             Self::Reaching(memory) => reaches(context.ordinal, memory),
-            Self::Of(ordinal) => context.ordinal == ordinal,
             Self::Context(ctx) => context.ctx == ctx,
         }
     }
 
     fn ordinal(self) -> i32 {
         match self {
-            Self::Reaching(ordinal) | Self::Of(ordinal) => ordinal,
+            Self::Reaching(ordinal) => ordinal,
             Self::Context(ctx) => contexts::find(ctx).map_or(0, contexts::Slot::ordinal),
         }
     }
