@@ -256,6 +256,9 @@ def larger(cap):
     small = [attempt(12_345)[0] for _ in range(50)]
     call("cuStreamSynchronize", work)
     assert kernels.wrong() == 0 and all(small)
+    call("cuMemsetD8_v2", U64(at), 1, SIZE(cap))
+    call("cuMemcpyDtoD_v2", U64(at + cap), U64(at), SIZE(cap))
+    assert physical() <= cap, "what sets and copies touch stays on the host"
     for block in [at, pitched.value, *small]:
         free(block)
 

@@ -270,6 +270,14 @@ impl State {
         }
     }
 
+    /// Managed memory comes to the device that touches it, unless it prefers the host, where the device reaches it.
+    pub(crate) fn attract(&mut self, addr: u64, device: usize) {
+        let Some((_, m)) = around(&self.space.managed, addr, |m| m.size) else { return };
+        if m.advice.preferred != -1 || m.resident.is_some() {
+            self.migrate(addr, Some(device));
+        }
+    }
+
     /// Managed memory moves to a device as far as there is room, or back to the host.
     pub(crate) fn migrate(&mut self, addr: u64, to: Option<usize>) {
         let Some((start, m)) = around(&self.space.managed, addr, |m| m.size) else { return };

@@ -19,6 +19,23 @@ fn start_taker(id: &str) -> Peer {
     peer
 }
 
+/// Managed memory comes to the device that touches it, unless it prefers the host and is reached there.
+fn managed_follows(before: u64) {
+    if attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) == 0 {
+        return;
+    }
+    let (bytes, mut ptr) = (4 * MIB, 0);
+    ok(cuMemAllocManaged(&raw mut ptr, bytes, 1));
+    ok(cuMemAdvise(ptr, bytes, CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, -1));
+    ok(cuMemAdvise(ptr, bytes, CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY, 0));
+    ok(cuMemsetD8_v2(ptr, 1, bytes));
+    assert_eq!(vgpu_physical_bytes(0), before, "it prefers the host");
+    ok(cuMemAdvise(ptr, bytes, CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
+    ok(cuMemsetD8_v2(ptr, 1, bytes));
+    assert_eq!(vgpu_physical_bytes(0) - before, bytes as u64);
+    free(ptr);
+}
+
 pub(super) const RULES: &[Rule] = &[
     rule("switch.memory_size", "VGPU_MEM", "VGPU_MEM decides how much memory a device has.", || {
         context();
@@ -212,6 +229,7 @@ pub(super) const RULES: &[Rule] = &[
             ok(cuMemUnmap(alias.ptr, alias.bytes));
             mapped.drop_all();
             assert_eq!(vgpu_physical_bytes(0), before);
+            managed_follows(before);
         },
     )
     .virtual_only()

@@ -176,7 +176,7 @@ fn copy_by(label: &'static str, target: &Side, source: &Side, extent: Extent3, m
         if let End::Unified(a) | End::Device(a) = end
             && s.extent(a).is_some_and(|e| e.kind == Kind::Managed)
         {
-            s.migrate(a, Some(device));
+            s.attract(a, device);
         }
     }
     let Copy { op, touches, from, to } = prepared;

@@ -45,7 +45,7 @@ fn set(label: &'static str, rows: &Rows, stream: Option<CUstream>) -> R {
     // Only memory that the driver knows can be set.
     let kind = s.extent(rows.addr).ok_or(INVALID_VALUE)?.kind;
     if kind == Kind::Managed {
-        s.migrate(rows.addr, Some(device));
+        s.attract(rows.addr, device);
     }
     let op = Op::Set {
         target: Plane { base: rows.addr, pitch: rows.pitch as u64, slice: 0 },
