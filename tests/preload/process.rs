@@ -3,16 +3,17 @@
 
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use weir_tests::harness::{Done, Job, Scratch, cc, stage};
 
 /// The descriptor on which a fixture writes weir's status.
 const STATUS: i32 = 3;
+/// What follows the status in the pipe.
+const END: &[u8] = b"\nend\n";
 
 /// The folder of one trial: compiled programs and libraries, and a home.
 pub(crate) struct Folder(Scratch);
@@ -183,11 +184,11 @@ impl Process<'_> {
             }
         });
         let done = job.run();
-        drop(writer);
+        // All that the process wrote is before this, also where something that it has started keeps the pipe open.
+        (&writer).write_all(END).expect("the pipe is read");
         let mut reported = Vec::new();
-        // The pipe ends with the process, unless something that it has started lives on.
-        while let Ok(piece) = pieces.recv_timeout(Duration::from_secs(3)) {
-            reported.extend(piece);
+        while !reported.windows(END.len()).any(|part| part == END) {
+            reported.extend(pieces.recv().expect("the end is read"));
         }
         let reported = String::from_utf8_lossy(&reported);
         let line = reported.lines().rfind(|line| line.starts_with('{'));
