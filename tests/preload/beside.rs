@@ -28,6 +28,7 @@ pub(crate) fn trials(suite: &mut Suite) {
     for when in ["2", "3"] {
         suite.add(format!("short memory: little address space from moment {when} on"), move || short_memory(when));
     }
+    suite.add("drivers: files that may not be large", small_files);
     suite.add("short memory: a table that must grow by more than there is", short_of_a_table);
 }
 
@@ -159,6 +160,16 @@ fn ctypes() {
     let script = "import ctypes; d=ctypes.CDLL('libcuda.so.1'); p=ctypes.c_uint64(); print(d.cuInit(0), d.cuMemAlloc_v2(ctypes.byref(p), 4096), d.cuMemGetInfo_v2(None, None))";
     let bare = folder.process("python3").args(["-c", script]);
     same(&bare, &bare.clone().under_weir(), None);
+}
+
+/// The virtual GPU has no file for memory that is mapped then, and weir does without.
+fn small_files() {
+    let folder = Folder::new();
+    let limited: [OsString; 3] =
+        ["-c".into(), "ulimit -f 1000; exec \"$0\"".into(), folder.linked("linked").into_os_string()];
+    let bare = folder.process("bash").args(&limited).with_pool_and_journal();
+    let bare = bare.set("VGPU_BACKING=none WEIR_JOURNAL=off");
+    same(&bare, &bare.clone().under_weir(), Some(ALLOC));
 }
 
 /// A job that gets through bare with so much address space does so under weir with a little more.

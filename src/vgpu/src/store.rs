@@ -5,7 +5,7 @@
 //! of the host that touches one is a fault, as it is with a device's own memory. The driver itself
 //! reads and writes through a view of the same bytes, a fixed distance above.
 
-use crate::error::{OUT_OF_MEMORY, R};
+use crate::error::{NOT_SUPPORTED, OUT_OF_MEMORY, R};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -218,6 +218,12 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn new(name: &std::ffi::CStr, bytes: u64) -> R<Self> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the place is a live local.
+        if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < bytes {
+            // Going on would bring SIGXFSZ, which ends the process.
+            return Err(NOT_SUPPORTED);
+        }
         let fd = memory_file(name);
         if fd < 0 {
             return Err(OUT_OF_MEMORY);
