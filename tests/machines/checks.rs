@@ -3,9 +3,10 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weir_settings::profile;
-use weir_tests::harness::{Done, Job, MIB, Scratch, Suite, stage};
+use weir_tests::harness::{Done, Job, MIB, Scratch, Suite, eventually, stage};
 
 /// A volunteer's machine.
 struct Machine(Scratch);
@@ -45,6 +46,13 @@ impl Machine {
     fn weir(&self, words: &str) -> Job {
         let job = Job::new(stage().command()).arg("gpu-check").words(words).within(self.0.at("here"));
         job.env("HOME", self.0.at("home")).env("TMPDIR", self.0.at("tmp"))
+    }
+
+    /// What stands in for an interpreter: `../python`, a script of the shell.
+    fn python(&self, script: &str) {
+        let file = self.0.at("python");
+        std::fs::write(&file, format!("#!/bin/sh\n{script}")).expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
     fn read(&self, print: &str) -> Done {
@@ -143,6 +151,8 @@ pub(crate) fn checks(suite: &mut Suite) {
         let file = machine.found();
         let result = &step(&file, "pool")["lines"][0];
         assert!(result["operations"].as_u64() > Some(1000) && result["refused"].as_u64() > Some(0), "{result}");
+        // Under so small a cap the pool moves what is live, or what is free.
+        assert!(result["remaps"].as_u64() > Some(0) && result["meshes"].as_u64() > Some(0), "{result}");
         assert!(step(&file, "doctor")["lines"][0]["ok"] == true);
     });
     faults(suite);
@@ -257,17 +267,74 @@ fn peak(trace: &Path) -> u64 {
     most
 }
 
+/// Steps, and what makes a machine hang in each of them.
+const HANGS: [(&str, &str, &str); 10] = [
+    ("environment", "--only doctor", "VGPU_COST=cuInit=60s"),
+    ("doctor", "--only doctor", "VGPU_COST=cuMemCreate=60s"),
+    ("probe", "--only probe", "VGPU_COST=cuMemCreate=60s"),
+    ("latency", "--only latency", "VGPU_COST=cuMemAlloc=60s"),
+    ("conformance", "--only conformance --rules memory.", "VGPU_COST=cuMemAlloc=60s"),
+    ("conformance-weir", "--only conformance-weir --rules memory.", "VGPU_COST=cuMemCreate=60s"),
+    ("pool", "--only pool", "VGPU_COST=cuMemCreate=60s"),
+    ("tensorflow-bare", "--only tensorflow --python ../python", ""),
+    ("peers", "--peer 1 --only peers", "VGPU_DEVICES=2 VGPU_COST=cuMemAlloc=60s"),
+    ("peers-weir", "--peer 1 --only peers-weir", "VGPU_DEVICES=2 VGPU_COST=cuMemCreate=60s"),
+];
+
+fn hangs(name: &str, words: &str, environment: &str) {
+    let machine = Machine::new();
+    machine.python("sleep 60");
+    let words = format!("--device 0 --budget 512MiB --time 10s {words}");
+    let _ = machine.check(&stage().vgpu(), &words, &format!("VGPU_MEM=1GiB {environment}")).code(1);
+    let file = machine.found();
+    assert!(!new(&file, name).is_empty(), "nothing was found in {name}: {file}");
+    // What came before is there.
+    assert!(name == "environment" || step(&file, "environment")["end"] == "done", "{file}");
+    assert!(machine.read("report").well().out.contains("\nfindings\n"));
+}
+
 /// Machines that hang, refuse and lie.
 fn faults(suite: &mut Suite) {
-    suite.add("gpu-check: a machine that hangs in its third step yields the file", || {
+    for (name, words, environment) in HANGS {
+        suite.add(format!("gpu-check: a machine that hangs in {name} yields the file"), move || {
+            hangs(name, words, environment)
+        });
+    }
+    suite.add("gpu-check: one that is killed itself leaves what it knew", || {
         let machine = Machine::new();
-        let environment = "VGPU_COST=cuMemAlloc=60s VGPU_MEM=1GiB";
-        let _ = machine.check(&stage().vgpu(), "--device 0 --time 45s --only latency,pool", environment).code(1);
+        let words = "--device 0 --only doctor,latency --out file.json.gz";
+        let job = machine.weir(words).env("LD_LIBRARY_PATH", stage().vgpu()).set("WEIR_RING=16K VGPU_MEM=1GiB");
+        let mut check = job.set("VGPU_COST=cuMemAlloc=60s").start();
+        eventually(|| {
+            let file = machine.file().exists().then(|| machine.found())?;
+            file["steps"].as_array()?.iter().any(|one| one["step"] == "latency").then_some(())
+        });
+        check.kill();
         let file = machine.found();
-        assert!(step(&file, "latency")["end"]["killed"].is_f64(), "{}", step(&file, "latency"));
-        assert!(new(&file, "latency").iter().any(|what| what.contains("did not end")), "{file}");
-        // What came before is there, and what comes after was tried.
-        assert!(step(&file, "environment")["end"] == "done" && !step(&file, "pool")["end"].is_null());
+        assert!(step(&file, "environment")["end"] == "done" && step(&file, "doctor")["end"] == "done", "{file}");
+        assert!(step(&file, "latency")["end"] == "open" && new(&file, "latency").len() == 1, "{file}");
+        assert!(machine.read("report").well().out.contains("weir gpu-check itself was ended"));
+    });
+    suite.add("gpu-check: a directory that takes no file is known at once", || {
+        let machine = Machine::new();
+        let done = machine.weir("--device 0 --only probe --out nowhere/file").env("LD_LIBRARY_PATH", stage().vgpu());
+        let done = done.set("VGPU_MEM=1GiB").run().code(2);
+        assert!(done.err.contains("nowhere/file") && !done.err.contains("probe, at most"), "{done}");
+    });
+    suite.add("gpu-check: training that goes wrong under weir is found", || {
+        let machine = Machine::new();
+        machine.python(
+            "case ${WEIR_TF_ALLOCATOR:-bare} in\n\
+             bare) echo '{\"kind\": \"tensorflow\", \"version\": \"0\", \"first\": 2.0, \"last\": 1.0}';;\n\
+             keep) echo '{\"kind\": \"tensorflow\", \"missing\": \"no GPU in TensorFlow\"}';;\n\
+             pool) echo '{\"kind\": \"tensorflow\", \"version\": \"0\", \"first\": 2.0, \"last\": \"nan\"}';;\n\
+             esac\n",
+        );
+        let words = "--device 0 --only tensorflow --python ../python";
+        let _ = machine.check(&stage().vgpu(), words, "VGPU_MEM=1GiB").code(1);
+        let file = machine.found();
+        assert!(new(&file, "tensorflow-keep").iter().any(|what| what.contains("no GPU in TensorFlow")), "{file}");
+        assert!(new(&file, "tensorflow-pool").iter().any(|what| what.contains("nan")), "{file}");
     });
     suite.add("gpu-check: a driver that waits for all work where weir takes memory yields the file", || {
         let machine = Machine::new();

@@ -59,6 +59,14 @@ pub(crate) fn footing(suite: &mut Suite) {
             let _ = Place::new().job(&format!("pool.py capped {}", 96 * MIB), &environment).run().quiet();
         });
     }
+    for (job, title) in [("capped", "requests"), ("ordered", "stream-ordered requests")] {
+        suite.add(format!("footing: the driver serves what the pool has no addresses for, {title}"), move || {
+            let cap = 1024 * MIB;
+            let environment = format!("VGPU_MEM=2GiB VGPU_VA=512MiB WEIR_CAP={cap}");
+            let done = Place::new().job(&format!("pool.py {job} {cap}"), &environment).run().quiet();
+            assert!(done.out.contains("mapped memory, shareable, for RDMA, 288.0 MiB of address space"), "{done}");
+        });
+    }
     suite.add("footing: a driver that errs later: served, said once, nothing piles up", || {
         for call in ["cuMemMap:2-", "cuMemSetAccess:2-"] {
             let place = Place::new();

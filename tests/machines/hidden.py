@@ -4,6 +4,9 @@ usage: hidden.py cached eager|lazy    the pool holds all memory and the job none
        hidden.py reserve              what a module was seen to take is left free for the next one
        hidden.py context              a context is made
        hidden.py tables               there is no memory to map what was created: what was freed is used again
+       hidden.py own                  the job maps memory of its own, and page tables are needed
+       hidden.py limit                the stacks of a context grow
+       hidden.py objects              a stream is made, and access to another device
 """
 from machine import *
 
@@ -66,6 +69,41 @@ def context_():
     empty(fill())
     made = P()
     call("cuCtxCreate_v2", c.byref(made), 0, 0)
+
+
+def own():
+    begin()
+    size = 16 * MIB
+    properties, handle, at = AllocationProp(1, 0, Location(DEVICE, 0)), U64(), U64()
+    call("cuMemCreate", c.byref(handle), SIZE(size), c.byref(properties), U64(0))
+    call("cuMemAddressReserve", c.byref(at), SIZE(size), SIZE(0), U64(0), U64(0))
+    empty(fill(2 * MIB))
+    call("cuMemMap", at, SIZE(size), SIZE(0), handle, U64(0))
+    # The pool takes again what was given back.
+    empty(fill(2 * MIB))
+    call("cuMemSetAccess", at, SIZE(size), c.byref(Access(DEVICE, 0, 3)), SIZE(1))
+    kernels = Kernels()
+    kernels.fill(None, at.value, size, 9)
+    kernels.check(None, at.value, size, 9)
+    call("cuCtxSynchronize")
+    assert kernels.wrong() == 0
+
+
+def limit():
+    begin()
+    run(Kernels())
+    empty(fill(2 * MIB))
+    call("cuCtxSetLimit", 0, SIZE(16 << 10))
+    run(Kernels())
+
+
+def objects():
+    begin()
+    other = context(1)
+    context(0)
+    for make in (stream, lambda: call("cuCtxEnablePeerAccess", other, 0)):
+        empty(fill())
+        make()
 
 
 def tables():

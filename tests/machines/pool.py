@@ -2,6 +2,7 @@
 
 usage: pool.py serves           takes and frees blocks of several sizes, filled and checked by kernels
        pool.py capped CAP       takes memory until it is refused, never more than the cap
+       pool.py ordered CAP      the same by stream-ordered requests, with contents
        pool.py errors           every request succeeds though the driver refuses what the pool requests
        pool.py retained         a context that is retained again is charged once, whatever others allocate meanwhile
 """
@@ -64,6 +65,24 @@ def capped(cap):
         for at in held:
             free(at)
         call("cuCtxSynchronize")
+    report()
+
+
+def ordered(cap):
+    cap = int(cap)
+    kernels, on, size = begin(), stream(), 40 * MIB
+    for _ in range(2):
+        held, at = [], U64()
+        while (code := D.cuMemAllocAsync(c.byref(at), SIZE(size), on)) == 0:
+            held.append(at.value)
+            kernels.fill(on, at.value, size, len(held))
+            assert physical() <= cap, f"{physical()} bytes under a cap of {cap}"
+        assert code == OOM and len(held) * size > cap * 3 // 4, (code, len(held))
+        for value, block in enumerate(held):
+            kernels.check(on, block, size, value + 1)
+            call("cuMemFreeAsync", U64(block), on)
+        call("cuStreamSynchronize", on)
+    assert kernels.wrong() == 0
     report()
 
 

@@ -7,6 +7,7 @@
 mod checks;
 mod drivers;
 mod footing;
+mod odd;
 mod others;
 mod tensors;
 
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     others::remote(&mut suite);
     drivers::drivers(&mut suite);
     checks::checks(&mut suite);
+    odd::odd(&mut suite);
     others::parts(&mut suite);
     suite.run()
 }

@@ -1,7 +1,7 @@
 """A table of machines: each profile of the virtual GPU, and whether weir does what it should there.
 
 usage: table.py [--only COLUMN,...] [PROFILE...]    prints the table and puts its cells into target/machines.tsv, where cells that
-                                                    are not run stay; red if one that was run is
+                                                    are not run stay; red if one that was run is. A profile may be a file
 
 A cell is `ok`, with what had to be set where something had to, or the reason. The columns:
 
@@ -11,7 +11,8 @@ A cell is `ok`, with what had to be set where something had to, or the reason. T
     cap          memory is requested until it is refused, and the witness never sees more than the cap
     resnet50     ten train steps of ResNet50 in stock TensorFlow, under a cap. Where it ends with an error (a driver before CUDA 12): that it ends
                  in the same way without weir, and the steps with a newer driver
-    gpu-check    the rest of weir gpu-check: doctor, probe, latencies; two devices copy to each other
+    gpu-check    the rest of weir gpu-check: doctor, probe, latencies; two devices copy to each other and wait for each other,
+                 without weir and with it
 """
 import fcntl
 import functools
@@ -88,7 +89,7 @@ def resnet50(profile, folder):
 
 def cell(profile, column, folder):
     """What is wrong, or what to say where all is well."""
-    peers = ["peers"] if profile == "no-p2p" else []
+    peers = ["peers", "peers-weir"] if profile == "no-p2p" else []
     if column in ("bare", "under weir"):
         return [found for found in rules(profile) if column == "under weir" or not found.startswith("conformance-weir")]
     if column == "pool":
@@ -108,7 +109,8 @@ def put(profile, column, text):
         head, *rows = [line.split("\t") for line in file.read().splitlines()] or [["profile"]]
         table = {name: dict(zip(head[1:], cells)) for name, *cells in rows}
         table.setdefault(profile, {})[column] = " ".join(text.split())
-        table = {name: {column: table.get(name, {}).get(column, "–") for column in COLUMNS} for name in PROFILES}
+        names = [*PROFILES, *(name for name in table if name not in PROFILES)]
+        table = {name: {column: table.get(name, {}).get(column, "–") for column in COLUMNS} for name in names}
         file.truncate(0)
         file.write("".join("\t".join(line) + "\n" for line in [["profile", *COLUMNS], *([name, *cells.values()] for name, cells in table.items())]))
     return table
@@ -118,7 +120,10 @@ def main(arguments):
     columns = COLUMNS
     if arguments[:1] == ["--only"]:
         columns, arguments = arguments[1].split(","), arguments[2:]
-    for word, known in [*((profile, PROFILES) for profile in arguments), *((column, COLUMNS) for column in columns)]:
+    # The virtual GPU takes what has a / in it for a file.
+    arguments = [str(pathlib.Path(name).resolve()) if "/" in name else name for name in arguments]
+    named = [name for name in arguments if "/" not in name]
+    for word, known in [*((profile, PROFILES) for profile in named), *((column, COLUMNS) for column in columns)]:
         if word not in known:
             sys.exit(f"table.py: {word}: expected one of {', '.join(known)}")
     good = bad = 0

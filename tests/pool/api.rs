@@ -192,3 +192,20 @@ pub fn lost_bytes() -> u64 {
     // SAFETY: takes nothing.
     unsafe { lost() }
 }
+
+/// What the library's pools have moved, in granules: remaps, meshes, migrations. Zeros without the library.
+pub fn moved() -> [u64; 3] {
+    // SAFETY: looks a symbol up among all loaded objects.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"weir_status".as_ptr()) };
+    if found.is_null() {
+        return [0; 3];
+    }
+    // SAFETY: the library documents this signature.
+    let status: unsafe extern "C" fn(*mut c_char, usize) -> usize = unsafe { std::mem::transmute(found) };
+    let mut text = vec![0_u8; 1 << 20];
+    // SAFETY: so many bytes are there.
+    let length = unsafe { status(text.as_mut_ptr().cast(), text.len()) };
+    let status: serde_json::Value = serde_json::from_slice(text.get(..length).unwrap_or_default()).unwrap_or_default();
+    let pools = || status["pools"].as_array().into_iter().flatten();
+    ["remaps", "meshes", "migrated"].map(|name| pools().filter_map(|pool| pool[name].as_u64()).sum())
+}

@@ -683,8 +683,10 @@ fn main() {
         let (refused, made) = run(&options, each / rounds, options.seed + round * 7919);
         (ooms, done) = (ooms + refused, done + made);
     }
+    let [remaps, meshes, migrated] = api::moved();
     println!(
-        "{{\"test\":\"pool-soak\",\"operations\":{},\"seed\":{},\"streams\":{},\"threads\":{},\"refused\":{ooms},\"seconds\":{:.1}}}",
+        "{{\"test\":\"pool-soak\",\"operations\":{},\"seed\":{},\"streams\":{},\"threads\":{},\"refused\":{ooms},\
+         \"remaps\":{remaps},\"meshes\":{meshes},\"migrated\":{migrated},\"seconds\":{:.1}}}",
         done,
         options.seed,
         options.streams,

@@ -99,6 +99,8 @@ impl DevicePool {
             Some(account) => charge::serve(self, request, account),
         };
         let answer = match answer {
+            // Only addresses are lacking: the driver serves it.
+            Err(AllocError::TooLarge) if cap::admit::fits(self.ordinal, self.reusable(), request.bytes) => answer,
             Err(AllocError::OverCap | AllocError::OutOfMemory | AllocError::TooLarge) => {
                 spill::anew(self, request).map_or(answer, Ok)
             }

@@ -58,7 +58,7 @@ fn recorded(stream: CUstream, per_thread: bool) -> Option<u64> {
 /// `cuEventCreate`: an event of several processes is recorded where weir does not see it.
 pub(crate) unsafe fn create(call: &Call<Create, CUresult>, event: *mut CUevent, flags: c_uint) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(event, flags) });
+    let result = alloc::with_room(|| call.forward(|real| unsafe { real(event, flags) }));
     let shared = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
     if shared && result == CUresult::CUDA_SUCCESS && alloc::on() {
         // SAFETY: after success the place holds the event.

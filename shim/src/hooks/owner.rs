@@ -322,7 +322,7 @@ pub(crate) unsafe fn synchronize_context(_: Variant, ctx: CUcontext) -> impl FnO
 /// `cuCtxEnablePeerAccess`: does not cover mapped memory, so the pools of the other device grant it.
 pub(crate) unsafe fn enable_peer(call: &Call<EnablePeer, CUresult>, peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let result = call.forward(|real| unsafe { real(peer, flags) });
+    let result = alloc::with_room(|| call.forward(|real| unsafe { real(peer, flags) }));
     if result == CUresult::CUDA_SUCCESS
         && alloc::on()
         && let (Some(mine), Some(theirs)) = (contexts::seen(guards::current()), contexts::seen(peer as u64))

@@ -16,8 +16,8 @@ pub(crate) type Create = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> C
 pub(crate) type CreateWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
 
 /// Notes a created stream, so that weir can query all of them whether the device is idle.
-unsafe fn creating(place: *mut CUstream, create: impl FnOnce() -> CUresult) -> CUresult {
-    let result = create();
+unsafe fn creating(place: *mut CUstream, create: impl Fn() -> CUresult) -> CUresult {
+    let result = alloc::with_room(create);
     if result == CUresult::CUDA_SUCCESS && alloc::watching() && !place.is_null() {
         // SAFETY: after success the place holds the stream.
         stream::created(unsafe { *place }, guards::current());

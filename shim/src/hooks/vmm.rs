@@ -1,5 +1,6 @@
 //! The job's own physical memory: the driver's, charged to the job until the last release and the last unmap.
 
+use crate::alloc;
 use crate::alloc::passed::{self, Wanted};
 use crate::cap::handles;
 use crate::process::guard::Call;
@@ -32,7 +33,7 @@ pub(crate) unsafe fn map(
     flags: c_ulonglong,
 ) -> CUresult {
     // SAFETY: the caller's own arguments.
-    let forward = || call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) });
+    let forward = || alloc::with_room(|| call.forward(|real| unsafe { real(ptr, size, offset, handle, flags) }));
     let run = || handles::map(ptr, handle, forward);
     record::handles::map(ptr, size as u64, handle, run)
 }

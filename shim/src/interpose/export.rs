@@ -90,7 +90,7 @@ macro_rules! export {
             result
         }; $library $entries $id $result $symbol ($($arg: $ty),*) }
     };
-    (hooked lazy forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+    (hooked hidden forward; $library:ident $entries:ident $id:ident $result:ident $symbol:ident ($($arg:ident : $ty:ty),*)) => {
         export! { @as real => {
             // SAFETY: the caller's own arguments.
             with_room!(stringify!($symbol), unsafe { real($($arg),*) })

@@ -4,6 +4,7 @@ use super::entry::Entry;
 use super::export::{DRIVER_ENTRIES, NVML, NVML_ENTRIES, driver_version};
 use super::proc_address;
 use super::table::{TOPICS, UNHOOKED};
+use crate::alloc::{self, DevicePool};
 use crate::driver::library::{DRIVER, Library};
 use crate::frameworks::tensorflow::allocator;
 use crate::hooks::context;
@@ -53,6 +54,7 @@ fn status() -> Value {
         "nvml": library(&NVML, &NVML_ENTRIES, None),
         "proc_address": {"lookups": lookups, "unknown": unknown, "wrapped": wrapped, "passed": passed},
         "caps": crate::cap::view::status(),
+        "pools": alloc::pools().map(pool).collect::<Vec<_>>(),
         "journal": crate::record::status(),
         "settings": settings(config),
         "problems": config.lines().collect::<Vec<_>>(),
@@ -61,6 +63,12 @@ fn status() -> Value {
             .map(|u| json!({"reason": u.reason, "names": u.names}))
             .collect::<Vec<_>>(),
     })
+}
+
+/// How much a device's pool has moved: granules.
+fn pool(of: &DevicePool) -> Value {
+    let stats = of.pool.stats();
+    json!({"device": of.ordinal, "remaps": stats.remaps, "meshes": stats.meshes, "migrated": stats.migrated})
 }
 
 fn settings(config: &Config) -> Vec<Value> {

@@ -85,7 +85,6 @@ hook_table! { $
         "cuMemMap" => { cuMemMap: hooks::vmm::map };
         "cuMemUnmap" => { cuMemUnmap: hooks::vmm::unmap };
         "cuMemMapArrayAsync";
-        "cuMemSetAccess";
         "cuMemGetAccess" => { cuMemGetAccess: hooks::share::get_access };
         "cuMemExportToShareableHandle";
         "cuMemImportFromShareableHandle" => { cuMemImportFromShareableHandle: hooks::share::import };
@@ -168,7 +167,6 @@ hook_table! { $
             cuCtxSynchronize waits: hooks::owner::synchronize,
             cuCtxSynchronize_v2 waits: hooks::owner::synchronize_context,
         };
-        "cuCtxSetLimit";
         "cuCtxEnablePeerAccess" => { cuCtxEnablePeerAccess: hooks::owner::enable_peer };
         "cuCtxDisablePeerAccess" => { cuCtxDisablePeerAccess: hooks::owner::disable_peer };
         "cuDevicePrimaryCtxRetain" => { cuDevicePrimaryCtxRetain: hooks::owner::retain };
@@ -327,12 +325,15 @@ hook_table! { $
         "cuLibraryGetGlobal";
         "cuLibraryGetManaged";
     }
-    // What loads code late and takes device memory for it: made again where the pools can give some back.
-    lazy {
+    // What takes device memory that nobody requests, for code that comes late, page tables and stacks: made again where
+    // the pools can give some back.
+    hidden {
+        "cuCtxSetLimit";
         "cuFuncLoad";
         "cuKernelGetFunction";
         "cuLibraryGetKernel";
         "cuLibraryGetModule";
+        "cuMemSetAccess";
         "cuModuleGetFunction";
     }
     proc_address {

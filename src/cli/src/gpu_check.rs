@@ -183,6 +183,11 @@ struct Checking<'a> {
     place: Workplace,
     library: PathBuf,
     end: Instant,
+    /// The file that is sent back, and when all began, in seconds since 1970.
+    out: PathBuf,
+    when: u64,
+    /// The device, once it is chosen.
+    device: Option<u32>,
     steps: Vec<Value>,
 }
 
@@ -193,18 +198,21 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     signals::end_on_request();
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let out = arguments.out.clone().unwrap_or_else(|| format!("gpu-check-{seconds}.json.gz").into());
+    let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let out = arguments.out.clone().unwrap_or_else(|| format!("gpu-check-{when}.json.gz").into());
     let own = std::env::current_exe().map_err(|error| format!("cannot find the path of this command: {error}"))?;
     let mut checking = Checking {
         arguments,
         place: Workplace::new()?,
         library: library::loadable(&library::find(arguments.library.as_deref())?)?,
         end: Instant::now() + arguments.time,
+        out,
+        when,
+        device: None,
         steps: Vec::new(),
     };
-    let chosen = checking.environment(&own)?;
-    let Some(chosen) = chosen else { return checking.finish(&out, seconds, None) };
+    checking.device = checking.environment(&own)?;
+    let Some(chosen) = checking.device else { return checking.finish() };
     // Before anything is taken: what the user has named, or a device that shows nothing to anybody.
     let visible = |ordinal: u32| match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(list) if !list.is_empty() => {
@@ -216,8 +224,10 @@ fn check(arguments: &Arguments) -> Result<ExitCode, String> {
     if let Some(peer) = arguments.peer {
         devices = format!("{devices},{}", visible(peer));
     }
+    // Whether it can be written is known before ten minutes have gone.
+    checking.save()?;
     checking.all(&own, &devices);
-    checking.finish(&out, seconds, Some(chosen))
+    checking.finish()
 }
 
 /// Writes the file, without the paths of the user's own directory.
@@ -229,22 +239,41 @@ fn write(out: &Path, file: &Value) -> std::io::Result<()> {
     output::whole(out, |file| -> std::io::Result<()> {
         let mut packed = GzEncoder::new(file, Compression::default());
         packed.write_all(text.as_bytes())?;
-        packed.finish().map(drop)
+        let file = packed.finish()?;
+        // A machine that has to be switched off must not lose it; a pipe cannot be told so.
+        let _ = file.sync_all();
+        Ok(())
     })
 }
 
 impl Checking<'_> {
-    /// Writes the file and says what is new in it.
-    fn finish(self, out: &Path, seconds: u64, device: Option<u32>) -> Result<ExitCode, String> {
+    /// Writes what there is. Returns the findings.
+    fn write(&self) -> Result<Vec<Value>, String> {
         let arguments = self.arguments;
         let findings = conclusion::findings(&self.steps);
-        let new = findings.iter().filter(|finding| finding["known"].is_null()).count();
         let file = json!({
-            "format": show::FORMAT, "version": show::VERSION, "weir": env!("CARGO_PKG_VERSION"), "when": seconds,
-            "device": device, "peer": arguments.peer, "budget": arguments.budget, "steps": self.steps,
+            "format": show::FORMAT, "version": show::VERSION, "weir": env!("CARGO_PKG_VERSION"), "when": self.when,
+            "device": self.device, "peer": arguments.peer, "budget": arguments.budget, "steps": self.steps,
             "findings": findings,
         });
-        write(out, &file).map_err(|error| format!("{}: {error}", out.display()))?;
+        write(&self.out, &file).map_err(|error| format!("{}: {error}", self.out.display()))?;
+        Ok(findings)
+    }
+
+    /// The same before the end: should this command be killed, or the machine hang as a whole, so much has been kept. What
+    /// is no file, such as a pipe, is written to once.
+    fn save(&self) -> Result<(), String> {
+        if self.device.is_none() || fs::metadata(&self.out).is_ok_and(|found| !found.is_file()) {
+            return Ok(());
+        }
+        self.write().map(drop)
+    }
+
+    /// Writes the file and says what is new in it.
+    fn finish(self) -> Result<ExitCode, String> {
+        let findings = self.write()?;
+        let out = &self.out;
+        let new = findings.iter().filter(|finding| finding["known"].is_null()).count();
         for finding in &findings {
             putln!("{}", show::finding(finding));
         }
@@ -433,6 +462,8 @@ impl Checking<'_> {
         if signals::end_requested() {
             return self.skip(wanted, "interrupted");
         }
+        self.steps.push(json!({"step": name, "end": "open", "lines": []}));
+        let _ = self.save();
         eprintln!("weir gpu-check: {name}, at most {} s", bound.as_secs());
         for (variable, _) in std::env::vars_os() {
             let own = variable.to_string_lossy().starts_with("WEIR_");
@@ -451,6 +482,7 @@ impl Checking<'_> {
             End::Killed => json!({"killed": bound.as_secs_f64()}),
             End::Interrupted => json!({"skipped": "interrupted"}),
         };
+        self.steps.pop();
         self.steps.push(json!({
             "step": name, "end": end, "seconds": step.took.as_secs_f64(), "lines": step.lines, "stderr": step.stderr,
         }));

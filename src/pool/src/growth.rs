@@ -173,6 +173,8 @@ impl Core {
         Step::Fail(match ladder.refused {
             Some(BackingError::Driver(code)) => AllocError::Driver(code),
             Some(BackingError::OverCap) => AllocError::OverCap,
+            // Whatever memory there is, no stretch of addresses is long enough.
+            None if !place => AllocError::TooLarge,
             _ => AllocError::OutOfMemory,
         })
     }

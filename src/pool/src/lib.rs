@@ -147,7 +147,7 @@ pub struct BlockInfo {
 pub enum AllocError {
     /// No bytes were requested, or the mempool does not exist.
     Invalid,
-    /// More than any device has.
+    /// The pool has no addresses left for it.
     TooLarge,
     /// The cap is reached and nothing could be compacted.
     OverCap,
@@ -172,7 +172,7 @@ impl std::fmt::Display for AllocError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Invalid => write!(to, "the request is for 0 bytes or names a mempool that does not exist"),
-            Self::TooLarge => write!(to, "the request is larger than the pool's address space"),
+            Self::TooLarge => write!(to, "the pool has no address space left for it"),
             Self::OverCap => write!(to, "the cap is reached and nothing could be compacted"),
             Self::OutOfMemory => write!(to, "the device is full and nothing could be compacted"),
             Self::Driver(code) => write!(to, "the driver failed with code {code}"),

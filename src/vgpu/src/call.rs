@@ -195,9 +195,14 @@ fn share(seed: u64, rule: u64, call: u64) -> f64 {
     ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Keeps the processor busy, as a driver call does: sleeping could not be as short as a microsecond.
+/// Keeps the processor busy, as a driver call does: sleeping could not be as short as a microsecond. A call that takes long
+/// leaves it to others first.
 fn burn(began: Instant, nanos: u64) {
+    const LONG: Duration = Duration::from_millis(20);
     let cost = Duration::from_nanos(nanos);
+    if cost > LONG {
+        std::thread::sleep((cost - LONG).saturating_sub(began.elapsed()));
+    }
     while nanos > 0 && began.elapsed() < cost {
         core::hint::spin_loop();
     }

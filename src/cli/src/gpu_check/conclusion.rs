@@ -53,6 +53,9 @@ pub(super) fn findings(steps: &[Value]) -> Vec<Value> {
             let last = step["stderr"].as_str().unwrap_or("").lines().last().unwrap_or("").to_owned();
             found.add(name, format!("ended with {how}: {}", words.unwrap_or(last)), None);
         }
+        if *end == "open" {
+            found.add(name, "weir gpu-check itself was ended in this step", None);
+        }
         if let Some(seconds) = end["killed"].as_f64() {
             let last =
                 step["lines"].as_array().and_then(|lines| lines.last()).map(Value::to_string).unwrap_or_default();
@@ -172,6 +175,12 @@ fn conformance(steps: &[Value], found: &mut Findings) {
     for line in failed("conformance") {
         found.add("conformance", format!("{}: {}", text(&line["rule"]), text(&line["detail"])), None);
     }
+    for step in ["conformance", "conformance-weir"] {
+        let of = |line: &Value| text(&line["detail"]) == "not reached in time";
+        if lines(steps, step).next().is_some() && lines(steps, step).all(of) {
+            found.add(step, "no rule ended in time", None);
+        }
+    }
     for line in failed("conformance-weir").filter(|line| !bare.contains(text(&line["rule"]))) {
         let what = format!("{}: {} (passes without weir)", text(&line["rule"]), text(&line["detail"]));
         let known = OWN.iter().find(|(rule, _)| line["rule"] == *rule).map(|(_, why)| *why);
@@ -180,14 +189,15 @@ fn conformance(steps: &[Value], found: &mut Findings) {
 }
 
 fn tensorflow(steps: &[Value], found: &mut Findings) {
-    let of = |step: &str| {
-        lines(steps, step).find(|line| line["kind"] == "tensorflow").and_then(|line| line["last"].as_f64())
-    };
-    let Some(bare) = of("tensorflow-bare") else { return };
-    for step in ["tensorflow-keep", "tensorflow-pool"] {
-        if let Some(loss) = of(step)
-            && (loss - bare).abs() > 0.02 * bare.abs().max(0.1)
-        {
+    let of = |step: &str| lines(steps, step).find(|line| line["kind"] == "tensorflow");
+    let Some(bare) = of("tensorflow-bare").and_then(|line| line["last"].as_f64()) else { return };
+    for (step, line) in ["tensorflow-keep", "tensorflow-pool"].map(|step| (step, of(step))) {
+        let Some(line) = line else { continue };
+        let loss = &line["last"];
+        if let Some(missing) = line["missing"].as_str() {
+            found.add(step, format!("{missing} (not so without weir)"), None);
+        } else if loss.as_f64().is_none_or(|loss| (loss - bare).abs() > 0.02 * bare.abs().max(0.1)) {
+            // What is not a number has no number in JSON, but a word.
             found.add(step, format!("the loss after 50 steps is {loss}, without weir {bare}"), None);
         }
     }
@@ -275,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_step_that_does_not_end_well_is_new() {
-        for end in [json!({"killed": 30.0}), json!({"failed": "signal 11"})] {
+        for end in [json!({"killed": 30.0}), json!({"failed": "signal 11"}), json!("open")] {
             assert_eq!(new(&[json!({"step": "latency", "end": end, "lines": [], "stderr": ""})]), 1);
         }
         for end in [json!("done"), json!({"skipped": "no program"})] {
@@ -292,6 +302,12 @@ mod tests {
         };
         assert_eq!(new(&[rules("conformance", &["a"]), rules("conformance-weir", &["a"])]), 1);
         assert_eq!(new(&[rules("conformance", &["a"]), rules("conformance-weir", &["a", "b"])]), 2);
+        let late = |end: Value| {
+            json!({"step": "conformance", "end": "done", "lines": [
+            {"rule": "a", "result": "skip", "detail": "not reached in time"}, end]})
+        };
+        assert_eq!(new(&[late(json!({"rule": "b", "result": "skip", "detail": "not reached in time"}))]), 1);
+        assert_eq!(new(&[late(json!({"rule": "b", "result": "pass", "detail": ""}))]), 0);
     }
 
     #[test]
@@ -309,8 +325,14 @@ mod tests {
 
     #[test]
     fn a_loss_that_differs_is_found() {
-        let run = |step: &str, loss: f64| json!({"step": step, "end": "done", "lines": [{"kind": "tensorflow", "last": loss}]});
-        assert_eq!(new(&[run("tensorflow-bare", 1.0), run("tensorflow-keep", 1.001)]), 0);
-        assert_eq!(new(&[run("tensorflow-bare", 1.0), run("tensorflow-pool", 2.0)]), 1);
+        let line = |step: &str, line: Value| json!({"step": step, "end": "done", "lines": [line]});
+        let run = |step: &str, loss: Value| line(step, json!({"kind": "tensorflow", "last": loss}));
+        let bare = || run("tensorflow-bare", json!(1.0));
+        assert_eq!(new(&[bare(), run("tensorflow-keep", json!(1.001))]), 0);
+        assert_eq!(new(&[bare(), run("tensorflow-pool", json!(2.0))]), 1);
+        assert_eq!(new(&[bare(), run("tensorflow-pool", json!("nan"))]), 1);
+        let gone = || json!({"kind": "tensorflow", "missing": "no GPU in TensorFlow"});
+        assert_eq!(new(&[bare(), line("tensorflow-keep", gone())]), 1);
+        assert_eq!(new(&[line("tensorflow-bare", gone()), run("tensorflow-keep", json!(1.0))]), 0);
     }
 }

@@ -113,6 +113,7 @@ fn report(file: &Value) -> String {
     for step in steps {
         let end = &step["end"];
         let how = match (end.as_str(), end["failed"].as_str(), end["skipped"].as_str(), end["killed"].as_f64()) {
+            (Some("open"), ..) => "no end: weir gpu-check itself was ended".to_owned(),
             (Some(done), ..) => done.to_owned(),
             (_, Some(failed), ..) => format!("failed: {failed}"),
             (_, _, Some(why), _) => format!("left out: {why}"),
@@ -130,6 +131,7 @@ fn report(file: &Value) -> String {
     rules(steps, &mut out);
     probed(steps, &mut out);
     latencies(steps, &mut out);
+    moved(steps, &mut out);
     trained(steps, &mut out);
     peers(steps, &mut out);
     out.push_str("\nfindings\n");
@@ -209,6 +211,22 @@ fn latencies(steps: &[Value], out: &mut String) {
             micro("p50"),
             micro("p99"),
             number("n")
+        );
+    }
+}
+
+/// What the pool's random programs did.
+fn moved(steps: &[Value], out: &mut String) {
+    for line in lines(steps, "pool").filter(|line| line["operations"].is_u64()) {
+        let number = |name: &str| line[name].as_u64().unwrap_or(0);
+        let _ = writeln!(
+            out,
+            "\npool: {} operations, {} refused; {} granules remapped, {} meshed, {} migrated",
+            number("operations"),
+            number("refused"),
+            number("remaps"),
+            number("meshes"),
+            number("migrated")
         );
     }
 }

@@ -3,6 +3,7 @@
 usage: train.py LIMIT-IN-MIB|0    prints one line of JSON
 """
 import json
+import math
 import os
 import sys
 import time
@@ -47,5 +48,7 @@ try:
     peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
 except Exception:
     peak = None
-found = {"kind": "tensorflow", "version": tf.__version__, "first": losses[0], "last": losses[-1], "peak": peak}
+# JSON has no word for what is not a number.
+first, last = (loss if math.isfinite(loss) else str(loss) for loss in (losses[0], losses[-1]))
+found = {"kind": "tensorflow", "version": tf.__version__, "first": first, "last": last, "peak": peak}
 print(json.dumps({**found, "seconds": sorted(times)[25]}))

@@ -184,6 +184,17 @@ mod tests {
         assert!(shown.abs_diff(seen) * 100 <= seen, "{name}: {shown} MiB, and {seen} were seen");
     }
 
+    /// What TensorFlow printed as the memory that it takes, in MiB (tensorflow#59732; a log of tf_cnn_benchmarks by Lambda): what
+    /// the answer for stock TensorFlow leaves for tensors besides the context that is assumed.
+    #[test]
+    fn stock_tensorflow_has_the_room_that_others_saw() {
+        for (name, printed) in [("A100-40GB", 38_251), ("RTX-3070", 6_173)] {
+            let gpu = parse(name).unwrap();
+            let room = ((gpu.bytes - gpu.kept_by_tensorflow()) >> 20) - 512;
+            assert!(room.abs_diff(printed) * 100 <= 3 * printed, "{name}: {room} MiB, and {printed} were printed");
+        }
+    }
+
     #[test]
     fn tensorflow_keeps_a_part_by_compute_capability() {
         let kept = |name: &str| parse(name).unwrap().kept_by_tensorflow() >> 20;
