@@ -281,6 +281,20 @@ def test_the_table_sorts_by_every_column(stage):
         assert page.get_attribute(f"#table th[data-column={name}]", "aria-sort") == "ascending"
 
 
+def test_marks_and_regions_are_told_at_the_cursor_and_drawn(stage):
+    case = stage.training()
+    page = stage.open(case)
+    said = page.inner_text("#moment")
+    # It fails in the middle of a step.
+    assert re.search(r"after “epoch \d+” · in train( ·|$)", said) and HOSTILE not in said, said
+    assert "in train" in page.inner_text("#verdict")
+    facts = page.evaluate("() => JSON.parse(document.getElementById('facts').textContent).marks")
+    inner = next(mark["entry"] for mark in facts if mark["kind"] == "region_begin" and mark["name"] == HOSTILE)
+    page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", inner + 1)
+    wait_painted(page)
+    assert f"in train · in {HOSTILE}" in page.inner_text("#moment") and page.troubles == []
+
+
 def test_rows_add_up_to_what_is_live(stage):
     case = stage.training()
     page, truth = stage.open(case), case.truth()

@@ -277,6 +277,11 @@ struct MarkFacts {
     requested: u64,
     number: u64,
     holder: Option<u32>,
+    /// What the job called it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<u32>,
 }
 
 /// Everything that the page says in words.
@@ -333,6 +338,7 @@ impl<C: Serialize> Facts<C> {
             let event = &mark.event;
             let is_request = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
             let owner = HolderKey { class: Some(event.class), device: event.device, by: event.by };
+            let is_said = matches!(event.kind, Kind::Mark | Kind::RegionBegin | Kind::RegionEnd);
             let holder = if is_request { Some(holders.number(owner)?) } else { None };
             marks.push(MarkFacts {
                 entry: mark.entry,
@@ -342,6 +348,8 @@ impl<C: Serialize> Facts<C> {
                 requested: event.requested,
                 number: event.address & ((1 << 53) - 1),
                 holder,
+                name: is_said.then(|| run.who(event.by).op.name.clone()),
+                thread: is_said.then_some(event.thread),
             });
         }
         let failure = lifetimes.marks.iter().find(|mark| Some(mark.event.seq) == report.event);

@@ -73,6 +73,8 @@ function regroup() {
     steps: marks.filter((mark) => mark.kind === "step"),
     ooms: marks.filter((mark) => mark.kind === "oom" && mine(mark)),
     refusals: marks.filter((mark) => ["refused", "failed", "attempt"].includes(mark.kind) && mine(mark)),
+    said: marks.filter((mark) => mark.kind === "mark"),
+    regions: regionsOf(marks),
   };
   byId("to-oom").hidden = !page.marks.ooms.length;
   colour();
@@ -82,6 +84,24 @@ function regroup() {
   page.parts.flame.choose();
   tiles();
   repaintAll();
+}
+
+/** The job's regions: name, depth in its thread, first and last entry. One that never ended lasts to the end of the page. */
+function regionsOf(marks) {
+  const regions = [], open = new Map();
+  for (const { kind, name, thread, entry } of marks) {
+    if (kind !== "region_begin" && kind !== "region_end") continue;
+    if (!open.has(thread)) open.set(thread, []);
+    const stack = open.get(thread);
+    if (kind === "region_begin") {
+      stack.push({ name, depth: stack.length, from: entry, to: page.journal.count });
+      regions.push(stack.at(-1));
+    } else {
+      const place = stack.findLastIndex((region) => region.name === name);
+      if (place >= 0) stack.splice(place, 1)[0].to = entry;
+    }
+  }
+  return regions;
 }
 
 /** The groups in the order in which they are stacked: what hardly changes lies at the bottom. */
@@ -218,6 +238,9 @@ function moment() {
   const text = [page.momentText(cursor), `${bytesText(levels.total[cursor])} live`];
   if (page.physical) text.push(`${bytesText(page.physical.total[cursor])} taken`);
   if (step) text.push(`step ${countText(step.number)}`);
+  const said = page.marks.said.findLast((mark) => mark.entry < cursor);
+  if (said) text.push(`after “${said.name}”`);
+  for (const region of page.marks.regions) if (region.from < cursor && cursor <= region.to) text.push(`in ${region.name}`);
   if (oom) text.push(`OUT OF MEMORY: ${bytesText(oom.requested)} requested`);
   byId("moment").textContent = text.join(" · ");
   byId("scrubber").setAttribute("aria-valuetext", text.join(", "));
