@@ -1,7 +1,7 @@
 //! The words of the page: whose journal it is, the devices, the verdict, and the names of everybody who held memory.
 //! All of it becomes one JSON text; the page puts it on the screen as text, never as markup.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use weir_journal::reader::Error;
@@ -112,6 +112,8 @@ pub(super) struct Holders<'run> {
     same: HashMap<HolderRow, u32>,
     stacks: Vec<Vec<u32>>,
     stack_numbers: HashMap<Vec<u32>, u32>,
+    /// Lines as they are shown, and the files that they are in.
+    places: BTreeMap<String, String>,
     symbols: Symbols,
 }
 
@@ -179,6 +181,7 @@ impl<'run> Holders<'run> {
             same: HashMap::new(),
             stacks: Vec::new(),
             stack_numbers: HashMap::new(),
+            places: BTreeMap::new(),
             symbols: Symbols::new(run.reader().modules()?),
         })
     }
@@ -206,6 +209,9 @@ impl<'run> Holders<'run> {
     fn describe(&mut self, owner: HolderKey) -> Result<HolderRow, Error> {
         let who = self.run.who(owner.by);
         let op = who.op_name();
+        if let Some(line) = who.line().filter(|line| line.file.starts_with('/')) {
+            self.places.entry(who.place()).or_insert_with(|| format!("{}:{}", line.file, line.line));
+        }
         let mut frames = Vec::new();
         for line in who.python.lines.iter().rev() {
             let text = format!("{} {}:{}", line.function, line.file, line.line);
@@ -309,6 +315,8 @@ pub(super) struct Facts<C> {
     texts: Vec<String>,
     holders: Vec<HolderRow>,
     stacks: Vec<Vec<u32>>,
+    /// `train.py:7` to `/home/me/train.py:7`, for links into an editor.
+    places: BTreeMap<String, String>,
     columns: C,
 }
 
@@ -373,6 +381,7 @@ impl<C: Serialize> Facts<C> {
             texts: holders.texts.texts,
             holders: holders.known,
             stacks: holders.stacks,
+            places: holders.places,
             columns,
         })
     }
