@@ -4,6 +4,8 @@
 # (RHEL 7), by zig, which has the symbol lists of all of them.
 
 GLIBC=2.17
+# What compiles a release: another compiler makes other bytes of the same commit.
+RUST=1.95.0
 
 # portable ARCH: from now on `portable_cargo` builds for x86_64 or aarch64; sets TRIPLE, STAGE and the tools' PATH.
 portable() {
@@ -17,6 +19,11 @@ portable() {
     PATH=$(dirname "$tools"):$PATH
     export PATH SOURCE_DATE_EPOCH
     SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$ROOT" log -1 --format=%ct)}
+    if [[ $(rustc -V) != "rustc $RUST "* ]]; then
+        command -v rustup >/dev/null || die "a release is compiled by Rust $RUST, and this is $(rustc -V)"
+        rustup toolchain list | grep -q "^$RUST-" || rustup -q toolchain install --profile minimal "$RUST" || die "could not install Rust $RUST"
+        export RUSTUP_TOOLCHAIN=$RUST
+    fi
     rustc --print target-libdir --target "$TRIPLE" 2>/dev/null | grep -q . && [ -d "$(rustc --print target-libdir --target "$TRIPLE")" ] ||
         rustup -q target add "$TRIPLE" || die "Rust has no library for $TRIPLE; install it (rustup target add $TRIPLE)"
 }

@@ -6,6 +6,7 @@ import os
 import pathlib
 import queue
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,14 @@ def common(function, *arguments):
 def need(command, *packages):
     """Installs Debian packages unless the command is there."""
     common("need", command, *packages or [command])
+
+
+def chromium():
+    """$WEIR_CHROMIUM, else Debian's, which is installed where it is missing."""
+    if given := os.environ.get("WEIR_CHROMIUM"):
+        return given
+    need("chromium", "chromium", "fonts-dejavu-core")
+    return shutil.which("chromium")
 
 
 def cpython(version):

@@ -5,7 +5,11 @@ process, and never loads one. Without it (no `weir run`, no LD_PRELOAD) question
     weir.limit()                          # bytes of the cap, None without one
     weir.peak()                           # most bytes held so far
     print(weir.report())                  # who holds the memory now
+    weir.mark("epoch 3")                  # appears in the journal, the report and the page
+    with weir.region("augment"):          # with what it took and what it left behind
+        ...
 """
+import contextlib
 import ctypes
 import functools
 import json as _json
@@ -14,7 +18,7 @@ import subprocess
 
 from .__main__ import COMMAND
 
-__all__ = ["active", "limit", "peak", "report", "status"]
+__all__ = ["active", "limit", "mark", "peak", "region", "report", "status"]
 
 
 @functools.lru_cache(maxsize=None)
@@ -49,6 +53,30 @@ def status():
             return _json.loads(buffer.value.decode("utf-8", "replace")) if length else None
         # Other threads may make it longer in between.
         size = 2 * length
+
+
+def _say(function, name, *arguments):
+    function = _library(function)
+    if function is None:
+        return False
+    # A C text ends at its first NUL.
+    name = str(name).encode("utf-8", "replace").replace(b"\0", b" ")
+    return bool(function(ctypes.c_char_p(name), *map(ctypes.c_int, arguments)))
+
+
+def mark(name):
+    """Sets a mark in the journal, such as "epoch 3". Whether it was recorded: not before the first context on a GPU."""
+    return _say("weir_mark", name)
+
+
+@contextlib.contextmanager
+def region(name):
+    """`with weir.region("augment"):`, or `@weir.region("augment")` above a function: reports show what memory did meanwhile."""
+    _say("weir_region", name, 1)
+    try:
+        yield
+    finally:
+        _say("weir_region", name, 0)
 
 
 def limit(device=0):

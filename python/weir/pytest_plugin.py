@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 import pytest
 
@@ -67,8 +68,10 @@ def pytest_pyfunc_call(pyfuncitem):
 def _run(item, limit, gpu, folder):
     command = [COMMAND, "run", "--quiet", "--cap", limit, "--dir", folder]
     command += [] if gpu == "real" else ["--vgpu", gpu]
-    # The outer run keeps --last-failed.
-    command += ["--", sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "--rootdir", str(item.config.rootpath)]
+    # The outer run keeps --last-failed, and has chosen the test: -m and -k of pytest.ini would choose again.
+    inner = os.path.join(folder, "pytest.xml")
+    command += ["--", sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "--rootdir", str(item.config.rootpath),
+                "-m", "", "-k", "", "--junitxml", inner]
     if item.config.inipath:
         command += ["-c", str(item.config.inipath)]
     command.append(f"{item.path}::{item.nodeid.split('::', 1)[1]}")
@@ -85,10 +88,11 @@ def _run(item, limit, gpu, folder):
     if refused is not None:
         report = _weir(folder, "report", refused["run"])
         raise Exceeded(f"more GPU memory than gpu_limit({limit!r}) allows\n\n{report}\n{text}")
-    if done.returncode == 5 or "1 skipped" in text:
-        pytest.skip(f"skipped under weir: {text.strip().splitlines()[-1]}")
     if done.returncode:
         raise Exceeded(f"failed under weir with gpu_limit({limit!r})\n\n{text}")
+    skipped = xml.etree.ElementTree.parse(inner).find(".//testcase/skipped")
+    if skipped is not None:
+        pytest.skip(skipped.get("message") or "skipped under weir")
 
 
 def _weir(folder, *arguments):

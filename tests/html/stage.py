@@ -1,15 +1,13 @@
 """What the tests of the page stand on: journals made for them, their pages, and the browser that opens these."""
 import json
-import os
 import pathlib
-import shutil
 import sys
 
 from playwright.sync_api import sync_playwright
 
 # Where bench.py and picture.py start, nobody has set the path.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from conftest import RELEASE, ROOT, cargo, need, run  # noqa: E402
+from conftest import RELEASE, ROOT, cargo, chromium, run  # noqa: E402
 
 # Journals, pages and pictures stay here.
 WORK = ROOT / "target/html"
@@ -18,14 +16,6 @@ JOURNALS = RELEASE / "examples/html_journals"
 
 def output(*command):
     return run(*command, timeout=300).stdout.strip()
-
-
-def chromium():
-    """$WEIR_CHROMIUM, else Debian's, which is installed where it is missing."""
-    if given := os.environ.get("WEIR_CHROMIUM"):
-        return given
-    need("chromium", "chromium", "fonts-dejavu-core")
-    return shutil.which("chromium")
 
 
 class Case:

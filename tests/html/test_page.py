@@ -281,6 +281,34 @@ def test_the_table_sorts_by_every_column(stage):
         assert page.get_attribute(f"#table th[data-column={name}]", "aria-sort") == "ascending"
 
 
+def test_marks_and_regions_are_told_at_the_cursor_and_drawn(stage):
+    case = stage.training()
+    page = stage.open(case)
+    said = page.inner_text("#moment")
+    # It fails in the middle of a step.
+    assert re.search(r"after “epoch \d+” · in train( ·|$)", said) and HOSTILE not in said, said
+    assert "in train" in page.inner_text("#verdict")
+    facts = page.evaluate("() => JSON.parse(document.getElementById('facts').textContent).marks")
+    inner = next(mark["entry"] for mark in facts if mark["kind"] == "region_begin" and mark["name"] == HOSTILE)
+    page.evaluate("(to) => { const s = document.getElementById('scrubber'); s.value = to; s.dispatchEvent(new Event('input')); }", inner + 1)
+    wait_painted(page)
+    assert f"in train · in {HOSTILE}" in page.inner_text("#moment") and page.troubles == []
+
+
+def test_lines_open_in_the_editor(stage):
+    page = stage.open(stage.training())
+    first = page.locator("#verdict dd a").first
+    assert re.fullmatch(r"vscode://file/home/me/train\.py:\d+", first.get_attribute("href")) and "train.py:" in first.inner_text()
+    page.click("#grouping button[data-value=line]")
+    wait_painted(page)
+    links = lambda: [link.get_attribute("href") for link in page.locator("#table a.edit:visible").all()]
+    assert "vscode://file/home/me/model.py:31" in links() and "vscode://file/home/me/%3Cb%3Elib%3C/b%3E.py:13" in links(), links()
+    page.select_option("#editor", "JetBrains")
+    wait_painted(page)
+    assert first.get_attribute("href").startswith("idea://open?file=/home/me/train.py&line=")
+    assert "idea://open?file=/home/me/model.py&line=31" in links() and page.troubles == []
+
+
 def test_rows_add_up_to_what_is_live(stage):
     case = stage.training()
     page, truth = stage.open(case), case.truth()

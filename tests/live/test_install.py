@@ -54,7 +54,9 @@ def test_man_shows_every_page_without_a_warning(tmp_path):
     assert len(pages) >= 6
     for page in pages:
         done = run("man", "--warnings", "-E", "UTF-8", "-l", page, env=environment(**{**surroundings(tmp_path), "MANWIDTH": 80}))
-        assert done.stderr == "" and "SYNOPSIS" in done.stdout
+        sections = [line for line in done.stdout.splitlines() if line[:1].isupper()]
+        assert done.stderr == "" and "EXTRA" not in sections
+        assert {"SYNOPSIS", "OPTIONS", "EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES"} <= set(sections), (page, sections)
 
 
 def package(kind, folder):

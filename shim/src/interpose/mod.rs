@@ -13,4 +13,5 @@ mod gate;
 mod lookup;
 mod presence;
 mod proc_address;
+mod said;
 mod status;

@@ -392,6 +392,11 @@ pub(crate) fn status() -> Option<serde_json::Value> {
     Some(serde_json::json!({"file": journal.path(), "problem": journal.fallback_reason()}))
 }
 
+/// The job sets a mark, or begins or ends a region. Before its first context there is no journal: then nothing is kept.
+pub(crate) fn said(kind: Kind, name: &str) -> bool {
+    open().map(|recorder| recorder.journal.said(kind, name)).is_some()
+}
+
 /// The cap of a device is known, or another than before.
 pub(crate) fn cap_changed(ordinal: i32, cap: Option<u64>) {
     // The journal may be made later.

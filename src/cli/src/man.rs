@@ -89,6 +89,10 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(name).date("").render(&mut text)?;
+    // What --help shows below its options, under the headings that man(7) has for it.
+    let text = String::from_utf8_lossy(&text).replace("\n.SH EXTRA\nExamples:\n", "\n.SH EXAMPLES\n");
+    let text = text.replace("\n.SH EXTRA\n", "\n.SH NOTES\n").replace("\nExamples:\n", "\n.SH EXAMPLES\n");
+    let mut text = text.into_bytes();
     let mut more = String::new();
     entries(&mut more, "EXIT STATUS", statuses(command.get_name()).iter().copied());
     if command.get_name() == "run" {

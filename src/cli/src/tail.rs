@@ -135,6 +135,7 @@ fn as_text(run: &Run, event: &Event) -> String {
         if event.device == weir_journal::layout::HOST_DEVICE { "host".into() } else { format!("GPU {}", event.device) };
     let kind = json!(event.kind);
     let bytes = match event.kind {
+        Kind::Mark | Kind::RegionBegin | Kind::RegionEnd => String::new(),
         Kind::Step | Kind::Fork | Kind::Sync | Kind::TurnedOff => words::count(event.address),
         _ if event.allocated > 0 => words::size(event.allocated),
         _ => words::size(event.requested),

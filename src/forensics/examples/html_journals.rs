@@ -191,10 +191,15 @@ fn training(dir: &Path) -> Outcome {
     let step_lines = [("/home/me/train.py", "train_step", 118), main(140)];
     loop {
         let step = space.job.step();
+        space.job.journal.said(Kind::Mark, &format!("epoch {step}"));
+        space.job.journal.said(Kind::RegionBegin, "train");
         resident += 9 * MIB;
         space.job.host(resident, 256 * MIB + (step % 4) * 64 * MIB);
         let images = space.job.by("IteratorGetNext", "output", &[("/home/me/train.py", "batches", 42), main(139)]);
+        space.job.journal.said(Kind::RegionBegin, HOSTILE[0]);
         let input = space.take(images, 74 * MIB);
+        space.job.wait(0.004);
+        space.job.journal.said(Kind::RegionEnd, HOSTILE[0]);
         let mut activations = Vec::new();
         for (name, _, bytes) in &layers {
             let by = space.job.by(name, "output", &step_lines);
@@ -227,6 +232,7 @@ fn training(dir: &Path) -> Outcome {
             space.job.wait(0.0003);
         }
         space.give(input);
+        space.job.journal.said(Kind::RegionEnd, "train");
         space.job.wait(0.012);
     }
 }

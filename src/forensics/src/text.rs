@@ -7,7 +7,7 @@ use crate::Fate;
 use crate::holders::Holder;
 use crate::host::HostHolder;
 use crate::names::{short, tail};
-use crate::report::{At, Report, Request};
+use crate::report::{At, Mark, Place, Report, Request};
 use crate::verdict::Cause;
 use crate::views::Part;
 use crate::words::{adding_up, change, count, several, size, size_down};
@@ -110,6 +110,10 @@ fn why(page: &mut Page, report: &Report) {
         page.paragraph(if request.only_tried { "Tried" } else { "Requested" }, &line);
     }
     let shown = page.room.findings;
+    let whereabouts = report.whereabouts();
+    if !whereabouts.is_empty() {
+        page.paragraph("Where", &whereabouts);
+    }
     for (place, finding) in report.findings.iter().take(shown).enumerate() {
         let (label, also, colour) = if place == 0 { ("Why", "", RED) } else { ("", "also ", DIM) };
         let until = if finding.cause == Cause::Growth { forecast(report) } else { String::new() };
@@ -251,6 +255,23 @@ fn bar(page: &mut Page, report: &Report) {
     }
     if page.room.air {
         roles(page, report);
+        regions(page, report);
+    }
+}
+
+/// What the job's regions took and left; on one screen the first three.
+fn regions(page: &mut Page, report: &Report) {
+    let most = if page.look.details { usize::MAX } else { 3 };
+    let one = |place: &Place| {
+        let (runs, peak) = (several(place.runs, "run"), size(place.peak));
+        format!("{} {runs}, up to {peak} live, {} kept", place.name, change(place.kept))
+    };
+    let mut parts: Vec<String> = report.regions.iter().take(most).map(one).collect();
+    if report.regions.len() > most {
+        parts.push("…".into());
+    }
+    if !parts.is_empty() {
+        page.paragraph("Regions", &parts.join("; "));
     }
 }
 
@@ -418,6 +439,11 @@ fn details(page: &mut Page, report: &Report) {
     if let Some(view) = report.tensors.filter(|view| !view.own_allocator) {
         let (tensors, used, beside) = (count(view.tensors), size(view.used), size(view.beside));
         page.paragraph("Tensors", &format!("{tensors} use {used}, none idle; beside it {beside}"));
+    }
+    if !report.marks.is_empty() {
+        let one = |mark: &Mark| format!("{} {}", page.time(mark.realtime_ns, report.realtime_ns), mark.name);
+        let marks: Vec<String> = report.marks.iter().map(one).collect();
+        page.paragraph("Marks", &marks.join("; "));
     }
     for finding in &report.findings {
         let (title, strength, rule) = (finding.cause.title(), finding.strength, finding.rule);

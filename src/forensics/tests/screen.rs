@@ -11,7 +11,7 @@ use weir_forensics::synthetic::{End, GIB, Job, MIB};
 use weir_forensics::text::{Look, screen};
 use weir_forensics::verdict::{Cause, Finding};
 use weir_forensics::views::Part;
-use weir_journal::Situation;
+use weir_journal::{Kind, Situation};
 
 const LOOK: Look = Look { width: 80, height: 30, colour: false, offset: 0, now: 0, holders: None, details: false };
 
@@ -227,4 +227,46 @@ fn a_job_that_grows_and_lives_is_reported_when_it_is_full() {
             && text.split_whitespace().collect::<Vec<_>>().join(" ").contains("; full at about step 40"),
         "{text}"
     );
+}
+
+#[test]
+fn marks_and_regions_say_where_the_job_was() {
+    let scratch = Scratch::new("said");
+    let mut job = Job::new(&scratch.0, 1 << 12).unwrap();
+    let by = job.who("dense/MatMul", 7);
+    let before = job.alloc(by, 64 * MIB);
+    // Of another thread's, or begun before the journal: not counted.
+    job.journal.said(Kind::RegionEnd, "augment");
+    for epoch in 1..=3 {
+        job.journal.said(Kind::Mark, &format!("epoch {epoch}"));
+        job.journal.said(Kind::RegionBegin, "augment\x1b[31m");
+        let all = job.alloc(by, 256 * MIB);
+        job.alloc(by, 16 * MIB);
+        job.free(all);
+        job.journal.said(Kind::RegionEnd, "augment\x1b[31m");
+        job.wait(1.0);
+    }
+    job.journal.said(Kind::RegionBegin, "outer");
+    job.journal.said(Kind::RegionBegin, "inner");
+    job.free(before);
+    job.journal.said(Kind::RegionEnd, "inner");
+    job.wait(0.5);
+    job.refused(by, GIB, &Situation { device_total: 40 * GIB, ..Situation::default() });
+    // What comes after the failure is not of its moment.
+    job.journal.said(Kind::Mark, "too late");
+    job.journal.said(Kind::RegionEnd, "outer");
+    let run = Run::open(&job.end(End::Exit).unwrap()).unwrap();
+    let report = Report::of(&run, &Options::default(), |_, _| {}).unwrap();
+    let text = screen(&report, &LOOK);
+    assert!(text.contains("Where     in outer; 1.5 s after \"epoch 3\""), "{text}");
+    // It held what was there before, and what its runs before had left.
+    let mib = i64::try_from(MIB).unwrap();
+    let of = |name: &str| report.regions.iter().find(|place| place.name.starts_with(name)).unwrap();
+    assert_eq!((of("augment").runs, of("augment").peak, of("augment").kept), (3, (64 + 2 * 16 + 272) * MIB, 48 * mib));
+    assert_eq!((of("inner").open, of("inner").peak, of("inner").kept), (false, 112 * MIB, -64 * mib));
+    assert!(report.regions[0].open && report.regions[0].name == "outer");
+    assert!(text.contains("3 runs, up to 368.0 MiB live, +48.0 MiB kept"), "{text}");
+    assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text}");
+    let details = screen(&report, &Look { details: true, ..LOOK });
+    assert!(details.contains("epoch 1; ") && details.contains("epoch 3") && !details.contains("too late"), "{details}");
 }

@@ -63,11 +63,17 @@ pub enum Kind {
     Step = 26,
     /// A clean exit.
     Exit = 27,
+    /// The job set a mark; its name is that of the operation. See [`Journal::said`](crate::Journal::said).
+    Mark = 28,
+    /// A thread of the job entered a region of its own; the name as in a mark.
+    RegionBegin = 29,
+    /// It left that region.
+    RegionEnd = 30,
 }
 
 impl Kind {
     /// Every kind, by number.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::Alloc,
         Self::Free,
         Self::Failed,
@@ -95,6 +101,9 @@ impl Kind {
         Self::HostSample,
         Self::Step,
         Self::Exit,
+        Self::Mark,
+        Self::RegionBegin,
+        Self::RegionEnd,
     ];
 
     /// The kind with this number.
@@ -359,7 +368,7 @@ mod tests {
         #[test]
         fn a_record_comes_back_as_it_went(
             (seq, time, address) in any::<(u64, u64, u64)>(),
-            (kind, class, device, stream) in (0..27_usize, 0..13_usize, 0..64_u8, any::<u16>()),
+            (kind, class, device, stream) in (0..30_usize, 0..13_usize, 0..64_u8, any::<u16>()),
             (requested, allocated, live_after) in (0..1_u64 << 48, 0..1_u64 << 48, 0..1_u64 << 48),
             (result, latency, thread) in (any::<u16>(), any::<u64>(), 0..1_u32 << 24),
             (stack, op, python) in (0..1_u32 << 24, 0..1_u32 << 20, 0..1_u32 << 20),

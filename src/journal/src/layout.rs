@@ -6,7 +6,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"WEIRJNL\n");
 /// Changes when an older reader could misread the file.
 pub const VERSION_MAJOR: u32 = 1;
 /// Changes when something was added that an older reader may ignore.
-pub const VERSION_MINOR: u32 = 2;
+pub const VERSION_MINOR: u32 = 3;
 /// Size of the header; the first section starts here.
 pub const HEADER_BYTES: u64 = 4096;
 

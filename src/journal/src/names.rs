@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::arena::{Item, LONGEST_TEXT, text_words};
-use crate::layout::{RECORD_WORDS, word};
+use crate::event::{Attribution, Class, Event, Kind};
+use crate::layout::{HOST_DEVICE, RECORD_WORDS, word};
 use crate::sys::crc::crc_record;
 use crate::sys::modules;
 use crate::writer::Journal;
@@ -104,6 +105,14 @@ impl Journal {
             let words = [u64::from(self.text(name)) | u64::from(python) << 32];
             self.known(self.names.intern(Item::Node, 1, &words));
         }
+    }
+
+    /// The job says something of itself: a mark, the begin or the end of a region. Names are kept as long as that leaves room
+    /// for others; without its name the event is recorded all the same.
+    pub fn said(&self, kind: Kind, name: &str) {
+        let op = if self.names.has_room() { self.op(&Op { name, ..Op::default() }) } else { 0 };
+        let by = Attribution { op, ..Attribution::default() };
+        self.record(Event { by, ..Event::new(kind, Class::Other, HOST_DEVICE) });
     }
 
     /// A text by its id. Allocates.

@@ -16,6 +16,10 @@ use super::{Export, Failure};
 const SEQUENCE: u64 = 1;
 const PROCESS: u64 = 1;
 const INCIDENTS: u64 = 2;
+/// Tracks of regions, by thread.
+const REGIONS: u64 = 1 << 32;
+const TYPE_SLICE_BEGIN: u64 = 1;
+const TYPE_SLICE_END: u64 = 2;
 const TYPE_INSTANT: u64 = 3;
 const TYPE_COUNTER: u64 = 4;
 
@@ -74,6 +78,10 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
                 let (op, python) = (export.names.text_of(texts.op), export.names.text_of(texts.python));
                 trace.instant(time, &event, &op, &python)?;
             }
+            Kind::Mark | Kind::RegionBegin | Kind::RegionEnd => {
+                let name = export.names.texts(event.by, event.class, false)?.op;
+                trace.said(time, &event, &export.names.text_of(name))?;
+            }
             _ => {}
         }
     }
@@ -112,6 +120,22 @@ impl Trace<'_> {
         let mut event = Message::new();
         event.number(9, TYPE_COUNTER).number(11, uuid).always(30, bytes);
         self.packet(Message::new().number(8, time).message(11, &event))
+    }
+
+    /// What the job said of itself: an instant, or a slice on a track of its thread.
+    fn said(&mut self, time: u64, event: &Event, name: &str) -> Result<(), Failure> {
+        let (kind, uuid) = match event.kind {
+            Kind::RegionBegin => (TYPE_SLICE_BEGIN, REGIONS + u64::from(event.thread)),
+            Kind::RegionEnd => (TYPE_SLICE_END, REGIONS + u64::from(event.thread)),
+            _ => (TYPE_INSTANT, INCIDENTS),
+        };
+        if uuid != INCIDENTS && self.described.insert(uuid) {
+            let track = format!("regions of thread {}", event.thread);
+            self.describe(Message::new().number(1, uuid).number(5, PROCESS).text(2, &track))?;
+        }
+        let mut body = Message::new();
+        body.number(9, kind).number(11, uuid).text(23, name).text(22, "job");
+        self.packet(Message::new().number(8, time).message(11, &body))
     }
 
     fn instant(&mut self, time: u64, event: &Event, op: &str, python: &str) -> Result<(), Failure> {

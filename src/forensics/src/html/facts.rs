@@ -1,7 +1,7 @@
 //! The words of the page: whose journal it is, the devices, the verdict, and the names of everybody who held memory.
 //! All of it becomes one JSON text; the page puts it on the screen as text, never as markup.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use weir_journal::reader::Error;
@@ -112,6 +112,8 @@ pub(super) struct Holders<'run> {
     same: HashMap<HolderRow, u32>,
     stacks: Vec<Vec<u32>>,
     stack_numbers: HashMap<Vec<u32>, u32>,
+    /// Lines as they are shown, and the files that they are in.
+    places: BTreeMap<String, String>,
     symbols: Symbols,
 }
 
@@ -179,6 +181,7 @@ impl<'run> Holders<'run> {
             same: HashMap::new(),
             stacks: Vec::new(),
             stack_numbers: HashMap::new(),
+            places: BTreeMap::new(),
             symbols: Symbols::new(run.reader().modules()?),
         })
     }
@@ -206,6 +209,9 @@ impl<'run> Holders<'run> {
     fn describe(&mut self, owner: HolderKey) -> Result<HolderRow, Error> {
         let who = self.run.who(owner.by);
         let op = who.op_name();
+        if let Some(line) = who.line().filter(|line| line.file.starts_with('/')) {
+            self.places.entry(who.place()).or_insert_with(|| format!("{}:{}", line.file, line.line));
+        }
         let mut frames = Vec::new();
         for line in who.python.lines.iter().rev() {
             let text = format!("{} {}:{}", line.function, line.file, line.line);
@@ -277,6 +283,11 @@ struct MarkFacts {
     requested: u64,
     number: u64,
     holder: Option<u32>,
+    /// What the job called it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<u32>,
 }
 
 /// Everything that the page says in words.
@@ -304,6 +315,8 @@ pub(super) struct Facts<C> {
     texts: Vec<String>,
     holders: Vec<HolderRow>,
     stacks: Vec<Vec<u32>>,
+    /// `train.py:7` to `/home/me/train.py:7`, for links into an editor.
+    places: BTreeMap<String, String>,
     columns: C,
 }
 
@@ -333,6 +346,7 @@ impl<C: Serialize> Facts<C> {
             let event = &mark.event;
             let is_request = matches!(event.kind, Kind::Oom | Kind::Failed | Kind::Refused | Kind::Attempt);
             let owner = HolderKey { class: Some(event.class), device: event.device, by: event.by };
+            let is_said = matches!(event.kind, Kind::Mark | Kind::RegionBegin | Kind::RegionEnd);
             let holder = if is_request { Some(holders.number(owner)?) } else { None };
             marks.push(MarkFacts {
                 entry: mark.entry,
@@ -342,6 +356,8 @@ impl<C: Serialize> Facts<C> {
                 requested: event.requested,
                 number: event.address & ((1 << 53) - 1),
                 holder,
+                name: is_said.then(|| run.who(event.by).op.name.clone()),
+                thread: is_said.then_some(event.thread),
             });
         }
         let failure = lifetimes.marks.iter().find(|mark| Some(mark.event.seq) == report.event);
@@ -365,6 +381,7 @@ impl<C: Serialize> Facts<C> {
             texts: holders.texts.texts,
             holders: holders.known,
             stacks: holders.stacks,
+            places: holders.places,
             columns,
         })
     }

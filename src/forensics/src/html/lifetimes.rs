@@ -95,7 +95,10 @@ pub(super) struct Lifetimes {
 }
 
 fn is_mark(kind: Kind) -> bool {
-    use Kind::{Attempt, CapChange, Exit, Failed, Fork, Oom, Refused, SoftMark, Spill, Step, TurnedOff, Unspill, Wait};
+    use Kind::{
+        Attempt, CapChange, Exit, Failed, Fork, Mark, Oom, Refused, RegionBegin, RegionEnd, SoftMark, Spill, Step,
+        TurnedOff, Unspill, Wait,
+    };
     matches!(
         kind,
         Oom | Failed
@@ -110,6 +113,9 @@ fn is_mark(kind: Kind) -> bool {
             | Unspill
             | Wait
             | Exit
+            | Mark
+            | RegionBegin
+            | RegionEnd
     )
 }
 

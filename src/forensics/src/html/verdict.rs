@@ -50,6 +50,10 @@ impl Verdict {
         if let Some(request) = &report.request {
             lines.push((if request.only_tried { "Tried" } else { "Requested" }, requester(request)));
         }
+        let whereabouts = report.whereabouts();
+        if !whereabouts.is_empty() {
+            lines.push(("Where", whereabouts));
+        }
         for (place, finding) in report.findings.iter().take(MOST).enumerate() {
             match place {
                 0 => lines.push(("Why", finding.evidence.clone())),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use weir_journal::layout::HOST_DEVICE;
 use weir_journal::{Kind, Situation};
 
-use super::{At, Choice, Evidence, Growing, Options, Report, Request, SCHEMA};
+use super::{At, Choice, Evidence, Growing, Options, Place, Report, Request, SCHEMA};
 use crate::explain;
 use crate::failure::Failure;
 use crate::growth::{self, Growth};
@@ -206,6 +206,8 @@ impl<'run> Gathered<'run> {
             realtime_ns: dump.map_or_else(|| run.realtime_ns(survey.time), |dump| dump.realtime_ns),
             seconds: run.seconds(survey.time),
             step: survey.steps.last,
+            marks: self.marks(),
+            regions: self.regions(),
             event: self.failure.as_ref().map(Failure::event),
             request: self.request(),
             findings,
@@ -245,6 +247,30 @@ impl<'run> Gathered<'run> {
                 truncated: run.header().truncated,
             },
         }
+    }
+
+    fn marks(&self) -> Vec<super::Mark> {
+        let marks = self.survey.said.iter();
+        marks
+            .map(|said| super::Mark {
+                name: said.name.clone(),
+                event: said.event,
+                realtime_ns: self.run.realtime_ns(said.time),
+            })
+            .collect()
+    }
+
+    fn regions(&self) -> Vec<Place> {
+        let of = |place: &crate::survey::Place| Place {
+            name: place.name.clone(),
+            runs: place.runs,
+            open: place.open > 0,
+            peak: place.peak(self.device),
+            kept: place.kept(self.device),
+        };
+        let mut regions: Vec<Place> = self.survey.places.iter().map(of).collect();
+        regions.sort_by_key(|place| (!place.open, std::cmp::Reverse(place.peak)));
+        regions
     }
 
     fn growth(&self) -> Vec<Growing> {

@@ -134,6 +134,32 @@ pub struct Choice {
     pub choice: String,
 }
 
+/// A mark that the job set.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Mark {
+    /// Its name.
+    pub name: String,
+    /// Number of its event.
+    pub event: u64,
+    /// When, nanoseconds since 1970.
+    pub realtime_ns: u64,
+}
+
+/// A region of the job's code, all its runs together.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Runs that began.
+    pub runs: u64,
+    /// Whether the moment lies in one.
+    pub open: bool,
+    /// Most bytes held during a run.
+    pub peak: u64,
+    /// Bytes that its runs left behind: held at their ends and not at their beginnings.
+    pub kept: i64,
+}
+
 /// The report.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
@@ -171,6 +197,10 @@ pub struct Report {
     pub seconds: f64,
     /// The training step; 0 is unknown.
     pub step: u64,
+    /// The last marks that the job set before the moment.
+    pub marks: Vec<Mark>,
+    /// Its regions: those that the moment lies in, then those with the highest peak.
+    pub regions: Vec<Place>,
     /// Number of the event that records the failure; none where nothing was refused.
     pub event: Option<u64>,
     /// The refused request.
@@ -247,6 +277,16 @@ impl Report {
     /// Whether what is reported is memory that TensorFlow tried for, and that the job failed after it.
     pub fn only_tried(&self) -> bool {
         self.request.as_ref().is_some_and(|request| request.only_tried)
+    }
+
+    /// Where the job said it was at the moment: in regions, after its last mark. Empty where it said nothing.
+    pub fn whereabouts(&self) -> String {
+        let open: Vec<&str> = self.regions.iter().filter(|place| place.open).map(|place| &*place.name).collect();
+        let regions = if open.is_empty() { String::new() } else { format!("in {}", open.join(", in ")) };
+        let Some(mark) = self.marks.last() else { return regions };
+        let before = self.realtime_ns.saturating_sub(mark.realtime_ns) as f64 / 1e9;
+        let mark = format!("{before:.1} s after \"{}\"", mark.name);
+        if regions.is_empty() { mark } else { format!("{regions}; {mark}") }
     }
 
     /// The verdict: the strongest cause.

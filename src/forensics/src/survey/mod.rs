@@ -5,6 +5,7 @@
 //! that has overwritten its beginning gives the same numbers as one that has not.
 
 mod pass;
+mod said;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::roles::{self, Ruling};
 use crate::trend::Sample;
 use crate::{Error, Run, is_held};
 use pass::Pass;
+pub use said::{Place, Said};
 
 /// Buckets of events between the oldest one and the moment.
 pub const BUCKETS: usize = 64;
@@ -206,6 +208,10 @@ pub struct Survey {
     pub marks: Vec<Mark>,
     /// Steps.
     pub steps: Steps,
+    /// Marks that the job set, the last ones.
+    pub said: Vec<Said>,
+    /// Its regions, in the order in which they first began.
+    pub places: Vec<Place>,
     /// Missing events.
     pub losses: Losses,
     /// Events read.

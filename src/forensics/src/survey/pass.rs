@@ -8,6 +8,7 @@ use weir_journal::layout::HOST_DEVICE;
 use weir_journal::reader::Why;
 use weir_journal::{Attribution, Class, Event, FLAG_NOT_IN_TABLE, FLAG_UNKNOWN_ADDRESS, Kind, LiveEntry};
 
+use super::said::Speech;
 use super::{BUCKETS, Course, Losses, Mark, Owner, Piece, Steps, Survey};
 use crate::roles::{self, Region, Role};
 use crate::{Run, is_held};
@@ -71,6 +72,7 @@ pub(super) struct Pass<'run> {
     step_since: u64,
     step_ticks: Vec<u64>,
     mark: Mark,
+    speech: Speech,
 }
 
 impl<'run> Pass<'run> {
@@ -80,6 +82,8 @@ impl<'run> Pass<'run> {
             courses: Vec::new(),
             marks: Vec::with_capacity(BUCKETS),
             steps: Steps::default(),
+            said: Vec::new(),
+            places: Vec::new(),
             losses: Losses::default(),
             events: 0,
             kinds: [0; 64],
@@ -101,6 +105,7 @@ impl<'run> Pass<'run> {
             step_since: 0,
             step_ticks: Vec::new(),
             mark: Mark::default(),
+            speech: Speech::default(),
         }
     }
 
@@ -140,6 +145,9 @@ impl<'run> Pass<'run> {
             Kind::Alloc if event.flags & FLAG_NOT_IN_TABLE == 0 => self.change(event, 1),
             Kind::Free if event.flags & FLAG_UNKNOWN_ADDRESS == 0 => self.change(event, -1),
             Kind::Step => self.step(event),
+            Kind::Mark | Kind::RegionBegin | Kind::RegionEnd => {
+                self.speech.event(event, &self.run.who(event.by).op.name, &survey.courses);
+            }
             Kind::HostSample => {
                 (self.mark.resident, self.mark.pinned) = (event.allocated, event.requested);
             }
@@ -200,6 +208,7 @@ impl<'run> Pass<'run> {
             if course.now > course.high.0 {
                 course.high = (course.now, event.time, event.seq);
             }
+            self.speech.held(event.device, course.now);
         }
     }
 
@@ -346,6 +355,7 @@ impl<'run> Pass<'run> {
         for device in started.keys() {
             course_of(&mut survey.courses, *device);
         }
+        (survey.said, survey.places) = std::mem::take(&mut self.speech).finish(&survey.courses, &started);
         for course in &mut survey.courses {
             course.move_to(BUCKETS - 1);
             let before = started.get(&course.device).copied().unwrap_or(0);

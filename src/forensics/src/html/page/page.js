@@ -73,6 +73,8 @@ function regroup() {
     steps: marks.filter((mark) => mark.kind === "step"),
     ooms: marks.filter((mark) => mark.kind === "oom" && mine(mark)),
     refusals: marks.filter((mark) => ["refused", "failed", "attempt"].includes(mark.kind) && mine(mark)),
+    said: marks.filter((mark) => mark.kind === "mark"),
+    regions: regionsOf(marks),
   };
   byId("to-oom").hidden = !page.marks.ooms.length;
   colour();
@@ -82,6 +84,24 @@ function regroup() {
   page.parts.flame.choose();
   tiles();
   repaintAll();
+}
+
+/** The job's regions: name, depth in its thread, first and last entry. One that never ended lasts to the end of the page. */
+function regionsOf(marks) {
+  const regions = [], open = new Map();
+  for (const { kind, name, thread, entry } of marks) {
+    if (kind !== "region_begin" && kind !== "region_end") continue;
+    if (!open.has(thread)) open.set(thread, []);
+    const stack = open.get(thread);
+    if (kind === "region_begin") {
+      stack.push({ name, depth: stack.length, from: entry, to: page.journal.count });
+      regions.push(stack.at(-1));
+    } else {
+      const place = stack.findLastIndex((region) => region.name === name);
+      if (place >= 0) stack.splice(place, 1)[0].to = entry;
+    }
+  }
+  return regions;
 }
 
 /** The groups in the order in which they are stacked: what hardly changes lies at the bottom. */
@@ -218,6 +238,9 @@ function moment() {
   const text = [page.momentText(cursor), `${bytesText(levels.total[cursor])} live`];
   if (page.physical) text.push(`${bytesText(page.physical.total[cursor])} taken`);
   if (step) text.push(`step ${countText(step.number)}`);
+  const said = page.marks.said.findLast((mark) => mark.entry < cursor);
+  if (said) text.push(`after “${said.name}”`);
+  for (const region of page.marks.regions) if (region.from < cursor && cursor <= region.to) text.push(`in ${region.name}`);
   if (oom) text.push(`OUT OF MEMORY: ${bytesText(oom.requested)} requested`);
   byId("moment").textContent = text.join(" · ");
   byId("scrubber").setAttribute("aria-valuetext", text.join(", "));
@@ -249,15 +272,38 @@ function verdict() {
   const said = facts.verdict;
   const card = byId("verdict");
   card.classList.toggle("alarm", said.alarm);
-  const lines = said.lines.map(([name, text]) => make("div", { class: "said" }, make("dt", {}, name), make("dd", {}, text)));
+  const lines = said.lines.map(([name, text]) => make("div", { class: "said" }, make("dt", {}, name), make("dd", {}, ...linked(text))));
   if (said.tries.length) lines.push(make("div", { class: "said" }, make("dt", {}, "Try"), make("dd", {}, make("ol", { class: "tries" }, ...said.tries.map(remedy)))));
   card.replaceChildren(make("p", { class: "headline" }, make("strong", {}, said.title), said.cause ? make("span", { class: "cause" }, said.cause) : ""),
     make("dl", {}, ...lines), ...deviceBar(said.parts));
 }
 
+/** Editors, and how each is called to a file and a line of it. */
+const EDITORS = {
+  "VS Code": (file, line) => `vscode://file${file}:${line}`,
+  "Cursor": (file, line) => `cursor://file${file}:${line}`,
+  "Zed": (file, line) => `zed://file${file}:${line}`,
+  "JetBrains": (file, line) => `idea://open?file=${file}&line=${line}`,
+};
+let editor = Object.keys(EDITORS)[0];
+
+/** Where the editor opens a line such as `train.py:7`; none where its file is not known. */
+page.linkOf = (place) => {
+  const { places } = page.journal.facts;
+  if (!Object.hasOwn(places, place)) return null;
+  const [, file, line] = places[place].match(/^([\s\S]*):(\d+)$/);
+  return { href: EDITORS[editor](file.split("/").map(encodeURIComponent).join("/"), line), title: `Open ${places[place]} in ${editor}` };
+};
+
+/** A text in pieces, of which lines of code are links into the editor. */
+const linked = (text) => text.split(/([^\s()]+:\d+)/).map((piece) => {
+  const link = page.linkOf(piece);
+  return link ? make("a", link, piece) : piece;
+});
+
 /** A remedy: what to do, how that was shown, and the command that does it. */
 function remedy({ text, how, command }) {
-  const item = make("li", {}, `${text} `, make("span", { class: "how" }, `(${how})`));
+  const item = make("li", {}, ...linked(`${text} `), make("span", { class: "how" }, `(${how})`));
   if (command) {
     const code = make("code", { tabindex: "0" }, command);
     const button = make("button", { type: "button", "aria-label": `Copy: ${command}`, onclick: () => copy(code, button) }, "Copy");
@@ -404,6 +450,14 @@ async function start() {
   const has = (key) => new Set(facts.holders.map((holder) => holder[key])).size > 1;
   const groupings = GROUPINGS.filter(([key]) => has(key));
   page.grouping = (groupings[0] ?? GROUPINGS[0])[0];
+  byId("editor").append(...Object.keys(EDITORS).map((name) => make("option", {}, name)));
+  byId("editor-pick").hidden = !Object.keys(facts.places).length;
+  byId("editor").addEventListener("change", (event) => {
+    editor = event.target.value;
+    verdict();
+    page.parts.table.dirty = true;
+    page.paint();
+  });
   segmented("theme", [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], "auto", chooseTheme);
   segmented("grouping", groupings, page.grouping, (grouping) => { page.grouping = grouping; regroup(); });
   segmented("view", tensors ? [["driver", "Driver"], ["tensor", "Tensors"]] : [], "driver", (view) => { page.view = view; regroup(); });

@@ -100,8 +100,8 @@ function makeTable(page) {
   /** A row that is made once and filled again and again: scrubbing must not rebuild the table. */
   function makeRow() {
     const cells = columns.map((column) => make("td", { class: column.words ? "words" : "" }));
-    const swatch = make("i", { class: "swatch" }), name = make("button", { type: "button", class: "name" });
-    cells[0].append(swatch, name);
+    const swatch = make("i", { class: "swatch" }), name = make("button", { type: "button", class: "name" }), edit = make("a", { class: "edit" }, "↗");
+    cells[0].append(swatch, name, edit);
     const element = make("tr", {}, ...cells);
     let mine = null;
     name.addEventListener("click", () => page.toggleFocus(mine.group));
@@ -112,6 +112,9 @@ function makeTable(page) {
         mine = row;
         put(name, row.name);
         name.title = row.name;
+        const link = page.linkOf(page.grouping === "line" ? row.name : row.more);
+        edit.hidden = !link;
+        if (link) Object.assign(edit, link);
         swatch.style.background = page.colours[row.group] ?? "";
         put(cells[1], row.more);
         cells[1].title = row.more;

@@ -166,6 +166,7 @@ function makeTimeline(page) {
       pen.fillText(text, EDGE.left + 10, y);
     }
     paintTimes(pen, bottom);
+    paintSaid(pen, bottom);
     paintMarks(pen, bottom);
     pen.restore();
   }
@@ -189,6 +190,47 @@ function makeTimeline(page) {
       line(pen, x, bottom, x, bottom + 4);
       const text = page.axis === "time" ? secondsText(place, step * 8) : countText(place);
       if (x > EDGE.left + 14 && x < main.width - EDGE.right - 14) pen.fillText(text, x, bottom + 13);
+    }
+  }
+
+  /** What the job said of itself: regions as bars below the top, one row a depth, and marks as lines with their names. */
+  function paintSaid(pen, bottom) {
+    const { said, regions } = page.marks;
+    const end = main.width - EDGE.right;
+    pen.textBaseline = "middle";
+    pen.textAlign = "left";
+    const drawn = [-9, -9, -9, -9];
+    for (const { name, depth, from, to } of regions) {
+      const left = xOf(page.placeOf(from + 1)), right = xOf(page.placeOf(Math.min(to + 1, journal.count)));
+      if (right < EDGE.left || left > end || depth > 3 || right - drawn[depth] < 1) continue;
+      drawn[depth] = right;
+      const [a, b] = [clampX(left), clampX(right)], y = EDGE.top + 2 + depth * 15;
+      pen.globalAlpha = 0.85;
+      pen.fillStyle = page.ink.card;
+      pen.fillRect(a, y, Math.max(1, b - a), 13);
+      pen.globalAlpha = 1;
+      pen.strokeStyle = page.ink.step;
+      pen.strokeRect(Math.round(a) + 0.5, y + 0.5, Math.max(1, Math.round(b - a) - 1), 12);
+      pen.fillStyle = page.ink.soft;
+      if (pen.measureText(name).width + 6 < b - a) pen.fillText(name, a + 4, y + 7);
+    }
+    const rows = Math.min(4, 1 + Math.max(-1, ...regions.map((region) => region.depth)));
+    const y = EDGE.top + 8 + rows * 15;
+    let last = -9;
+    for (const [place, mark] of said.entries()) {
+      const x = Math.round(xOf(page.placeOf(mark.entry + 1))) + 0.5;
+      if (x < EDGE.left || x > end || x - last < 2) continue;
+      last = x;
+      pen.strokeStyle = page.ink.step;
+      pen.setLineDash([2, 3]);
+      line(pen, x, EDGE.top, x, bottom);
+      pen.setLineDash([]);
+      const next = said[place + 1], wide = pen.measureText(mark.name).width + 8;
+      if (x + wide > (next ? Math.min(end, xOf(page.placeOf(next.entry + 1))) : end)) continue;
+      pen.fillStyle = page.ink.card;
+      pen.fillRect(x + 1, y - 7, wide, 14);
+      pen.fillStyle = page.ink.soft;
+      pen.fillText(mark.name, x + 5, y);
     }
   }
 
