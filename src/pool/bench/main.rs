@@ -1,13 +1,14 @@
 //! `pool`: capacities on traces and speed, side by side with models of other allocators.
 //! One JSON line per measurement on standard output. Reads trace files, touches nothing else.
 //!
-//!     pool [--trace FILE…] [--speed] [--brief] [--capacity] [--peers]
+//!     pool [--trace FILE…] [--speed] [--brief] [--tails] [--capacity] [--peers]
 //!
 //! Without arguments everything is measured on the traces that come with the crate.
 
 mod peers;
 mod replay;
 mod speed;
+mod tails;
 mod trace;
 
 use std::path::PathBuf;
@@ -22,11 +23,12 @@ fn main() -> std::process::ExitCode {
         match argument.as_str() {
             "--bench" => {}
             "--speed" => parts.push("speed"),
+            "--tails" => parts.push("tails"),
             "--brief" => brief = true,
             "--trace" | "--capacity" => parts.push("capacity"),
             "--peers" => parts.push("peers"),
             option if option.starts_with('-') => {
-                eprintln!("pool: {option} is not one of --trace FILE, --speed, --brief, --capacity, --peers");
+                eprintln!("pool: {option} is not one of --trace FILE, --speed, --brief, --tails, --capacity, --peers");
                 return std::process::ExitCode::from(2);
             }
             file => files.push(located(file)),
@@ -58,6 +60,9 @@ fn main() -> std::process::ExitCode {
     }
     if wants("speed") {
         speed::all(brief);
+    }
+    if wants("tails") {
+        tails::all();
     }
     std::process::ExitCode::from(u8::from(failed))
 }

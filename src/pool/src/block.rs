@@ -22,6 +22,8 @@ pub(crate) enum State {
     Free,
     /// The same, but in the free list of its length in that domain, and not coalesced.
     Listed,
+    /// In the cache of a stream, which alone knows whether it is handed out or free.
+    Cached,
     /// Freed by a synchronous free; waits in a queue for proof that the device is through with it.
     Deferred,
     /// Address space without memory.

@@ -86,6 +86,8 @@ impl Core {
         let known = arena.starts_in_page(block.start) == id;
         let wrongly = match block.state {
             State::Live | State::Listed => !known,
+            // The caches were recalled.
+            State::Cached => true,
             // What was live when it was freed stays in the index until it is proven.
             State::Deferred => false,
             _ => known,

@@ -38,6 +38,17 @@ pub(crate) const LOOK_UNITS: u64 = (64 << 20) / UNIT;
 /// Unmapped granules between two plain segments, so that they never coalesce.
 pub(crate) const WALL_GRANULES: u32 = 1;
 
+/// When streams get caches with locks of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// Never.
+    Never,
+    /// When threads have met at the pool's lock: before, they would cost more than they save.
+    Contended,
+    /// From the first free on, and for good: for tests.
+    Always,
+}
+
 /// What one pool is allowed to do, and in which sizes it takes memory.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own for diagnosis")]
@@ -64,6 +75,8 @@ pub struct Config {
     pub vmm: bool,
     /// Bytes of the smallest plain segment.
     pub segment: u64,
+    /// When streams get caches.
+    pub caching: Caching,
 }
 
 impl Config {
@@ -81,6 +94,7 @@ impl Config {
             lazy: true,
             vmm: true,
             segment: 32 << 20,
+            caching: Caching::Contended,
         }
     }
 
@@ -89,6 +103,11 @@ impl Config {
         let mut config = Self::new(device_bytes);
         (config.remap, config.mesh, config.lazy) = (switches.remap, switches.mesh, switches.lazy);
         config.vmm = !switches.plain;
+        config.caching = match switches.cache {
+            Some(true) => Caching::Always,
+            Some(false) => Caching::Never,
+            None => Caching::Contended,
+        };
         config.large_handle = switches.large_handle.unwrap_or(Self::large_handle_for(budget));
         config.small_handle = switches.small_handle.unwrap_or(config.small_handle);
         // Large handles are no smaller than small ones: the one that is set counts.
@@ -136,8 +155,15 @@ mod tests {
     fn switches_reach_the_pool() {
         let config =
             |text: &str, budget| Config::switched(&Switches::parse(text).unwrap_or_default(), 40 << 30, budget);
-        let some = config("noremap,nomesh,nolazy,novmm,handle=32MiB", 8 << 30);
-        assert!(!some.remap && !some.mesh && !some.lazy && !some.vmm && some.large_handle == 32 << 20);
+        let some = config("noremap,nomesh,nolazy,nocache,novmm,handle=32MiB", 8 << 30);
+        assert!(
+            !some.remap
+                && !some.mesh
+                && !some.lazy
+                && !some.vmm
+                && some.caching == Caching::Never
+                && some.large_handle == 32 << 20
+        );
         let large = |text: &str, budget| config(text, budget).large_handle;
         assert_eq!(
             (large("on", 40 << 30), large("on", 1 << 30), large("handle=32MiB", 1 << 30)),

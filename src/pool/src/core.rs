@@ -62,7 +62,9 @@ pub(crate) struct Core {
     pub(crate) mempools: Mempools,
     pub(crate) deferred: Queue,
     pub(crate) counters: Counters,
-    buffers: u64,
+    pub(crate) buffers: u64,
+    /// Caches of streams that may know blocks, a bit each.
+    pub(crate) cached: u64,
     /// Handles that are mapped nowhere, by size class.
     pub(crate) spare: [Vec<Handle>; 2],
     pub(crate) grants: Vec<PeerAccess>,
@@ -94,6 +96,7 @@ impl Core {
             deferred: Queue::default(),
             counters: Counters::default(),
             buffers: 0,
+            cached: 0,
             spare: [Vec::new(), Vec::new()],
             grants: Vec::new(),
             meshes: Vec::new(),
@@ -267,7 +270,7 @@ impl Core {
 
     /// The arena and unit that hold an address.
     #[inline]
-    fn locate(&self, addr: u64) -> Option<(usize, u32)> {
+    pub(crate) fn locate(&self, addr: u64) -> Option<(usize, u32)> {
         self.arenas.iter().enumerate().find_map(|(index, arena)| Some((index, arena.unit_of(addr)?)))
     }
 
@@ -326,6 +329,12 @@ impl Core {
     #[inline(always)]
     pub(crate) fn free_block(&mut self, id: Id, domain: u16, safe: bool) -> Freed {
         let stamp = self.order.tick();
+        self.free_block_at(id, domain, safe, stamp)
+    }
+
+    /// The same for a block that was freed at `stamp`.
+    #[inline(always)]
+    pub(crate) fn free_block_at(&mut self, id: Id, domain: u16, safe: bool, stamp: u64) -> Freed {
         let block = self.blocks.at(id);
         let arena = usize::from(block.arena).min(LARGE);
         self.mempools.freed(block.mempool, block.len);

@@ -47,11 +47,17 @@ pub enum Fault {
     GuestsForgotten,
     /// A look at the device finds it idle, whatever it does.
     IdleTakenForGranted,
+    /// A request that finds nothing does not recall what streams keep in their caches.
+    CachesForgotten,
+    /// What is freed into a cache keeps the time from before a proof began.
+    CacheNotDated,
+    /// All streams share one cache.
+    CacheForAll,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::EpochsIgnored,
         Self::EpochTakenAtTheEnd,
         Self::EventsIgnored,
@@ -72,6 +78,9 @@ impl Fault {
         Self::SharedFreeListed,
         Self::GuestsForgotten,
         Self::IdleTakenForGranted,
+        Self::CachesForgotten,
+        Self::CacheNotDated,
+        Self::CacheForAll,
     ];
 }
 

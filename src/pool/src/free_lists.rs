@@ -49,6 +49,11 @@ impl FreeLists {
         Self { depth: (PROVEN_UNITS, PROVEN_DEPTH), ..Self::new(longest) }
     }
 
+    /// Was a block of this length requested in vain lately, and is there room for one?
+    pub(crate) fn wants(&self, len: u32) -> bool {
+        self.by_len.get(len as usize).is_some_and(|list| list.room > 0)
+    }
+
     /// Put a block in; `false` if there is no room for it.
     #[inline(always)]
     pub(crate) fn put(&mut self, block: &mut Block, id: Id, domain: u16, stamp: u64) -> bool {

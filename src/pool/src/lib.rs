@@ -1,7 +1,7 @@
 //! Where a request for device memory goes: arenas, bins, lazy reuse, compaction.
 //!
 //! A [`Pool`] serves one device. It decides, and reaches the driver only through a [`Backing`], never
-//! while it holds its lock: a hit is one short lock and no driver call; a miss plans under the lock,
+//! while it holds a lock: a hit is one short lock and no driver call; a miss plans under the lock,
 //! acts without it, and commits or undoes under it again.
 //!
 //! **The reuse rule.** Bytes are never handed out, unmapped or remapped while earlier device work may
@@ -12,13 +12,14 @@
 //! - *nobody yet*: a synchronous free waits for a synchronisation that began after it.
 //!
 //! A small block that is freed first goes into the free list of its length, as it is, and the next request of its size takes
-//! it from there; only a request that misses makes the pool coalesce them.
+//! it from there; only a request that misses makes the pool coalesce them. Where threads meet at the pool's lock, a stream
+//! gets a cache of such blocks with a lock of its own, which is recalled before anything is searched, moved or refused.
 //!
 //! Compaction, cheapest first: coalesce; move wholly free granules to where a hole needs them; trim to
 //! the driver; mesh sparse granules of small blocks, in slices. A pointer handed out never changes its value or content.
 //! That holds as well when the memory behind it is exchanged for better memory ([`Pool::migrate`]).
 //!
-//! A pool shares nothing between threads without its lock ([`shared`] is for its user), nothing panics on any input, and
+//! A pool shares nothing between threads without its locks ([`shared`] is for its user), nothing panics on any input, and
 //! no cost of a hit grows with the number of live blocks. docs/internals/pool.md describes the pool in a job.
 #![forbid(unsafe_code)]
 
@@ -47,10 +48,11 @@ mod search;
 pub mod shared;
 pub mod sim;
 mod stats;
+mod stream_cache;
 
 pub use backing::{Backing, BackingError, Fence, Handle, PeerAccess};
 pub use budget::{Budget, Effort};
-pub use config::{Config, UNIT};
+pub use config::{Caching, Config, UNIT};
 pub use fault::Fault;
 #[cfg(feature = "fault-injection")]
 pub use fault::inject;
@@ -101,7 +103,7 @@ pub struct Freed {
     pub number: usize,
 }
 
-/// Sees a free under the pool's lock, before anybody can get the block again.
+/// Sees a free under the lock of the pool or of the stream's cache, before anybody can get the block again.
 pub trait Observer: Copy {
     /// A block of this number may be the one that is freed: time to bring what is known of it into the cache.
     #[inline]

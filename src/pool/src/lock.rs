@@ -1,4 +1,4 @@
-//! How threads wait for the pool's one lock. Touches nothing but the lock.
+//! How threads wait for the pool's lock and those of its caches. Touches nothing but the lock.
 //!
 //! It is held for some ten nanoseconds, far less than a thread takes to be put to sleep and woken again,
 //! and whoever takes it needs the pool's state in the cache of its own core. So a thread that finds it
@@ -25,10 +25,13 @@ fn attempt<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// The lock, as soon as it can be had.
+/// The lock, as soon as it can be had; `taken` is called first if somebody else has it.
 #[inline(always)]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    attempt(mutex).unwrap_or_else(|| patiently(mutex))
+pub(crate) fn lock<T>(mutex: &Mutex<T>, taken: impl FnOnce()) -> MutexGuard<'_, T> {
+    attempt(mutex).unwrap_or_else(|| {
+        taken();
+        patiently(mutex)
+    })
 }
 
 #[cold]
@@ -51,23 +54,23 @@ mod tests {
     fn those_who_wait_long_get_it_too() {
         let mutex = Mutex::new(0);
         std::thread::scope(|scope| {
-            let guard = lock(&mutex);
-            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| *lock(&mutex) += 1)).collect();
+            let guard = lock(&mutex, || ());
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| *lock(&mutex, || ()) += 1)).collect();
             std::thread::sleep(Duration::from_millis(20));
             assert!(waiting.iter().all(|thread| !thread.is_finished()), "somebody did not wait");
             drop(guard);
         });
-        assert_eq!(*lock(&mutex), 3);
+        assert_eq!(*lock(&mutex, || ()), 3);
     }
 
     #[test]
     fn a_panic_of_a_holder_locks_nobody_out() {
         let mutex = Mutex::new(1);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _guard = lock(&mutex);
+            let _guard = lock(&mutex, || ());
             panic!("deliberately");
         }));
         assert!(panicked.is_err() && mutex.is_poisoned());
-        assert_eq!(*lock(&mutex), 1);
+        assert_eq!(*lock(&mutex, || ()), 1);
     }
 }

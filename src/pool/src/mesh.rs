@@ -35,6 +35,17 @@ fn fill(map: &Occupied) -> u32 {
     map.iter().map(|word| word.count_ones()).sum()
 }
 
+/// Set the bits `from..to`, a word at a time.
+fn mark(map: &mut Occupied, from: u32, to: u32) {
+    for word in from / 64..to.div_ceil(64) {
+        let low = u64::MAX << from.saturating_sub(word * 64);
+        let high = u64::MAX >> (64 - (to - word * 64).min(64));
+        if let Some(place) = map.get_mut(word as usize) {
+            *place |= low & high;
+        }
+    }
+}
+
 fn has(map: &Occupied, bit: u32) -> bool {
     map.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
 }
@@ -159,11 +170,7 @@ impl Core {
                 State::Live => {
                     let from = block.start.max(start) - start;
                     let to = block.end().min(end) - start;
-                    for bit in from / step..to.div_ceil(step) {
-                        if let Some(word) = map.get_mut((bit / 64) as usize) {
-                            *word |= 1 << (bit % 64);
-                        }
-                    }
+                    mark(&mut map, from / step, to.div_ceil(step));
                 }
                 _ => return None,
             }
@@ -496,6 +503,15 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_marked_is_what_lies_between() {
+        for (from, to) in [(0, 1), (0, 64), (63, 65), (5, 9), (64, 128), (100, 4096), (4095, 4096), (0, 4096), (7, 7)] {
+            let mut map = [0; WORDS];
+            mark(&mut map, from, to);
+            assert!((0..BITS).all(|bit| has(&map, bit) == (from..to).contains(&bit)), "{from}..{to}");
+        }
+    }
 
     #[test]
     fn copies_span_only_gaps_that_nobody_uses() {

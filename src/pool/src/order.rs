@@ -154,6 +154,7 @@ pub(crate) enum Progress {
 
 /// See the file's first comment.
 pub(crate) struct Order {
+    /// What frees are stamped with. A time that may prove something is read by `Pool::dated`, or with no block in a cache.
     pub(crate) now: u64,
     /// All device work up to this time has finished.
     pub(crate) device_done: u64,

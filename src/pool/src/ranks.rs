@@ -69,6 +69,8 @@ pub enum Rank {
     Spilled,
     /// Pinned blocks.
     Pins,
+    /// The cache of a stream in front of a pool; several at once only in their order.
+    StreamCache,
     /// A pool's state.
     Pool,
     /// Whether somebody has a pool's turn; and whether somebody makes a pool.
@@ -143,7 +145,8 @@ mod check {
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             // A use may be begun within another one of its kind: it is tried, so nobody waits for himself.
-            let again = matches!(rank, Rank::UseBesideCaptures | Rank::UseOfContexts | Rank::UseOfStreams);
+            let uses = matches!(rank, Rank::UseBesideCaptures | Rank::UseOfContexts | Rank::UseOfStreams);
+            let again = uses || rank == Rank::StreamCache;
             if held.iter().any(|(known, _)| *known > rank || (*known == rank && !again)) {
                 report(&format!("lock order: {rank:?} is taken"), &held, at);
             }

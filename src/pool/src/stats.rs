@@ -77,6 +77,8 @@ pub struct Stats {
     pub allocations: u64,
     /// Requests served without a growth.
     pub hits: u64,
+    /// Requests served by the cache of a stream.
+    pub cache_hits: u64,
     /// Requests served from another stream's frees by an event's order.
     pub ordered_reuses: u64,
     /// Requests served from another stream's frees by an inserted wait.
@@ -119,6 +121,7 @@ pub(crate) struct Counters {
     pub(crate) lost_bytes: u64,
     pub(crate) allocations: u64,
     pub(crate) hits: u64,
+    pub(crate) cache_hits: u64,
     pub(crate) ordered_reuses: u64,
     pub(crate) inserted_waits: u64,
     pub(crate) remaps: u64,
@@ -222,6 +225,7 @@ impl crate::core::Core {
             largest_hole: bytes(u64::from(largest.max().unwrap_or(0))),
             allocations: counters.allocations,
             hits: counters.hits,
+            cache_hits: counters.cache_hits,
             ordered_reuses: counters.ordered_reuses,
             inserted_waits: counters.inserted_waits,
             remaps: counters.remaps,

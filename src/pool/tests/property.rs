@@ -31,6 +31,7 @@ fn random_programs_keep_every_rule() {
             seen.inserted_waits += stats.inserted_waits;
             seen.refusals += stats.refusals;
             seen.hits += stats.hits;
+            seen.cache_hits += stats.cache_hits;
         }
     }
     // A program that never gets there proves nothing about it.
@@ -45,6 +46,7 @@ fn random_programs_keep_every_rule() {
         ("inserted waits", seen.inserted_waits),
         ("refusals", seen.refusals),
         ("hits", seen.hits),
+        ("hits of caches", seen.cache_hits),
     ] {
         assert!(count > 0, "no {what} in any program: {seen:?}");
     }

@@ -1,22 +1,23 @@
 //! Several threads on one pool and one strict device: each fills, checks and frees its own blocks while
 //! the others grow, remap, synchronise and mesh. Touches nothing real.
 //!
-//! Nothing in the pool is shared between threads without its lock (no atomics, no unsafe code), so there
-//! is no interleaving of memory operations to model; what can go wrong is the order of whole critical
-//! sections around driver calls, and that is what these threads shuffle.
+//! Nothing in the pool is shared between threads without a lock (no unsafe code, one hint), so there is no interleaving of
+//! memory operations to model; what can go wrong is the order of whole critical sections around driver calls, and that
+//! is what these threads shuffle. How the caches' locks and the pool's go together has a model (tests/model/together.rs).
 
 mod strict;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use strict::{FAULT, Rng, Strict, Work};
-use weir_pool::{AllocError, Budget, Call, Config, Pool, Request};
+use weir_pool::{AllocError, Budget, Caching, Call, Config, Pool, Request};
 
-fn config(capacity: u64) -> Config {
+fn config(capacity: u64, caching: Caching) -> Config {
     Config {
         small_handle: 64 << 10,
         large_handle: 128 << 10,
         tiny_limit: 2 << 10,
         small_limit: 32 << 10,
+        caching,
         ..Config::new(capacity * 4)
     }
 }
@@ -29,7 +30,8 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
             0..9 => {
                 let bytes = match rng.below(4) {
                     0 => 1 + rng.below(2_000),
-                    1 | 2 => 2_048 + rng.below(20_000),
+                    1 => 512 * (1 + rng.below(4)),
+                    2 => 2_048 + rng.below(20_000),
                     _ => 40_000 + rng.below(150_000),
                 };
                 let request = Request { bytes, stream: Some(stream), context: 1, ..Request::default() };
@@ -76,9 +78,15 @@ fn thread(pool: &Pool, device: &Strict, stream: u64, operations: u64, refused: &
 
 #[test]
 fn threads_never_see_each_others_bytes() {
+    for caching in [Caching::Never, Caching::Contended, Caching::Always] {
+        threads_with(caching);
+    }
+}
+
+fn threads_with(caching: Caching) {
     let capacity = 3 << 20;
     let device = Strict::new(capacity);
-    let pool = Pool::new(config(capacity), &device).expect("no fault yet");
+    let pool = Pool::new(config(capacity, caching), &device).expect("no fault yet");
     let refused = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for stream in 1..=4 {

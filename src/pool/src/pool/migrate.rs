@@ -18,20 +18,20 @@ impl Pool {
         if !core.config.vmm || core.order.captures > 0 {
             return Ok(0);
         }
-        let began = core.order.now;
         let chunk = core.config.large_handle.max(core.config.small_handle);
         drop(core);
+        let began = self.dated(|core| core.order.now);
         if !injected(Fault::MigrateWithoutQuiesce) && backing.quiesce_if_idle() != Ok(true) {
             return Ok(0);
         }
         let _stopped = Stopped::by(backing);
         let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
-        let mut window = self.lock().window;
+        let mut window = self.whole().window;
         if window == 0 {
             window = backing.reserve(chunk, chunk)?;
-            self.lock().window = window;
+            self.whole().window = window;
         }
-        let mut core = self.lock();
+        let mut core = self.whole();
         if core.order.captures > 0 {
             return Ok(0);
         }
@@ -47,7 +47,7 @@ impl Pool {
 
     /// Bytes of the handles behind live blocks that could be exchanged and are `wanted`.
     pub fn migratable(&self, wanted: impl Fn(Handle) -> bool) -> u64 {
-        let plans = self.lock().plan_exchanges();
+        let plans = self.whole().plan_exchanges();
         plans.iter().filter(|plan| wanted(plan.old)).map(|plan| plan.bytes).sum()
     }
 
@@ -81,14 +81,14 @@ impl Pool {
                 Exchanged::Stuck => left = 0,
                 Exchanged::Lost(error) => problem = Some(*error),
             }
-            let gone = self.lock().finish_exchange(plan, new, &exchanged);
+            let gone = self.whole().finish_exchange(plan, new, &exchanged);
             if let Some(handle) = gone {
                 calls.release += 1;
                 let released = backing.release(handle, plan.bytes).is_ok();
-                self.lock().finish_exchanged(plan, handle, released);
+                self.whole().finish_exchanged(plan, handle, released);
             }
         }
-        self.lock().counters.calls.add(&calls);
+        self.whole().counters.calls.add(&calls);
         problem.map_or(Ok(bytes), Err)
     }
 }

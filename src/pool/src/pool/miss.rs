@@ -37,7 +37,7 @@ impl Pool {
     pub(super) fn grow(&self, backing: &impl Backing, want: &Want, budget: &Budget) -> Result<Allocation, AllocError> {
         let mut ladder = Ladder::with(budget.effort);
         let mut turn = self.turn().ok_or(AllocError::Busy)?;
-        let mut core = self.lock();
+        let mut core = self.whole_for_growth();
         loop {
             let step = core.step(want, &mut ladder);
             drop(core);
@@ -46,14 +46,14 @@ impl Pool {
                 Step::Fail(error) => return Err(error),
                 Step::Map(plan) => {
                     let report = plan.run(backing, budget);
-                    core = self.lock();
+                    core = self.whole_for_growth();
                     if let Some(allocation) = core.finish_map(want, &mut ladder, &plan, report)? {
                         return Ok(allocation);
                     }
                 }
                 Step::Segment(plan) => {
                     let result = plan.run(backing, budget);
-                    core = self.lock();
+                    core = self.whole_for_growth();
                     if let Some(allocation) = core.finish_segment(want, &mut ladder, &plan, result) {
                         return Ok(allocation);
                     }
@@ -67,18 +67,18 @@ impl Pool {
                     for fence in surplus {
                         backing.fence_drop(fence);
                     }
-                    core = self.lock();
+                    core = self.whole_for_growth();
                 }
                 Step::Wait(plan) => {
                     let result = plan.run(backing);
-                    core = self.lock();
+                    core = self.whole_for_growth();
                     if let Some(allocation) = core.finish_wait(want, &plan, result) {
                         return Ok(allocation);
                     }
                 }
                 Step::Release(plan) => {
                     let report = plan.run(backing);
-                    core = self.lock();
+                    core = self.whole_for_growth();
                     core.finish_release(&plan, &report);
                 }
                 Step::Look(time) => {
@@ -87,7 +87,7 @@ impl Pool {
                     let idle = injected(Fault::IdleTakenForGranted) || backing.idle();
                     self.lock().finish_look(time, idle);
                     turn = self.turn().ok_or(AllocError::Busy)?;
-                    core = self.lock();
+                    core = self.whole_for_growth();
                 }
                 Step::Sync(time) => {
                     // Others grow while this thread waits.
@@ -95,14 +95,14 @@ impl Pool {
                     let result = backing.synchronise();
                     self.lock().finish_sync(time, result)?;
                     turn = self.turn().ok_or(AllocError::Busy)?;
-                    core = self.lock();
+                    core = self.whole_for_growth();
                 }
                 Step::Unmesh(leaves) => core = self.unmesh(backing, &leaves),
                 Step::Mesh => {
                     drop(turn);
                     let moved = self.mesh(backing)?;
                     turn = self.turn().ok_or(AllocError::Busy)?;
-                    core = self.lock();
+                    core = self.whole_for_growth();
                     ladder.retry();
                     ladder.sliced(moved);
                 }
@@ -116,14 +116,14 @@ impl Pool {
             let result = leave.run(backing);
             self.lock().finish_leave(leave, result);
         }
-        let mut core = self.lock();
+        let mut core = self.whole_for_growth();
         core.finish_mesh();
         core
     }
 
     /// Stop the device, share handles between some sparse granules, let it go on. Returns how many were moved.
     fn mesh(&self, backing: &impl Backing) -> Result<usize, AllocError> {
-        let began = self.lock().order.now;
+        let began = self.dated(|core| core.order.now);
         let stopped = injected(Fault::MeshWithoutQuiesce) || backing.quiesce() == Ok(true);
         if !stopped {
             return Ok(0);
@@ -131,7 +131,7 @@ impl Pool {
         let _stopped = Stopped::by(backing);
         // Nobody is kept waiting by a device that stands still for want of a turn.
         let Some(_turn) = self.turn_within(Duration::ZERO) else { return Ok(0) };
-        let mut core = self.lock();
+        let mut core = self.whole_for_growth();
         if core.order.captures > 0 {
             return Ok(0);
         }
@@ -150,7 +150,7 @@ impl Pool {
             }
             self.lock().finish_move(plan, &moved);
         }
-        let mut core = self.lock();
+        let mut core = self.whole_for_growth();
         core.counters.calls.add(&calls);
         core.finish_mesh();
         drop(core);

@@ -1,8 +1,10 @@
-//! The pool as its users see it: one lock around the core, hits, frees and queries. What needs the driver is in the
-//! files beside, made without the lock: [`miss`], [`migrate`], [`trim`], [`access`]; [`progress`] is what the job's own
-//! calls prove, [`mempools`] what it sets. Touches the driver only through the `Backing` that is passed in.
+//! The pool as its users see it: one lock around the core, hits, frees and queries; [`caches`] serves hits without it.
+//! What needs the driver is in the files beside, made without a lock: [`miss`], [`migrate`], [`trim`], [`access`];
+//! [`progress`] is what the job's own calls prove, [`mempools`] what it sets. Touches the driver only through the `Backing`
+//! that is passed in.
 
 mod access;
+mod caches;
 mod mempools;
 mod migrate;
 mod miss;
@@ -47,6 +49,7 @@ pub struct Pool {
     /// Whether somebody has the turn.
     turn: Guarded<bool>,
     reservations: [(u64, u64); 2],
+    caches: caches::Caches,
 }
 
 /// The right to grow; released when dropped, also if a backing panics. Whoever waits for it holds nothing.
@@ -92,8 +95,9 @@ impl Pool {
             // No address space of its own: the numbering of units only has to be large enough.
             [(0, 1 << 40), (0, 1 << 40)]
         };
+        let caches = caches::Caches::new(&config);
         let core = Core::new(config, reservations[0].0, reservations[0].1, reservations[1].0, reservations[1].1);
-        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations })
+        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations, caches })
     }
 
     /// Bytes of a handle for small blocks, and for large ones.
@@ -110,7 +114,7 @@ impl Pool {
     #[inline]
     #[track_caller]
     fn lock(&self) -> Locked<'_, Core> {
-        self.core.lock_by(crate::lock::lock)
+        self.core.lock_by(|mutex| crate::lock::lock(mutex, || self.caches.met()))
     }
 
     /// Wait until no other growth is under way. `None`: one did not end in time.
@@ -140,41 +144,41 @@ impl Pool {
         request: &Request,
         budget: &Budget,
     ) -> Result<Allocation, AllocError> {
-        let mut core = self.lock();
-        let want = core.want(request)?;
-        if let Some(allocation) = core.hit(&want) {
-            return Ok(allocation);
+        match self.hit(request)? {
+            Ok(allocation) => Ok(allocation),
+            Err(want) => self.grow(backing, &want, budget),
         }
-        drop(core);
-        self.grow(backing, &want, budget)
     }
 
     /// Serve a request from what is there, or not at all.
     #[inline(always)]
     pub fn allocate_without_driver(&self, request: &Request) -> Result<Option<Allocation>, AllocError> {
-        let mut core = self.lock();
-        let want = core.want(request)?;
-        Ok(core.hit(&want))
+        Ok(self.hit(request)?.ok())
     }
 
     /// Most bytes handed out at the same time since the last call of this function.
     pub fn take_recent_peak(&self) -> u64 {
-        self.lock().counters.take_recent_peak() << crate::config::UNIT_SHIFT
+        self.whole().counters.take_recent_peak() << crate::config::UNIT_SHIFT
     }
 
     /// Take back a block synchronously (`cuMemFree`): lazily, its bytes wait for a synchronisation.
     #[inline]
     pub fn free(&self, backing: &impl Backing, addr: u64, observer: impl Observer) -> Result<Freed, FreeError> {
         let mut core = self.lock();
-        let freed = core.free(addr, None, |_| ());
+        let mut freed = core.free(addr, None, |_| ());
+        if freed.is_err() && core.is_cached(addr) {
+            drop(core);
+            core = self.whole();
+            freed = core.free(addr, None, |_| ());
+        }
         if let Ok(freed) = &freed {
             observer.freed(freed);
         }
         if core.config.lazy || core.order.captures > 0 || freed.is_err() {
             return freed;
         }
-        let time = core.order.now;
         drop(core);
+        let time = self.dated(|core| core.order.now);
         let result = backing.synchronise();
         let _ = self.lock().finish_sync(time, result);
         freed
@@ -189,21 +193,18 @@ impl Pool {
         context: u64,
         observer: impl Observer,
     ) -> Result<Freed, FreeError> {
-        let mut core = self.lock();
-        let freed = core.free(addr, Some((stream, context)), |number| observer.found(number))?;
-        observer.freed(&freed);
-        Ok(freed)
+        self.free_in_order(addr, stream, context, observer)
     }
 
     /// The live block that holds `addr`.
     #[inline]
     pub fn lookup(&self, addr: u64) -> Option<BlockInfo> {
-        self.lock().lookup(addr)
+        self.whole().lookup(addr)
     }
 
     /// Change the caller's word of the live block that starts at `addr`.
     pub fn set_tag(&self, addr: u64, tag: u16) -> Result<(), FreeError> {
-        let mut core = self.lock();
+        let mut core = self.whole();
         let id = core.live_at(addr, |_| ()).ok_or(FreeError::Unknown)?;
         core.blocks.at(id).tag = tag;
         Ok(())
@@ -211,7 +212,7 @@ impl Pool {
 
     /// All live blocks, in no particular order.
     pub fn live(&self) -> Vec<BlockInfo> {
-        let core = self.lock();
+        let core = self.whole();
         (1..core.blocks.len())
             .filter(|id| core.blocks.get(*id).state == crate::block::State::Live)
             .map(|id| core.info(id))
@@ -223,23 +224,23 @@ impl Pool {
     pub fn pin(&self, addr: u64) -> Result<(), FreeError> {
         // Nothing moves while it is being pinned.
         let _turn = self.turn().ok_or(FreeError::Busy)?;
-        self.lock().pin(addr, true)
+        self.whole().pin(addr, true)
     }
 
     /// Undo one `pin`.
     pub fn unpin(&self, addr: u64) -> Result<(), FreeError> {
-        self.lock().pin(addr, false)
+        self.whole().pin(addr, false)
     }
 
     /// Figures.
     pub fn stats(&self) -> Stats {
-        self.lock().stats()
+        self.whole().stats()
     }
 
     /// Bytes that the job does not hold and that serve a request of any size: what is reported as free. What is free
     /// between small blocks is not, nor is it reported by the driver, whose small blocks share pages too.
     pub fn available(&self) -> u64 {
-        let core = self.lock();
+        let core = self.whole();
         if core.config.vmm {
             return core.available();
         }
@@ -249,11 +250,11 @@ impl Pool {
 
     /// Holes, for the report about an allocation that failed; at most `limit`.
     pub fn holes(&self, limit: usize) -> Vec<Hole> {
-        self.lock().holes(limit)
+        self.whole().holes(limit)
     }
 
     /// Check every invariant that can be checked from inside; the message names the first that is broken.
     pub fn check(&self) -> Result<(), String> {
-        self.lock().check()
+        self.whole().check()
     }
 }

@@ -9,7 +9,7 @@ use crate::order::{Call, Progress, Proof};
 impl Pool {
     /// A context was created.
     pub fn context_created(&self, context: u64) {
-        self.lock().order.context_created(context);
+        self.dated(|core| core.order.context_created(context));
     }
 
     /// A context was destroyed or reset, and its work with it. Returns the blocks it had not freed; `lost` is called for
@@ -20,7 +20,7 @@ impl Pool {
         context: u64,
         lost: impl FnMut(&BlockInfo),
     ) -> Vec<BlockInfo> {
-        let mut core = self.lock();
+        let mut core = self.whole();
         let (blocks, fences) = core.context_destroyed(context);
         blocks.iter().for_each(lost);
         drop(core);
@@ -32,7 +32,7 @@ impl Pool {
 
     /// A stream was destroyed; its queued work may still run.
     pub fn stream_destroyed(&self, backing: &impl Backing, stream: u64) {
-        let fences = self.lock().stream_destroyed(stream, false);
+        let fences = self.whole().stream_destroyed(stream, false);
         for fence in fences {
             backing.fence_drop(fence);
         }
@@ -45,7 +45,7 @@ impl Pool {
 
     /// A call is about to be made: what it would prove, if it succeeded.
     pub fn began(&self, call: Call) -> Proof {
-        self.lock().order.begin(call)
+        self.dated(|core| core.order.begin(call))
     }
 
     /// The call has returned; `ok`: it has done or seen what it was made for.

@@ -7,7 +7,7 @@ use crate::mempools::Mempool;
 impl Pool {
     /// A mempool shall keep at most `keep` bytes beyond need; free memory goes back to the driver accordingly.
     pub fn trim_mempool(&self, backing: &impl Backing, mempool: Mempool, keep: u64) -> u64 {
-        let mut core = self.lock();
+        let mut core = self.whole();
         let before = core.mempools.get(mempool).map_or(0, |owner| owner.bytes.reserved);
         if let Some(owner) = core.mempools.at(mempool) {
             owner.shrink(keep);
@@ -21,7 +21,7 @@ impl Pool {
     /// Give proven free memory back to the driver until at most `keep` bytes are held. Returns the released bytes.
     pub fn trim_to(&self, backing: &impl Backing, keep: u64) -> u64 {
         let Some(_turn) = self.turn() else { return 0 };
-        let mut core = self.lock();
+        let mut core = self.whole();
         let mut released = 0;
         if let Some(leaves) = core.plan_unmesh() {
             drop(core);
@@ -38,7 +38,7 @@ impl Pool {
             let Some(plan) = plan else { continue };
             drop(core);
             let report = plan.run(backing);
-            core = self.lock();
+            core = self.whole();
             core.finish_release(&plan, &report);
             released += report.released;
         }
@@ -48,13 +48,13 @@ impl Pool {
     /// Give proven free memory back to the driver, but only handles that are `wanted`. Returns the released bytes.
     pub fn trim_handles(&self, backing: &impl Backing, wanted: impl Fn(Handle) -> bool) -> u64 {
         let Some(_turn) = self.turn() else { return 0 };
-        let mut core = self.lock();
+        let mut core = self.whole();
         let mut released = 0;
         for class in [1, 0].into_iter().filter(|_| core.config.vmm).collect::<Vec<usize>>() {
             let plan = core.plan_release_of(class, &wanted);
             drop(core);
             let report = plan.run(backing);
-            core = self.lock();
+            core = self.whole();
             core.finish_release(&plan, &report);
             released += report.released;
         }

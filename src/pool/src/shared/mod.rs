@@ -9,6 +9,7 @@ mod gate;
 mod list;
 mod once;
 mod roster;
+mod together;
 mod turn;
 mod uses;
 
@@ -17,6 +18,7 @@ pub use gate::{enter, enter_late, go_on, leave, nobody, stop};
 pub use list::{List, Value};
 pub use once::{claim, end, follow, give_up, keep_first, ready, show, take_within};
 pub use roster::{Coming, Roster, Seat, Seated, Unseen};
+pub use together::{Layers, together};
 pub use turn::{give_turn, take_turn};
 pub use uses::Uses;
 

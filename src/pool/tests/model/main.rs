@@ -11,6 +11,7 @@ mod gate;
 mod list;
 mod once;
 mod streams;
+mod together;
 mod waiting;
 
 use loom::sync::atomic::{self, Ordering};

@@ -2,9 +2,11 @@
 //! the strict device and compared with a plain model of what must be true. Touches nothing real.
 
 use super::{Rng, Strict, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
-use weir_pool::{AllocError, Budget, Call, Config, Fence, Mempool, PeerAccess, Pool, Proof, Request, Reuse, UNIT};
+use weir_pool::{
+    AllocError, Budget, Caching, Call, Config, Fence, Mempool, PeerAccess, Pool, Proof, Request, Reuse, UNIT,
+};
 
 /// What kind of job it is.
 #[allow(clippy::struct_excessive_bools, reason = "independent switches")]
@@ -20,6 +22,8 @@ pub(crate) struct Kind {
     pub(crate) sparse: bool,
     /// Only tiny blocks, which mesh too, and large ones.
     pub(crate) tiny: bool,
+    /// Streams have caches, and a few sizes come again and again.
+    pub(crate) caches: bool,
 }
 
 impl Kind {
@@ -32,20 +36,133 @@ impl Kind {
             segment: 256 << 10,
             vmm: self.vmm,
             lazy: self.lazy,
+            caching: if self.caches { Caching::Always } else { Caching::Never },
             ..Config::new(self.capacity * 4)
         }
     }
 }
 
-pub(crate) const KINDS: [Kind; 8] = [
-    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: false },
-    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: false },
-    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: true, tiny: false },
-    Kind { capacity: 2 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 12, sparse: false, tiny: false },
-    Kind { capacity: 2 << 20, large_handle: 128 << 10, vmm: false, lazy: true, faults: 20, sparse: false, tiny: false },
-    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: false, faults: 30, sparse: true, tiny: false },
-    Kind { capacity: 1 << 20, large_handle: 64 << 10, vmm: true, lazy: true, faults: 0, sparse: false, tiny: true },
-    Kind { capacity: 1 << 20, large_handle: 128 << 10, vmm: true, lazy: true, faults: 20, sparse: false, tiny: true },
+pub(crate) const KINDS: [Kind; 12] = [
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: false,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 128 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: false,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: true,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 12,
+        sparse: false,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 128 << 10,
+        vmm: false,
+        lazy: true,
+        faults: 20,
+        sparse: false,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 128 << 10,
+        vmm: true,
+        lazy: false,
+        faults: 30,
+        sparse: true,
+        tiny: false,
+        caches: false,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: false,
+        tiny: true,
+        caches: false,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 128 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 20,
+        sparse: false,
+        tiny: true,
+        caches: false,
+    },
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: false,
+        tiny: false,
+        caches: true,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 64 << 10,
+        vmm: true,
+        lazy: true,
+        faults: 0,
+        sparse: true,
+        tiny: false,
+        caches: true,
+    },
+    Kind {
+        capacity: 1 << 20,
+        large_handle: 128 << 10,
+        vmm: true,
+        lazy: false,
+        faults: 30,
+        sparse: true,
+        tiny: false,
+        caches: true,
+    },
+    Kind {
+        capacity: 2 << 20,
+        large_handle: 128 << 10,
+        vmm: false,
+        lazy: true,
+        faults: 20,
+        sparse: false,
+        tiny: true,
+        caches: true,
+    },
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +196,7 @@ pub(crate) struct Program<'a> {
     events: BTreeMap<u64, Fence>,
     mempools: Vec<(Mempool, u64)>,
     open: Option<Open>,
-    buffers: u64,
+    buffers: HashSet<u64>,
     capture: Option<u64>,
     pub(crate) refused: u64,
 }
@@ -112,7 +229,7 @@ impl<'a> Program<'a> {
             events: BTreeMap::new(),
             mempools: vec![(Mempool::default(), 0), (second, 0), (third, 0)],
             open: None,
-            buffers: 0,
+            buffers: HashSet::new(),
             capture: None,
             refused: 0,
         }
@@ -121,7 +238,8 @@ impl<'a> Program<'a> {
     /// Run `operations` random operations; the first thing that is wrong ends it.
     pub(crate) fn run(&mut self, operations: u64) -> Result<(), (u64, String)> {
         for at in 0..operations {
-            let checked = if at % 64 == 63 { self.check() } else { Ok(()) };
+            let often = if self.kind.caches { 512 } else { 64 };
+            let checked = if at % often == often - 1 { self.check() } else { Ok(()) };
             self.operation().and(checked).map_err(|what| (at, what))?;
             if let Some(violation) = self.device.lock().violations.first() {
                 return Err((at, violation.clone()));
@@ -131,11 +249,18 @@ impl<'a> Program<'a> {
     }
 
     fn stream(&mut self) -> u64 {
-        STREAMS[self.rng.below(6) as usize]
+        let few = [1, 2, 11];
+        if self.kind.caches { few[self.rng.below(3) as usize] } else { STREAMS[self.rng.below(6) as usize] }
     }
 
     fn size(&mut self) -> u64 {
         let unit = UNIT;
+        if self.kind.caches && !self.rng.chance(12) {
+            return unit * [1, 8, 40][self.rng.below(3) as usize] - self.rng.below(unit);
+        }
+        if self.kind.caches && self.rng.chance(3) {
+            return self.kind.capacity * (4 + self.rng.below(4)) / 8;
+        }
         if self.kind.tiny && !self.rng.chance(16) {
             return 1 + self.rng.below(3 * unit);
         }
@@ -160,7 +285,8 @@ impl<'a> Program<'a> {
             let mut device = self.device.lock();
             (device.fail_in, device.fail_count) = (Some(after), 1);
         }
-        let growing = self.rng.below(1000) < 500;
+        // Where streams have caches, most requests find there what was freed lately.
+        let growing = self.rng.below(1000) < 500 && (!self.kind.caches || self.live.len() < 24);
         match self.rng.below(100) {
             0..46 => {
                 if growing || self.live.is_empty() {
@@ -179,12 +305,12 @@ impl<'a> Program<'a> {
             78 => self.sync_event(),
             79..81 => self.sync_stream(),
             81..85 => self.open_sync(),
-            85..90 => self.close_sync(),
+            85..90 => self.close_sync()?,
             90 => self.destroy_stream(),
             91 => self.toggle_capture(),
             92 => self.pin(),
             93 => self.unpin()?,
-            94 => self.lookup()?,
+            94 if !self.kind.caches || self.rng.chance(8) => self.lookup()?,
             95 => self.bad_pointers()?,
             96 if self.rng.chance(8) => self.destroy_context()?,
             97 if self.rng.chance(4) => self.trim(),
@@ -205,6 +331,12 @@ impl<'a> Program<'a> {
 
     fn allocate(&mut self, stream: u64) -> Result<(), String> {
         let bytes = self.size();
+        if self.kind.caches && 2 * bytes >= self.kind.capacity {
+            // What it is to lie in was freed just before, in the order of several streams.
+            for at in (0..self.live.len()).rev() {
+                self.free_at(at, true)?;
+            }
+        }
         self.allocate_bytes(stream, bytes)
     }
 
@@ -220,7 +352,8 @@ impl<'a> Program<'a> {
         let works: Vec<(u64, Work)> = works.collect();
         self.device.lock().late = works;
         let synchronous = self.rng.chance(4);
-        let which = if self.rng.chance(3) { 1 + self.rng.below(2) as usize } else { 0 };
+        let which =
+            if self.rng.chance(if self.kind.caches { 12 } else { 3 }) { 1 + self.rng.below(2) as usize } else { 0 };
         let mempool = self.mempools[which].0;
         let context = context_of(stream);
         let request = Request { bytes, stream: (!synchronous).then_some(stream), context, mempool };
@@ -230,7 +363,8 @@ impl<'a> Program<'a> {
             Ok(block) => block,
             Err(AllocError::OverCap | AllocError::OutOfMemory) => {
                 self.refused += 1;
-                return self.rightly_refused(bytes);
+                self.rightly_refused(bytes)?;
+                return self.refused_again(&request);
             }
             Err(AllocError::Driver(code)) if code == super::FAULT && self.kind.faults > 0 => return Ok(()),
             Err(error) => return Err(format!("{request:?}: {error}")),
@@ -239,10 +373,9 @@ impl<'a> Program<'a> {
         {
             return Err(format!("{request:?} got {block:?}"));
         }
-        if block.buffer <= self.buffers {
+        if !self.buffers.insert(block.buffer) {
             return Err(format!("buffer {} came again", block.buffer));
         }
-        self.buffers = block.buffer;
         if self.live.iter().any(|live| live.number == block.number) {
             return Err(format!("{block:?} has the number of another live block"));
         }
@@ -295,6 +428,17 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
+    /// The figures recall what streams keep in their caches; a refusal that this makes wrong was wrong.
+    fn refused_again(&mut self, request: &Request) -> Result<(), String> {
+        if !self.kind.caches || self.kind.faults > 0 || self.capture.is_some() {
+            return Ok(());
+        }
+        match self.pool.allocate(&self.device, request, &Budget::default()) {
+            Ok(block) => Err(format!("{request:?} was refused, and then got {block:?}")),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn pick(&mut self) -> Option<usize> {
         (!self.live.is_empty()).then(|| self.rng.below(self.live.len() as u64) as usize)
     }
@@ -312,6 +456,7 @@ impl<'a> Program<'a> {
         let block = self.live.swap_remove(at);
         self.device.push(block.home, Work::Check { addr: block.addr, bytes: block.allocated, tag: block.buffer });
         self.forget(&block);
+        let ordered = ordered || (self.kind.caches && !self.rng.chance(8));
         let freed = if ordered {
             self.pool.free_async(block.addr, block.home, context_of(block.home), ())
         } else {
@@ -463,12 +608,24 @@ impl<'a> Program<'a> {
         self.open = Some(Open { proof, fences });
     }
 
-    fn close_sync(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.device.run_to(&open.fences);
-            let ok = !self.rng.chance(8);
-            self.pool.ended(open.proof, ok);
+    fn close_sync(&mut self) -> Result<(), String> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        // What is freed only now, where its stream may keep it, is wanted by another stream right after.
+        let mut late = None;
+        let freed = if self.kind.caches { self.pick() } else { None };
+        if let Some(at) = freed {
+            let block = self.live[at];
+            self.free_at(at, true)?;
+            late = Some(block.bytes);
         }
+        self.device.run_to(&open.fences);
+        let ok = !self.rng.chance(8);
+        self.pool.ended(open.proof, ok);
+        if let Some(bytes) = late {
+            let stream = self.stream();
+            self.allocate_bytes(stream, bytes)?;
+        }
+        Ok(())
     }
 
     /// The handle goes and comes again; its queued work goes on without it.
@@ -660,7 +817,7 @@ impl<'a> Program<'a> {
         if self.capture.is_some() {
             self.toggle_capture();
         }
-        self.close_sync();
+        self.close_sync()?;
         while !self.live.is_empty() {
             self.free_one()?;
         }
