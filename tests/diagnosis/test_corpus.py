@@ -32,7 +32,7 @@ SUMS = ("parameters", "optimizer state", "gradients", "activations", "input")
 # Kinds of remedies that change a program, and the kinds of cures that do what they say. Any other kind: the cure of the same name.
 CHANGES = {"stop_growth": ("reference", "host", "bound", "reuse", "retrace"), "smaller_batch": ("batch",), "data_on_host": ("host",),
            "in_parts": ("batch", "outputs"), "eval_batch": ("eval_batch", "batch"), "outlier": ("outlier", "length", "size"),
-           "fewer_rows": ("nodes", "points"), "rows_only": ("penalty",), "smaller_input": ("size", "length", "patch"), "free_models": ("free_models", "reference", "reuse"), "smaller_layer": ("layer", "width", "bottleneck"),
+           "fewer_rows": ("nodes", "points"), "rows_only": ("penalty",), "fewer_turns": ("turns", "length"), "smaller_input": ("size", "length", "patch"), "free_models": ("free_models", "reference", "reuse"), "smaller_layer": ("layer", "width", "bottleneck"),
            "smaller_model": ("width", "bottleneck", "members", "layer")}
 # Kinds that advise a size, which must be enough unless it is called a lower bound.
 SIZES = ("device", "cap", "memory_limit")

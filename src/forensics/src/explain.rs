@@ -28,6 +28,8 @@ pub enum Of {
     LargeBatch,
     /// Batches that wait on the device for their turn.
     PrefetchedBatches,
+    /// What a loop computes while one tape is open.
+    TurnsOfALoop,
     /// A set of data as one tensor.
     Data,
     /// Models of earlier rounds.
@@ -63,7 +65,7 @@ pub struct Explanation {
     pub text: String,
     /// The line that makes it, `train.py:118`; empty is unknown.
     pub place: String,
-    /// In how many parts a batch would be like those before it; 1 where that says nothing.
+    /// In how many parts a batch would be like those before it, or how many turns a loop has; 1 where neither is meant.
     pub times: u64,
     /// Whether it happens outside of training: evaluation, prediction.
     pub evaluating: bool,
@@ -205,6 +207,18 @@ impl<'a> Scene<'a> {
         live + refused.map_or(0, |refused| refused.bytes)
     }
 
+    /// Whether derivatives were ever computed: without, a job uses a model or computes something else.
+    pub(crate) fn trains(&self) -> bool {
+        let derived = |owner: &Owner| owner.device == self.device && owner.ruling.0 == Role::Gradients;
+        self.survey.owners.iter().any(derived)
+    }
+
+    /// Whether there is a model as far as one can see: derivatives, or weights. Counts of a metric are variables, too, in a row.
+    pub(crate) fn has_model(&self) -> bool {
+        let in_a_row = |piece: &Piece| piece.dimensions().is_some_and(|sides| sides.len() < 2);
+        self.trains() || self.live(Role::Parameters).any(|(_, piece)| !in_a_row(piece))
+    }
+
     /// Whether any operation of a backward pass ran in this turn, also one that only makes constants.
     fn has_backward(&self) -> bool {
         let turn = self.survey.steps.turns;
@@ -334,7 +348,7 @@ pub(crate) fn keeps_models(scene: &Scene<'_>) -> bool {
 type Rule = fn(&Scene<'_>) -> Option<Explanation>;
 
 /// What there may be too much of; the first that holds explains.
-pub(crate) const RULES: [(&str, Rule); 14] = named![
+pub(crate) const RULES: [(&str, Rule); 15] = named![
     compare::broadcast,
     compare::jacobian,
     compare::larger_than_before,
@@ -342,6 +356,7 @@ pub(crate) const RULES: [(&str, Rule); 14] = named![
     compare::matrix,
     compare::whole_table,
     kept::large_layer,
+    kept::turns_of_a_loop,
     kept::data,
     kept::prefetched,
     kept::second_model,
@@ -390,15 +405,24 @@ fn forward(scene: &Scene<'_>) -> Option<Explanation> {
         *layers.entry(name).or_default() += bytes;
     }
     let (name, most) = layers.into_iter().max_by_key(|(_, bytes)| *bytes)?;
-    let batch = scene.batch.filter(|batch| *batch > 1).map(|batch| format!(" for a batch of {}", count(batch)));
     let text = format!(
-        "results of the forward pass and what is derived from them{}, {}{}; most of it {name}: {}",
-        batch.unwrap_or_default(),
+        "{}, {}{}; most of it {name}: {}",
+        whose_results(scene),
         size(bytes),
         with_refused("with", refused_result(scene)),
         size(most)
     );
     Some(Explanation::new(Of::Activations, bytes, text))
+}
+
+/// What results are of. Without a model there is no forward pass, and what comes first in a shape need not be a batch.
+fn whose_results(scene: &Scene<'_>) -> String {
+    let rows = scene.batch.filter(|batch| *batch > 1).map(count);
+    if scene.has_model() || fault::is_off("explain::without_model") {
+        let batch = rows.map(|batch| format!(" for a batch of {batch}"));
+        return format!("results of the forward pass and what is derived from them{}", batch.unwrap_or_default());
+    }
+    format!("results of operations{}", rows.map(|rows| format!(" with {rows} rows")).unwrap_or_default())
 }
 
 /// Derivatives of results: as large as these, and gone with them.

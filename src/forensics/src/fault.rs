@@ -19,9 +19,11 @@ pub fn rules() -> Vec<&'static str> {
 
 /// Rules that are in no list of their own.
 #[cfg(feature = "fault-injection")]
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 19] = [
     "nearly_full",
     "kept::models",
+    "kept::of_an_iterator",
+    "explain::without_model",
     "roles::read",
     "roles::kept",
     "roles::assigned",
@@ -31,6 +33,10 @@ const OTHERS: [&str; 13] = [
     "roles::recorded",
     "roles::copies",
     "roles::beyond_derivatives",
+    "roles::beside_weights",
+    "roles::makers",
+    "roles::refused_derivative",
+    "roles::transposed",
     "remedies::rest_of_the_step",
     "remedies::outside_of_training",
 ];

@@ -9,6 +9,7 @@ use weir_journal::{Class, layout::HOST_DEVICE};
 
 pub(crate) use assign::{assign, batch_size, is_maker};
 
+use crate::fault;
 use crate::names::{Who, function};
 use crate::survey::{Owner, Steps};
 
@@ -267,7 +268,13 @@ pub fn by_name(who: &Who, class: Class, device: u8) -> Ruling {
     }
     // TensorFlow's graph optimizer leaves its own name in those of the operations that it makes: it holds nothing.
     let op = who.op.name.to_ascii_lowercase().replace("layoutoptimizer", "").replace("arithmeticoptimizer/", "");
-    let by_op = BY_OP.iter().find(|(parts, ..)| parts.iter().any(|part| op.contains(part)));
+    // A transposed convolution computes its result by what is a derivative of others. By itself, that has the tape among its callers.
+    let lines = &who.python.lines;
+    let transposed = op.contains("backpropinput") && !op.contains('/') && !lines.is_empty();
+    let forward = transposed && !lines.iter().any(is_backward) && !fault::is_off("roles::transposed");
+    let by_op = BY_OP
+        .iter()
+        .find(|(parts, role, _)| !(forward && *role == Role::Gradients) && parts.iter().any(|part| op.contains(part)));
     // A variable's value, its slot and a constant come from the same operations: the Python lines distinguish them.
     let lined = BY_LINE.iter().find(|(files, functions, ..)| {
         who.python
@@ -348,6 +355,8 @@ mod tests {
             ("images", "copy", "", "", Role::Inputs),
             ("ResourceGather", "output", "ops/resource_variable_ops.py", "sparse_read", Role::Activations),
             ("Fill", "output", "ops/resource_variable_ops.py", "__init__", Role::Parameters),
+            ("Conv2DBackpropInput", "output", "layers/conv2d_transpose.py", "call", Role::Activations),
+            ("Conv2DBackpropInput", "output", "", "", Role::Gradients),
             ("gradient_tape/table/ResourceGather", "output", "", "", Role::Gradients),
             ("gradient_tape/dense/MatMul", "copy", "", "", Role::Gradients),
             ("", "", "", "", Role::Other),

@@ -132,6 +132,7 @@ fn why(page: &mut Page, report: &Report) {
             (0, 0) if report.above_driver().is_some() => "nothing was refused by the driver or by weir",
             (0, 0) => "nothing was refused for want of memory",
             (0, _) => "nothing was refused for want of memory that the job could not do without",
+            _ if report.at != At::Oom => "nothing was refused at this moment (the failure: --at oom)",
             _ => "nothing was refused on this GPU",
         };
         let shown = match report.at {
@@ -229,12 +230,18 @@ fn bar(page: &mut Page, report: &Report) {
             Part::Overhead => "contexts, code, mappings".into(),
             Part::Others if !report.other_processes.is_empty() => report.other_processes.join(", "),
             Part::Others => "and the driver's own".into(),
-            Part::Free if !view.measured => "or others': not measured".into(),
+            Part::Free if !view.measured => "or held by others".into(),
             _ => String::new(),
         };
         let share = *bytes as f64 * 100.0 / view.total as f64;
         let line = format!("  {} {:<24} {:>11} {share:>5.1} %   ", part.mark(), part.word(), shown);
-        let note = start(&note, page.look.width.saturating_sub(columns(&line)).max(1));
+        let room = page.look.width.saturating_sub(columns(&line)).max(1);
+        // The largest range says more than how many there are.
+        let note = match part {
+            Part::PoolFree if columns(&note) > room => format!("largest range {}", size_down(report.pool.1)),
+            _ => note,
+        };
+        let note = start(&note, room);
         page.line(&format!("{line}{note}"));
     }
     if view.spilled > 0 {
@@ -457,8 +464,8 @@ fn remedies(page: &mut Page, report: &Report) {
         let label = if place == 0 { "Try" } else { "" };
         page.paragraph(label, &format!("{}. {} ({})", place + 1, remedy.text, remedy.how));
     }
-    if !report.useless.is_empty() {
-        page.paragraph("Not", &format!("{}: would not be enough", report.useless.join(", ")));
+    if let Some(text) = report.not_enough() {
+        page.paragraph("Not", &text);
     }
     let more = report.remedies.len().saturating_sub(page.room.remedies);
     if more > 0 {

@@ -9,20 +9,23 @@ pub use weir_settings::size::{human as size, human_down as size_down, human_up a
 /// Units in which sums are printed: bytes as a power of two, digits behind the point.
 const UNITS: [(&str, u32, usize); 5] = [("TiB", 40, 3), ("GiB", 30, 2), ("MiB", 20, 1), ("KiB", 10, 0), ("B", 0, 0)];
 
-/// Parts that are more than a limit, and the limit, printed so that they are more by their printed digits too.
-pub fn beyond(parts: &[u64], limit: u64) -> (Vec<String>, String) {
+/// Parts that are more than a limit, the limit, and by how much they are more, printed so that all of it adds up by the printed
+/// digits.
+pub fn beyond(parts: &[u64], limit: u64) -> (Vec<String>, String, String) {
     let most = parts.iter().copied().chain([limit]).max().unwrap_or(0);
     let mut units = UNITS.iter().filter(|(_, shift, _)| most >> shift > 0 || *shift == 0);
     let in_unit = |bytes: u64, shift: u32, digits: usize| {
         (bytes as f64 / (1_u64 << shift) as f64 * 10_f64.powi(digits as i32)).round() as u64
     };
-    let exceeds = |(_, shift, digits): &&(&str, u32, usize)| {
-        let sum: u64 = parts.iter().map(|bytes| in_unit(*bytes, *shift, *digits)).sum();
-        sum > in_unit(limit, *shift, *digits)
+    let excess = |shift: u32, digits: usize| {
+        let sum: u64 = parts.iter().map(|bytes| in_unit(*bytes, shift, digits)).sum();
+        sum.saturating_sub(in_unit(limit, shift, digits))
     };
-    let (unit, shift, digits) = units.find(exceeds).unwrap_or(&UNITS[4]);
+    let (unit, shift, digits) =
+        units.find(|(_, shift, digits)| excess(*shift, *digits) > 0).unwrap_or(&UNITS[UNITS.len() - 1]);
     let text = |bytes: u64| format!("{:.digits$} {unit}", bytes as f64 / (1_u64 << shift) as f64);
-    (parts.iter().map(|bytes| text(*bytes)).collect(), text(limit))
+    let more = format!("{:.digits$} {unit}", excess(*shift, *digits) as f64 / 10_f64.powi(*digits as i32));
+    (parts.iter().map(|bytes| text(*bytes)).collect(), text(limit), more)
 }
 
 /// Parts that make a whole, in the whole's unit, printed so that they make it by their printed digits too.
@@ -105,11 +108,16 @@ mod tests {
     #[test]
     fn what_exceeds_a_limit_exceeds_it_by_its_printed_digits() {
         // 0.63 GiB and 0.12 GiB are 0.75 GiB: two digits hide what is missing.
-        let (parts, limit) = beyond(&[641 << 20, 128 << 20], 768 << 20);
+        let (parts, limit, more) = beyond(&[641 << 20, 128 << 20], 768 << 20);
         assert_eq!((parts, limit), (vec!["641.0 MiB".into(), "128.0 MiB".into()], "768.0 MiB".to_owned()));
-        let (parts, limit) = beyond(&[30 << 30, 12 << 30], 40 << 30);
+        assert_eq!(more, "1.0 MiB");
+        let (parts, limit, more) = beyond(&[30 << 30, 12 << 30], 40 << 30);
         assert_eq!((parts, limit), (vec!["30.00 GiB".into(), "12.00 GiB".into()], "40.00 GiB".to_owned()));
-        let (parts, _) = beyond(&[(1 << 30) + 1, 1 << 30], 2 << 30);
+        assert_eq!(more, "2.00 GiB");
+        // Of what is printed as 0.79 and 0.50, 0.29 are beyond 1.00.
+        let (_, _, more) = beyond(&[804 << 20, 517 << 20], 1 << 30);
+        assert_eq!(more, "0.29 GiB");
+        let (parts, ..) = beyond(&[(1 << 30) + 1, 1 << 30], 2 << 30);
         assert_eq!(parts[0], "1073741825 B");
     }
 

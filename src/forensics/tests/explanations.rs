@@ -77,7 +77,7 @@ fn a_random_variable_is_one_though_its_last_operation_adds() {
         let made = job.alloc(op(job, "MatMul", "[32,3000]", 7), MIB);
         job.alloc(derived(job, "MatMul", "[3000,3000]", 9), 19 * GIB);
         job.free(made);
-        job.refused(derived(job, "MatMul", "[3000,3000]", 9), 20 * GIB, &device(GIB));
+        job.refused(derived(job, "MatMul", "[3000,3000]", 9), 19 * GIB, &device(GIB));
     });
     assert_eq!(role_at(&report, 3, "AddV2"), Role::Activations, "derivatives of another size");
     let report = report_on("random-variable", |job| {
@@ -86,7 +86,7 @@ fn a_random_variable_is_one_though_its_last_operation_adds() {
         job.free(made);
         job.refused(derived(job, "MatMul", "[3000,3000]", 9), 20 * GIB, &device(20 * GIB));
     });
-    assert_eq!(role_at(&report, 3, "AddV2"), Role::Activations, "no derivative was allocated yet");
+    assert_eq!(role_at(&report, 3, "AddV2"), Role::Parameters, "the refused derivative has its size");
     let report = report_on("random-derived", |job| {
         job.alloc(called(job, "AddV2", "", &[(RANDOM, "random_normal", 96), (TRAIN, "<module>", 3)]), 15 * GIB);
         let made = job.alloc(op(job, "MatMul", "[32,3000]", 7), MIB);
@@ -95,6 +95,128 @@ fn a_random_variable_is_one_though_its_last_operation_adds() {
         job.refused(op(job, "Mul", "", 10), 15 * GIB, &device(10 * GIB));
     });
     assert_eq!(role_at(&report, 3, "AddV2"), Role::Parameters);
+}
+
+#[test]
+fn a_product_of_random_numbers_is_a_variable_and_zeros_beside_it_are_kept_for_it() {
+    let report = report_on("scaled", |job| {
+        for _ in 0..2 {
+            let made = job.alloc(op(job, "RandomStandardNormal", "[4096,4096]", 3), 8 * GIB);
+            job.alloc(op(job, "Mul", "", 3), 8 * GIB);
+            job.free(made);
+        }
+        job.alloc(op(job, "Fill", "[4096,4096]", 4), 16 * GIB);
+        job.alloc(op(job, "Fill", "[4096]", 5), MIB);
+        job.alloc(op(job, "MatMul", "[64,4096]", 7), GIB);
+        job.refused(op(job, "Relu", "[64,4096]", 8), 16 * GIB, &device(7 * GIB));
+    });
+    assert_eq!(role_at(&report, 3, "Mul"), Role::Parameters, "of the shape of the numbers that it was made of");
+    assert_eq!(role_at(&report, 4, "Fill"), Role::Parameters, "of another size than what was there before");
+    let report = report_on("scaled-with-slots", |job| {
+        for _ in 0..2 {
+            let made = job.alloc(op(job, "RandomStandardNormal", "[4096,4096]", 3), 8 * GIB);
+            job.alloc(op(job, "Mul", "", 3), 8 * GIB);
+            job.free(made);
+        }
+        for _ in 0..2 {
+            job.alloc(op(job, "Fill", "[4096,4096]", 4), 8 * GIB);
+        }
+        job.alloc(op(job, "MatMul", "[64,4096]", 7), GIB);
+        job.refused(derived(job, "MatMul", "[4096,4096]", 9), 8 * GIB, &device(7 * GIB));
+    });
+    assert_eq!(role_at(&report, 3, "Mul"), Role::Parameters);
+    assert_eq!(role_at(&report, 4, "Fill"), Role::Optimizer);
+    // Rows of a set of data that is sliced are no weights, whatever they were made of.
+    let report = report_on("scaled-data", |job| {
+        let made = job.alloc(op(job, "RandomUniform", "[6400,784]", 3), 8 * GIB);
+        job.alloc(op(job, "Mul", "", 3), 8 * GIB);
+        job.free(made);
+        let slice = job.alloc(op(job, "StridedSlice", "[64,784]", 6), GIB);
+        job.alloc(op(job, "MatMul", "[64,4096]", 7), GIB);
+        job.refused(op(job, "Relu", "[64,4096]", 8), 36 * GIB, &device(30 * GIB));
+        job.free(slice);
+    });
+    assert_eq!(role_at(&report, 3, "Mul"), Role::Inputs);
+}
+
+#[test]
+fn without_a_model_there_is_no_forward_pass_and_no_batch() {
+    let report = report_on("metric", |job| {
+        job.alloc(op(job, "_EagerConst", "[131072]", 16), MIB);
+        job.refused(op(job, "Tile", "[1000,131072]", 16), 46 * GIB, &device(39 * GIB));
+    });
+    let text = &explained(&report).text;
+    assert!(text.starts_with("results of operations with 1 000 rows, 46.00 GiB"), "{text}");
+    let remedy = report.remedies.first().unwrap();
+    assert!(remedy.text.starts_with("fewer rows at once: rows / 8 (125 instead of 1 000)"), "{remedy:?}");
+    let report = report_on("model", |job| {
+        job.alloc(weight(job, "AddV2", "[784,4096]", 3), GIB);
+        job.refused(op(job, "MatMul", "[1000,4096]", 16), 50 * GIB, &device(39 * GIB));
+    });
+    let text = &explained(&report).text;
+    assert!(text.starts_with("results of the forward pass"), "{text}");
+}
+
+#[test]
+fn a_long_request_to_a_model_that_is_not_trained_is_an_outlier() {
+    let report = report_on("requests", |job| {
+        job.alloc(weight(job, "AddV2", "[256,256]", 3), GIB);
+        for _ in 0..4 {
+            job.step();
+            let made = job.alloc(op(job, "answer/Einsum", "[8,400,400]", 19), 5 * MIB);
+            job.free(made);
+        }
+        job.step();
+        job.refused(op(job, "answer/Einsum", "[8,6000,6000]", 19), 44 * GIB, &device(39 * GIB));
+    });
+    let text = &explained(&report).text;
+    assert_eq!(text, "the longest batch: 6 000 where the batches before had at most 400");
+    assert_eq!(first(&report), &Act::Outlier);
+}
+
+/// Turns of an eager loop of one example each, recorded by one tape: frames that the program brings itself, and results.
+fn episode(job: &mut Job, shape: &str) {
+    job.alloc(weight(job, "AddV2", "[5184,512]", 3), GIB / 4);
+    for _ in 0..600 {
+        job.alloc(op(job, "_EagerConst", "[1,84,84,4]", 27), 25 * MIB);
+        job.alloc(op(job, "MatMul", shape, 27), MIB);
+        job.alloc(op(job, "Relu", "", 27), 30 * MIB);
+    }
+    for _ in 0..10 {
+        job.alloc(derived(job, "MatMul", "[5184,512]", 33), GIB / 4);
+    }
+    job.refused(derived(job, "MatMul", "[5184,512]", 33), 6 * GIB, &device(4544 * MIB));
+}
+
+#[test]
+fn turns_of_a_loop_in_one_tape_are_no_batches_that_wait() {
+    let report = report_on("episode", |job| episode(job, "[1,512]"));
+    let found = explained(&report);
+    assert_eq!((found.of, found.times), (Of::TurnsOfALoop, 600), "{found:?}");
+    assert!(found.text.starts_with("what 600 turns of a loop compute (train.py:27)"), "{found:?}");
+    assert_eq!(first(&report), &Act::FewerTurns(4), "{:?}", report.remedies);
+    assert!(report.remedies[0].text.contains("150 instead of 600"), "{:?}", report.remedies);
+    assert!(!report.remedies.iter().any(|remedy| matches!(remedy.act, Act::SmallerBatch(_) | Act::Prefetch)));
+    // With a batch, that is made smaller; what the program brings itself waits for no turn all the same.
+    let report = report_on("episode-of-batches", |job| episode(job, "[64,512]"));
+    assert_eq!(explained(&report).of, Of::Activations, "{:?}", explained(&report));
+}
+
+#[test]
+fn a_transposed_convolution_by_itself_begins_no_turn() {
+    const LAYER: &str = "/v/site-packages/keras/src/layers/conv_transpose.py";
+    let report = report_on("transposed", |job| {
+        job.alloc(weight(job, "AddV2", "[5,5,64,64]", 3), GIB);
+        for _ in 0..4 {
+            let lines = [(LAYER, "call", 9), (TRAIN, "<module>", 7)];
+            job.alloc(called(job, "Conv2DBackpropInput", "[64,28,28,64]", &lines), 4 * GIB);
+            job.alloc(op(job, "LeakyRelu", "", 7), 4 * GIB);
+        }
+        job.refused(op(job, "LeakyRelu", "", 8), 8 * GIB, &device(7 * GIB));
+    });
+    assert_eq!(role_at(&report, 7, "Conv2DBackpropInput"), Role::Activations);
+    assert_eq!(role_at(&report, 7, "LeakyRelu"), Role::Activations, "kept over turns that there were not");
+    assert_eq!(explained(&report).of, Of::Activations);
 }
 
 /// Weights, and steps of an eager loop: a batch, a result, its derivative and that of the weights.

@@ -105,6 +105,7 @@ fn the_peak_of_a_run_shows_who_held_it_then() {
 #[test]
 fn a_step_and_a_time_show_who_held_the_memory_then() {
     use weir_forensics::report::{At, Options, Report};
+    use weir_forensics::text::{Look, screen};
     let scratch = Scratch::new("moments");
     let mut job = Job::new(&scratch.0, 64).unwrap();
     for step in 1..=3 {
@@ -119,6 +120,11 @@ fn a_step_and_a_time_show_who_held_the_memory_then() {
     assert_eq!(shown(At::Step(1)), (1, GIB, false));
     assert_eq!(shown(At::Step(2)), (2, 3 * GIB, false), "nothing was refused by then");
     assert_eq!(shown(At::Oom), (3, 6 * GIB, true));
+    let look = Look { width: 200, height: 50, colour: false, offset: 0, now: 0, holders: None, details: false };
+    let said = |at: At| screen(&of(at).unwrap(), &look);
+    let other = "nothing was refused at this moment (the failure: --at oom)";
+    assert!(said(At::Step(1)).contains(other) && said(At::Peak).contains(other), "{}", said(At::Peak));
+    assert!(!said(At::Oom).contains(other), "{}", said(At::Oom));
     let second = run.header().started.realtime + 15_000_000_000;
     assert_eq!(shown(At::Time(second)), (2, 3 * GIB, false));
     assert_eq!(shown(At::Time(u64::MAX)).1, 6 * GIB, "after the end it is the end");

@@ -197,12 +197,15 @@ pub(super) fn larger_than_before(scene: &Scene<'_>) -> Option<Explanation> {
     let line = scene.refused.as_ref().map(|refused| refused.who.place()).unwrap_or_default();
     let evaluating = scene.refused.as_ref().is_some_and(|refused| refused.calls(&EVALUATING))
         || without_derivatives(scene, &line, side);
+    // In a job that computes no derivatives at all, nothing is training.
+    let evaluation =
+        evaluating && (scene.trains() || scene.refused.as_ref().is_some_and(|refused| refused.calls(&EVALUATING)));
     let (of, text) = if side == 0 {
-        let what = if evaluating { ": an evaluation, as no derivatives are computed of it" } else { "" };
+        let what = if evaluation { ": an evaluation, as no derivatives are computed of it" } else { "" };
         let text = format!("this batch has {} examples at once, those before had {}{what}", count(now), count(before));
         (Of::LargeBatch, text)
     } else {
-        let what = if evaluating { ", in an evaluation" } else { "" };
+        let what = if evaluation { ", in an evaluation" } else { "" };
         let text =
             format!("the longest batch{what}: {} where the batches before had at most {}", count(now), count(before));
         (Of::LongBatch, text)

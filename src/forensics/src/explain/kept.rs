@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Explanation, Of, Scene, compare, place};
+use crate::fault;
 use crate::names::function;
 use crate::roles::{self, Role};
 use crate::survey::Piece;
@@ -86,7 +87,9 @@ pub(super) fn data(scene: &Scene<'_>) -> Option<Explanation> {
 /// Many batches of one size that wait on the device.
 pub(super) fn prefetched(scene: &Scene<'_>) -> Option<Explanation> {
     let (_, piece) = scene.live(Role::Inputs).max_by_key(|(_, piece)| piece.bytes())?;
-    if piece.live < BATCHES || piece.bytes() * 4 < scene.all() {
+    // What the program's own line brings in is no iterator's: it is kept by the program, or by a tape.
+    let own = piece.op.name.contains("EagerConst") && !fault::is_off("kept::of_an_iterator");
+    if own || piece.live < BATCHES || piece.bytes() * 4 < scene.all() {
         return None;
     }
     let text = format!(
@@ -96,6 +99,36 @@ pub(super) fn prefetched(scene: &Scene<'_>) -> Option<Explanation> {
         size(piece.bytes())
     );
     Some(Explanation::new(Of::PrefetchedBatches, piece.bytes(), text).at(place(piece)))
+}
+
+/// Turns of a loop from which on a tape that is open for all of them is told.
+const TURNS: u64 = 16;
+
+/// What a loop computes of one example after the other while one tape is open: all of it is kept until derivatives are computed.
+pub(super) fn turns_of_a_loop(scene: &Scene<'_>) -> Option<Explanation> {
+    // Where there is a batch, a smaller one is the smaller change.
+    if scene.batch.is_some_and(|batch| batch > 1) {
+        return None;
+    }
+    // A graph's loops keep lists, under one name.
+    let by_itself = |piece: &&Piece| !piece.op.name.contains('/') && piece.live >= TURNS;
+    let results = scene.live(Role::Activations).map(|(_, piece)| piece).filter(by_itself);
+    let (most, turns) = results.map(|piece| (piece, piece.live)).max_by_key(|(piece, _)| piece.bytes())?;
+    let each =
+        |piece: &Piece| piece.live >= turns / 4 && !piece.op.name.contains('/') && piece.first_turn == piece.last_turn;
+    let roles = [Role::Activations, Role::Inputs, Role::Gradients];
+    let kept = roles.into_iter().flat_map(|role| scene.live(role)).filter(|(_, piece)| each(piece));
+    let bytes: u64 = kept.map(|(_, piece)| piece.bytes()).sum();
+    if !scene.trains() || !each(most) || bytes * 5 < scene.all() * 2 {
+        return None;
+    }
+    let text = format!(
+        "what {} turns of a loop compute ({}), kept for one backward pass: {}",
+        count(turns),
+        place(most),
+        size(bytes)
+    );
+    Some(Explanation { times: turns, ..Explanation::new(Of::TurnsOfALoop, bytes, text).at(place(most)) })
 }
 
 /// The callers of a piece, all of the user's lines.

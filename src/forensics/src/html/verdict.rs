@@ -76,9 +76,7 @@ impl Verdict {
         });
         let holders = report.holders.iter().take(MOST_HOLDERS);
         let holders = holders.map(|one| (one.label(), one.place().to_owned(), one.bytes, one.blocks));
-        if !report.useless.is_empty() {
-            lines.push(("Not", format!("{}: would not help (replayed)", report.useless.join(", "))));
-        }
+        lines.extend(report.not_enough().map(|text| ("Not", text)));
         let above = report.above_driver();
         let nothing = if above.is_some() {
             "nothing was refused by the driver or by weir"

@@ -71,11 +71,16 @@ impl Needs {
     }
 
     fn how(&self) -> String {
+        self.how_of("batch")
+    }
+
+    /// From what it is estimated, where this is what shrinks.
+    fn how_of(&self, what: &str) -> String {
         if self.times <= COMPILED {
             return "estimated from the refused request, which XLA makes once for a whole step".into();
         }
         format!(
-            "estimated from the requests up to the refused one: what shrinks with the batch counts {} times, for the rest of the step",
+            "estimated from the requests up to the refused one: what shrinks with the {what} counts {} times, for the rest of the step",
             self.times
         )
     }
@@ -136,15 +141,19 @@ pub(super) fn by_explanation(advice: &mut Advice, bench: &Bench<'_>, facts: &Fac
             say(Act::RowsOnly, text);
             smaller_model(advice, found);
         }
-        Of::LongBatch if found.evaluating => large_batch(advice, bench, facts, &scene, found),
+        Of::LongBatch if found.evaluating && scene.trains() => large_batch(advice, bench, facts, &scene, found),
         Of::LongBatch => {
             say(
                 Act::Outlier,
                 format!("clip or resize the longest batch{at}, or put long examples into batches of their own"),
             );
-            smaller_batch(advice, bench, facts, &scene, found);
+            // Without derivatives nobody knows which side of a result is a batch, if any.
+            if scene.trains() {
+                smaller_batch(advice, bench, facts, &scene, found);
+            }
         }
         Of::LargeBatch => large_batch(advice, bench, facts, &scene, found),
+        Of::TurnsOfALoop => fewer_turns(advice, facts, &scene, found),
         Of::PrefetchedBatches => {
             say(Act::Prefetch, "prefetch fewer batches to the device: two are enough (prefetch(2))".into());
             smaller_batch(advice, bench, facts, &scene, found);
@@ -246,7 +255,8 @@ pub(super) fn smaller_batch(
         return;
     }
     // One example cannot be divided.
-    if scene.batch == Some(1) && smaller_input(advice, scene, &Needs::of(scene, facts, found.evaluating)) {
+    if scene.batch == Some(1) {
+        smaller_input(advice, scene, &Needs::of(scene, facts, found.evaluating));
         return;
     }
     // More than the largest side that results have in common says nothing.
@@ -262,7 +272,8 @@ pub(super) fn smaller_batch(
             };
             replayed.try_less(&replayed.changed(scaled), &replayed.job)
         });
-        return advice.take(bench, Act::SmallerBatch(parts), "a smaller batch", batch_text(parts, batch), tried, fits);
+        let text = batch_text(scene, parts, batch);
+        return advice.take(bench, Act::SmallerBatch(parts), "a smaller batch", text, tried, fits);
     }
     let needs = Needs::of(scene, facts, found.evaluating);
     let Some(parts) = needs.parts(batch) else {
@@ -276,8 +287,33 @@ pub(super) fn smaller_batch(
     } else {
         String::new()
     };
-    let text = format!("{}{needed}", batch_text(parts, batch));
+    let text = format!("{}{needed}", batch_text(scene, parts, batch));
     advice.add(Remedy { act: Act::SmallerBatch(parts), text, check: Check::Estimated, how: needs.how() });
+}
+
+/// The least for which a tape adds the derivatives of one weight up before its end, and keeps all of them until then.
+const ADDED_UP: f64 = (128 << 20) as f64;
+
+/// Fewer turns of a loop in one tape.
+fn fewer_turns(advice: &mut Advice, facts: &Facts, scene: &Scene<'_>, found: &Explanation) {
+    let needs = Needs::of(scene, facts, false);
+    let (weights, kept) = (scene.bytes_of(Role::Parameters) as f64, found.bytes as f64);
+    let fixed = facts.live.saturating_sub(found.bytes).saturating_sub(scene.bytes_of(Role::Gradients)) as f64;
+    // Each turn has derivatives of all weights, until there are enough to be added up.
+    let derived = |turns: f64| (weights * turns).min(ADDED_UP + 2.0 * weights);
+    let left = |parts: &u64| {
+        let parts = *parts as f64;
+        fixed + kept * needs.times / parts + derived(found.times as f64 / parts)
+    };
+    let parts = (1..=8).map(|power| 1_u64 << power).find(|parts| *parts <= found.times && left(parts) <= needs.room);
+    let Some(parts) = parts else { return advice.useless.push("fewer turns in one tape".into()) };
+    let text = format!(
+        "fewer turns of the loop at {} in one tape: {} instead of {}, and the gradients of each part applied or added up",
+        found.place,
+        count(found.times / parts),
+        count(found.times)
+    );
+    advice.add(Remedy { act: Act::FewerTurns(parts), text, check: Check::Estimated, how: needs.how_of("turn") });
 }
 
 /// Smaller examples, where fewer of them are not enough or there is only one: of pictures each side, of sequences the length.
@@ -296,11 +332,13 @@ fn smaller_input(advice: &mut Advice, scene: &Scene<'_>, needs: &Needs) -> bool 
     true
 }
 
-fn batch_text(parts: u64, batch: Option<u64>) -> String {
+fn batch_text(scene: &Scene<'_>, parts: u64, batch: Option<u64>) -> String {
     let sizes = batch
         .filter(|batch| *batch >= parts)
         .map(|batch| format!(" ({} instead of {})", count(batch / parts), count(batch)));
-    format!("batch / {parts}{}", sizes.unwrap_or_default())
+    let what =
+        if scene.has_model() || fault::is_off("explain::without_model") { "batch" } else { "fewer rows at once: rows" };
+    format!("{what} / {parts}{}", sizes.unwrap_or_default())
 }
 
 /// An optimizer that keeps less for every weight.

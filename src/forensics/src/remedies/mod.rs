@@ -53,6 +53,8 @@ pub enum Act {
     FewerRows(u64),
     /// The batch of an evaluation in so many parts.
     EvalBatch(u64),
+    /// A tape over a loop with its turns divided by so much.
+    FewerTurns(u64),
     /// Sides of each example, or its length, divided by so much.
     SmallerInput(u64),
     /// No batch far longer than the others.

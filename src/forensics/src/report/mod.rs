@@ -269,6 +269,11 @@ impl Report {
         Ok(Gathered::new(run, &survey, failure, options)?.report(options))
     }
 
+    /// What is not enough, and how that is known; empty where there is nothing of the kind.
+    pub fn not_enough(&self) -> Option<String> {
+        (!self.useless.is_empty()).then(|| format!("{}: not enough, by replay or estimate", self.useless.join(", ")))
+    }
+
     /// Whether the job ran out of memory, or failed after it tried for memory in vain.
     pub fn is_oom(&self) -> bool {
         self.oom > 0 || self.only_tried()

@@ -53,6 +53,14 @@ fn is_made(piece: &Piece) -> bool {
     is_maker(&piece.op.name) || is_blank(&piece.op.name) || piece.python.lines.iter().any(random)
 }
 
+/// The shape of what was made from nothing on the same line, in the same size, for what does not report its own.
+fn shape_of_maker<'a>(makers: &'a HashMap<(Place, u64), Vec<u64>>, piece: &Piece) -> Option<&'a Vec<u64>> {
+    if !piece.op.shape.is_empty() || fault::is_off("roles::makers") {
+        return None;
+    }
+    makers.get(&(place(piece)?, piece.size))
+}
+
 /// Whether an operation only reads a variable: its result is a copy of a weight, whatever its first side is.
 fn is_read(op: &str) -> bool {
     op.rsplit('/').next().unwrap_or(op).starts_with("ReadVariableOp")
@@ -73,8 +81,26 @@ struct Tensors {
     assigned: HashSet<Key>,
     /// Shapes of one example, of what is brought in batch by batch.
     examples: HashSet<Vec<u64>>,
+    /// Shapes of what was made from nothing, by the user's line and the size.
+    makers: HashMap<(Place, u64), Vec<u64>>,
     /// Number of the first event of a result, a derivative or an update: what was made before was there from the start.
     computed: u64,
+}
+
+/// A line of the user's.
+type Place = (String, u32);
+
+fn place(piece: &Piece) -> Option<Place> {
+    piece.python.line().map(|line| (line.file.clone(), line.line))
+}
+
+/// Shapes of random numbers and zeros, by the user's line and the size: `0.02 * tf.random.normal(shape)` is of that shape, though a
+/// product by itself does not report it. Constants are data more often than weights.
+fn makers(survey: &Survey, device: u8) -> HashMap<(Place, u64), Vec<u64>> {
+    let owners = survey.owners.iter().filter(|owner| owner.device == device);
+    let constant = |piece: &&Piece| ["_EagerConst", "Range"].iter().any(|kind| piece.op.name.ends_with(kind));
+    let made = owners.flat_map(|owner| &owner.pieces).filter(|piece| is_maker(&piece.op.name) && !constant(piece));
+    made.filter_map(|piece| Some(((place(piece)?, piece.size), piece.dimensions()?))).collect()
 }
 
 /// A shape, where it is known, else a size.
@@ -135,17 +161,33 @@ impl Tensors {
     fn of(survey: &Survey, device: u8) -> Self {
         let batch = batch_size(survey, device);
         let without_batch = |piece: &&Piece| piece.dimensions().is_none_or(|sides| sides.first().copied() != batch);
-        let derived: HashSet<Key> =
+        let mut derived: HashSet<Key> =
             pieces(survey, device, Role::Gradients).filter(without_batch).flat_map(keys).collect();
         let owners = survey.owners.iter().filter(|owner| owner.device == device);
         let assigned = owners.flat_map(|owner| &owner.pieces).filter(|piece| is_assignment(&piece.op));
         let assigned = assigned.flat_map(keys).collect();
-        let brought = pieces(survey, device, Role::Inputs).filter_map(Piece::dimensions);
+        let slice = |piece: &&Piece| {
+            let kind = piece.op.name.rsplit('/').next().unwrap_or_default();
+            kind.starts_with("StridedSlice") || kind.starts_with("Slice")
+        };
+        let slices = pieces(survey, device, Role::Activations).filter(slice);
+        let brought = pieces(survey, device, Role::Inputs).chain(slices).filter_map(Piece::dimensions);
         let examples = brought.filter(|sides| sides.len() > 1 && Some(sides[0]) == batch);
         let examples = examples.map(|sides| sides[1..].to_vec()).collect();
-        let results = pieces(survey, device, Role::Activations).filter(|piece| !is_made(piece));
+        // The refused request is one of them, and may be the first.
+        let refused = survey.refused.iter().filter(|(who, _)| by_name(who, Class::Block, device).0 == Role::Gradients);
+        let refused = refused.filter(|_| !fault::is_off("roles::refused_derivative"));
+        for (who, bytes) in refused {
+            let sides = dimensions(&who.op.shape).filter(|sides| !sides.is_empty());
+            if sides.as_ref().is_none_or(|sides| sides.first().copied() != batch) {
+                derived.extend(sides.map(Key::Shape).into_iter().chain([Key::Size(*bytes)]));
+            }
+        }
+        let makers = makers(survey, device);
+        let made = |piece: &Piece| is_made(piece) || shape_of_maker(&makers, piece).is_some();
+        let results = pieces(survey, device, Role::Activations).filter(|piece| !made(piece));
         let computed = results.chain(pieces(survey, device, Role::Gradients)).map(|piece| piece.first).min();
-        Self { batch, derived, assigned, examples, computed: computed.unwrap_or(u64::MAX) }
+        Self { batch, derived, assigned, examples, makers, computed: computed.unwrap_or(u64::MAX) }
     }
 
     /// Whether what names call a result is a variable.
@@ -161,17 +203,18 @@ impl Tensors {
         if kept && piece.made <= piece.live && !fault::is_off("roles::kept") {
             return Some("made once and kept over several steps");
         }
-        let sides = piece.dimensions();
+        let made = is_made(piece) || shape_of_maker(&self.makers, piece).is_some();
+        let sides = self.shape(piece);
         let side = sides.as_ref().and_then(|sides| sides.first().copied());
         // The first results come after the variables: what was made before them, without a batch in it, is there to stay.
-        let early = piece.last < self.computed && is_made(piece);
+        let early = piece.last < self.computed && made;
         if early && has(&self.assigned, piece) && !fault::is_off("roles::assigned") {
             return Some("a variable of this shape gets new values");
         }
         if side.is_some() && side == self.batch {
             return None;
         }
-        if is_made(piece) && has(&self.derived, piece) && !fault::is_off("roles::derived") {
+        if made && has(&self.derived, piece) && !fault::is_off("roles::derived") {
             return Some("derivatives of this shape are computed");
         }
         let enough = sides.is_some_and(|sides| sides.len() > 1) && self.batch.is_some();
@@ -189,11 +232,17 @@ impl Tensors {
             && piece.live > 0
             && piece.freed == 0
             && piece.last < self.computed
-            && is_made(piece);
+            && (is_made(piece) || shape_of_maker(&self.makers, piece).is_some());
         there
             && !has(&self.derived, piece)
             && !has(&self.assigned, piece)
-            && piece.dimensions().is_some_and(|sides| like(&sides))
+            && self.shape(piece).is_some_and(|sides| like(&sides))
+    }
+
+    /// The shape, where it is known or known of what made it.
+    fn shape(&self, piece: &Piece) -> Option<Vec<u64>> {
+        let own = piece.dimensions().filter(|sides| !sides.is_empty());
+        own.or_else(|| shape_of_maker(&self.makers, piece).cloned())
     }
 }
 
@@ -271,6 +320,7 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
             *first = (*first).min(piece.first);
             sizes
         });
+    let beside = if fault::is_off("roles::beside_weights") { HashSet::new() } else { beside_weights(survey, device) };
     let beyond = if fault::is_off("roles::beyond_derivatives") {
         HashSet::new()
     } else {
@@ -289,10 +339,28 @@ fn copies(survey: &mut Survey, device: u8, computed: u64) {
             (copy || sums(piece)) && by_size.get(&piece.size).is_some_and(|first| *first < piece.first)
         };
         let bytes: u64 = owner.pieces.iter().filter(copied).map(Piece::bytes).sum();
-        if (bytes > 0 && bytes * 2 > owner.bytes) || beyond.contains(&place) {
+        if (bytes > 0 && bytes * 2 > owner.bytes) || beyond.contains(&place) || beside.contains(&place) {
             owner.ruling = (Role::Optimizer, COPY);
         }
     }
+}
+
+/// Owners that are mostly zeros in the shape of weights that are no zeros and were made before them.
+fn beside_weights(survey: &Survey, device: u8) -> HashSet<usize> {
+    let zeros = |piece: &Piece| is_blank(&piece.op.name) || piece.op.name.rsplit('/').next() == Some("Fill");
+    let matrix = |piece: &&Piece| piece.live > 0 && piece.dimensions().is_none_or(|sides| sides.len() != 1);
+    let weights = pieces(survey, device, Role::Parameters).filter(|piece| piece.live > 0 && !zeros(piece));
+    let first = weights.filter(matrix).fold(HashMap::new(), |mut sizes: HashMap<u64, u64>, piece| {
+        sizes.entry(piece.size).and_modify(|first| *first = piece.first.min(*first)).or_insert(piece.first);
+        sizes
+    });
+    let beside = |piece: &&Piece| {
+        zeros(piece) && matrix(piece) && first.get(&piece.size).is_some_and(|first| *first < piece.first)
+    };
+    let owners = survey.owners.iter().enumerate();
+    let owners = owners.filter(|(_, owner)| owner.device == device && owner.ruling.0 == Role::Parameters);
+    let mostly = |owner: &Owner| owner.pieces.iter().filter(beside).map(Piece::bytes).sum::<u64>() * 2 > owner.bytes;
+    owners.filter(|(_, owner)| mostly(owner)).map(|(place, _)| place).collect()
 }
 
 /// Owners of zeros in the shape of weights, made before the first result, where more is made of these shapes than derivatives

@@ -36,7 +36,7 @@ fn finding(cause: Cause, strength: u32, rule: &'static str, evidence: String) ->
 fn request_too_large(facts: &Facts) -> Option<Finding> {
     let limit = facts.limit();
     if limit > 0 && facts.requested > limit {
-        let (parts, limit) = beyond(&[facts.requested], limit);
+        let (parts, limit, _) = beyond(&[facts.requested], limit);
         let evidence = format!("{} requested, {limit} is all there is", parts[0]);
         return Some(finding(Cause::RequestTooLarge, 100, "the request is larger than cap or device", evidence));
     }
@@ -230,7 +230,7 @@ fn cap(facts: &Facts) -> Option<Finding> {
         Some(_) => (58, ", the device had no room either"),
         None => (72, ""),
     };
-    let (parts, cap) = beyond(&[facts.charged, facts.requested], facts.cap);
+    let (parts, cap, _) = beyond(&[facts.charged, facts.requested], facts.cap);
     let evidence = format!("{} of {cap} are taken and {} requested{held}{spilled}", parts[0], parts[1]);
     Some(finding(Cause::Cap, strength, "charged and requested together exceed the cap", evidence))
 }
@@ -240,11 +240,12 @@ fn device_full(facts: &Facts) -> Option<Finding> {
     if facts.total == 0 || facts.live + facts.requested + facts.others <= facts.total {
         return None;
     }
-    let free = facts.free.map_or_else(|| "unknown".into(), size_down);
-    let (parts, total) = beyond(&[facts.live, facts.requested, facts.others], facts.total);
-    let much = facts.others >= facts.total / 256;
-    let others = if much { format!(", {} held by others", parts[2]) } else { String::new() };
-    let evidence = format!("{} live and {} requested on {total}{others}, {free} free", parts[0], parts[1]);
+    // What others hold is named where it is much, and where nothing is too much without it.
+    let named = facts.others >= facts.total / 256 || facts.live + facts.requested <= facts.total;
+    let others = if named { facts.others } else { 0 };
+    let (parts, total, more) = beyond(&[facts.live, facts.requested, others], facts.total);
+    let others = if named && others > 0 { format!(", {} held by others", parts[2]) } else { String::new() };
+    let evidence = format!("{} live and {} requested on {total}{others}: {more} too much", parts[0], parts[1]);
     Some(finding(Cause::DeviceFull, 60, "what is live, requested and held by others exceeds the device", evidence))
 }
 
