@@ -4,9 +4,10 @@
 //! [`rules`] holds the rules by family, [`runner`] starts them in processes of their own and reports
 //! the outcome, [`mod@bench`] measures allocation. Everything reaches the driver through the module `driver` alone.
 //!
-//! [`harness`] and [`rng`] are another subject: what all suites of this folder share.
+//! [`harness`], [`rng`] and [`descriptors`] are another subject: what all suites of this folder share.
 
 pub mod bench;
+pub mod descriptors;
 mod driver;
 mod gpu;
 pub mod harness;

@@ -1,5 +1,6 @@
 //! The second process of a rule and the wire to it: bytes and file descriptors over a socket.
 
+use crate::descriptors;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -38,47 +39,12 @@ impl Wire {
         u64::from_le_bytes(self.receive())
     }
 
-    /// Sends a descriptor along with one byte.
     pub(crate) fn send_fd(&mut self, fd: RawFd) {
-        let mut byte = [0u8; 1];
-        let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-        let mut control = [0u64; 8];
-        // SAFETY: all-zero is a valid header; every pointer set below lives through the call, and the
-        // control buffer is larger and better aligned than one descriptor needs.
-        let sent = unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_iov = &raw mut iov;
-            message.msg_iovlen = 1;
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(4) as _;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(4) as _;
-            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
-            libc::sendmsg(self.0.as_raw_fd(), &raw const message, 0)
-        };
-        assert_eq!(sent, 1, "a descriptor can be sent");
+        descriptors::send(&self.0, 0, Some(fd));
     }
 
-    /// Receives a descriptor.
     pub(crate) fn receive_fd(&mut self) -> OwnedFd {
-        let mut byte = [0u8; 1];
-        let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-        let mut control = [0u64; 8];
-        // SAFETY: as in `send_fd`; the descriptor that arrives is new and belongs to this process.
-        unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_iov = &raw mut iov;
-            message.msg_iovlen = 1;
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(4) as _;
-            let got = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0);
-            assert_eq!(got, 1, "a descriptor arrives");
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            assert!(!header.is_null(), "a descriptor arrives");
-            OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
-        }
+        descriptors::receive(&self.0).and_then(|(_, fd)| fd).expect("a descriptor arrives")
     }
 }
 

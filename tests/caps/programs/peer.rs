@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use weir_cuda::*;
+use weir_tests::descriptors::{receive, send};
 
 /// The end of the wire that the program holds.
 pub(crate) struct Peer(UnixStream);
@@ -70,14 +71,12 @@ fn serve(mut wire: UnixStream) {
                 }
                 let size = u64::from_le_bytes(bytes) as usize;
                 let (mut handle, mut at) = (0, 0);
-                let place = fd as usize as *mut c_void;
+                let place = fd.as_ref().map_or(-1, AsRawFd::as_raw_fd) as usize as *mut c_void;
                 done = good(cuMemImportFromShareableHandle(&raw mut handle, place, FD))
                     && good(cuMemAddressReserve(&raw mut at, size, 0, 0, 0))
                     && good(cuMemMap(at, size, 0, handle, 0))
                     && good(grant(at, size));
                 mapped.push((at, size, handle));
-                // SAFETY: the descriptor came with the command.
-                unsafe { libc::close(fd) };
             }
             OPEN => {
                 let mut bytes = [0; 64];
@@ -105,50 +104,5 @@ fn serve(mut wire: UnixStream) {
         if wire.write_all(&[u8::from(!done)]).is_err() {
             return;
         }
-    }
-}
-
-/// Sends a byte, and a descriptor along with it.
-fn send(wire: &UnixStream, mut byte: u8, fd: Option<RawFd>) {
-    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let mut control = [0_u64; 8];
-    // SAFETY: all-zero is a valid header; every pointer set below lives through the call, and the control buffer is
-    // larger and better aligned than one descriptor needs.
-    let sent = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut iov;
-        message.msg_iovlen = 1;
-        if let Some(fd) = fd {
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(4) as _;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(4) as _;
-            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
-        }
-        libc::sendmsg(wire.as_raw_fd(), &raw const message, 0)
-    };
-    assert_eq!(sent, 1, "the second process listens");
-}
-
-/// The next byte and the descriptor that came with it; nothing once the other end is closed.
-fn receive(wire: &UnixStream) -> Option<(u8, RawFd)> {
-    let mut byte = 0_u8;
-    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let mut control = [0_u64; 8];
-    // SAFETY: as in `send`; a descriptor that arrives belongs to this process.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut iov;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(4) as _;
-        if libc::recvmsg(wire.as_raw_fd(), &raw mut message, 0) != 1 {
-            return None;
-        }
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        let fd = if header.is_null() { -1 } else { libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned() };
-        Some((byte, fd))
     }
 }
