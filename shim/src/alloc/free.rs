@@ -47,7 +47,9 @@ pub(crate) fn in_order(
             // A node of a graph: nothing is freed now.
             return forward();
         }
-        if let (Some(memory), Some((at, _))) = (linear::device_of(dptr), stream::find(stream, per_thread)) {
+        if let Some(memory) = linear::device_of(dptr)
+            && let Some((at, _)) = stream::find(stream, per_thread)
+        {
             // Who needs this memory waits for the stream, too.
             may_reach(at.ordinal, memory);
         }
