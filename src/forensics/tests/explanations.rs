@@ -172,6 +172,18 @@ fn a_long_request_to_a_model_that_is_not_trained_is_an_outlier() {
     let text = &explained(&report).text;
     assert_eq!(text, "the longest batch: 6 000 where the batches before had at most 400");
     assert_eq!(first(&report), &Act::Outlier);
+    let report = report_on("many-requests", |job| {
+        job.alloc(weight(job, "AddV2", "[256,256]", 3), GIB);
+        for _ in 0..4 {
+            job.step();
+            let made = job.alloc(op(job, "answer/Relu", "[16,64,64]", 19), 5 * MIB);
+            job.free(made);
+        }
+        job.step();
+        job.refused(op(job, "answer/Relu", "[600,64,64]", 19), 44 * GIB, &device(39 * GIB));
+    });
+    let remedy = report.remedies.first().unwrap();
+    assert!(remedy.text.starts_with("a smaller batch: batch / "), "nothing is evaluated: {remedy:?}");
 }
 
 /// Turns of an eager loop of one example each, recorded by one tape: frames that the program brings itself, and results.
@@ -194,8 +206,8 @@ fn turns_of_a_loop_in_one_tape_are_no_batches_that_wait() {
     let found = explained(&report);
     assert_eq!((found.of, found.times), (Of::TurnsOfALoop, 600), "{found:?}");
     assert!(found.text.starts_with("what 600 turns of a loop compute (train.py:27)"), "{found:?}");
-    assert_eq!(first(&report), &Act::FewerTurns(4), "{:?}", report.remedies);
-    assert!(report.remedies[0].text.contains("150 instead of 600"), "{:?}", report.remedies);
+    assert_eq!(first(&report), &Act::FewerTurns(8), "{:?}", report.remedies);
+    assert!(report.remedies[0].text.contains("75 instead of 600"), "{:?}", report.remedies);
     assert!(!report.remedies.iter().any(|remedy| matches!(remedy.act, Act::SmallerBatch(_) | Act::Prefetch)));
     // With a batch, that is made smaller; what the program brings itself waits for no turn all the same.
     let report = report_on("episode-of-batches", |job| episode(job, "[64,512]"));

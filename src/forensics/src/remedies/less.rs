@@ -238,7 +238,9 @@ fn large_batch(advice: &mut Advice, bench: &Bench<'_>, facts: &Facts, scene: &Sc
     };
     let before =
         if found.times > 1 { format!("; those before were {} times smaller", found.times) } else { String::new() };
-    let text = format!("a smaller batch in the evaluation: batch / {parts}{before}");
+    // A job that computes no derivatives evaluates nothing, as far as one can see.
+    let place = if scene.trains() { " in the evaluation" } else { "" };
+    let text = format!("a smaller batch{place}: batch / {parts}{before}");
     advice.add(Remedy { act: Act::EvalBatch(parts), text, check: Check::Estimated, how: needs.how() });
 }
 
@@ -291,16 +293,13 @@ pub(super) fn smaller_batch(
     advice.add(Remedy { act: Act::SmallerBatch(parts), text, check: Check::Estimated, how: needs.how() });
 }
 
-/// The least for which a tape adds the derivatives of one weight up before its end, and keeps all of them until then.
-const ADDED_UP: f64 = (128 << 20) as f64;
-
 /// Fewer turns of a loop in one tape.
 fn fewer_turns(advice: &mut Advice, facts: &Facts, scene: &Scene<'_>, found: &Explanation) {
     let needs = Needs::of(scene, facts, false);
     let (weights, kept) = (scene.bytes_of(Role::Parameters) as f64, found.bytes as f64);
     let fixed = facts.live.saturating_sub(found.bytes).saturating_sub(scene.bytes_of(Role::Gradients)) as f64;
-    // Each turn has derivatives of all weights, until there are enough to be added up.
-    let derived = |turns: f64| (weights * turns).min(ADDED_UP + 2.0 * weights);
+    // Each turn has derivatives of all weights, which the tape keeps before it adds them up.
+    let derived = |turns: f64| weights * turns;
     let left = |parts: &u64| {
         let parts = *parts as f64;
         fixed + kept * needs.times / parts + derived(found.times as f64 / parts)
