@@ -269,22 +269,22 @@ fn peak(trace: &Path) -> u64 {
 
 /// Steps, and what makes a machine hang in each of them.
 const HANGS: [(&str, &str, &str); 10] = [
-    ("environment", "--only doctor", "VGPU_COST=cuInit=60s"),
-    ("doctor", "--only doctor", "VGPU_COST=cuMemCreate=60s"),
-    ("probe", "--only probe", "VGPU_COST=cuMemCreate=60s"),
-    ("latency", "--only latency", "VGPU_COST=cuMemAlloc=60s"),
-    ("conformance", "--only conformance --rules memory.", "VGPU_COST=cuMemAlloc=60s"),
-    ("conformance-weir", "--only conformance-weir --rules memory.", "VGPU_COST=cuMemCreate=60s"),
-    ("pool", "--only pool", "VGPU_COST=cuMemCreate=60s"),
-    ("tensorflow-bare", "--only tensorflow --python ../python", ""),
-    ("peers", "--peer 1 --only peers", "VGPU_DEVICES=2 VGPU_COST=cuMemAlloc=60s"),
-    ("peers-weir", "--peer 1 --only peers-weir", "VGPU_DEVICES=2 VGPU_COST=cuMemCreate=60s"),
+    ("environment", "--time 10s --only doctor", "VGPU_COST=cuInit=60s"),
+    ("doctor", "--time 10s --only doctor", "VGPU_COST=cuMemCreate=60s"),
+    ("probe", "--time 10s --only probe", "VGPU_COST=cuMemCreate=60s"),
+    ("latency", "--time 10s --only latency", "VGPU_COST=cuMemAlloc=60s"),
+    ("conformance", "--time 60s --only conformance --rules memory.", "VGPU_COST=cuMemAlloc=60s"),
+    ("conformance-weir", "--time 60s --only conformance-weir --rules memory.", "VGPU_COST=cuMemCreate=60s"),
+    ("pool", "--time 10s --only pool", "VGPU_COST=cuMemCreate=60s"),
+    ("tensorflow-bare", "--time 10s --only tensorflow --python ../python", ""),
+    ("peers", "--time 10s --peer 1 --only peers", "VGPU_DEVICES=2 VGPU_COST=cuMemAlloc=60s"),
+    ("peers-weir", "--time 10s --peer 1 --only peers-weir", "VGPU_DEVICES=2 VGPU_COST=cuMemCreate=60s"),
 ];
 
 fn hangs(name: &str, words: &str, environment: &str) {
     let machine = Machine::new();
     machine.python("sleep 60");
-    let words = format!("--device 0 --budget 512MiB --time 10s {words}");
+    let words = format!("--device 0 --budget 512MiB {words}");
     let _ = machine.check(&stage().vgpu(), &words, &format!("VGPU_MEM=1GiB {environment}")).code(1);
     let file = machine.found();
     assert!(!new(&file, name).is_empty(), "nothing was found in {name}: {file}");

@@ -64,7 +64,7 @@ pub(crate) fn footing(suite: &mut Suite) {
             let cap = 1024 * MIB;
             let environment = format!("VGPU_MEM=2GiB VGPU_VA=512MiB WEIR_CAP={cap}");
             let done = Place::new().job(&format!("pool.py {job} {cap}"), &environment).run().quiet();
-            assert!(done.out.contains("mapped memory, shareable, for RDMA, 288.0 MiB of address space"), "{done}");
+            assert!(done.out.contains("mapped memory, shareable, for RDMA, 384.0 MiB of address space"), "{done}");
         });
     }
     suite.add("footing: a driver that errs later: served, said once, nothing piles up", || {

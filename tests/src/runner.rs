@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// No rule takes longer than this, a waiting one included.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// Few rules take as long: one that has, and has not ended when all time is over, hangs.
+const LONG: Duration = Duration::from_secs(5);
 /// Why a rule was not shown: the time was over.
 pub const NOT_REACHED: &str = "not reached in time";
 /// How many rules share a process.
@@ -211,8 +213,9 @@ fn watch(mut child: Child, rules: &[Rule], limit: Duration, end: Option<Instant>
     let failed = verdicts.iter().any(|v| matches!(v.outcome, Outcome::Failed(_)));
     if !finished_all && !failed {
         let rule = rules[verdicts.len()];
-        // It has not had its time.
-        let outcome = if hung && started.elapsed() < limit {
+        let had = started.elapsed();
+        let outcome = if hung && had < limit && had < LONG {
+            // It has not had its time.
             Outcome::Skipped(NOT_REACHED.to_owned())
         } else {
             ended_early(&rule, hung, status.ok(), &said)

@@ -201,7 +201,7 @@ fn burn(began: Instant, nanos: u64) {
     const LONG: Duration = Duration::from_millis(20);
     let cost = Duration::from_nanos(nanos);
     if cost > LONG {
-        std::thread::sleep((cost - LONG).saturating_sub(began.elapsed()));
+        std::thread::sleep(cost.saturating_sub(LONG).saturating_sub(began.elapsed()));
     }
     while nanos > 0 && began.elapsed() < cost {
         core::hint::spin_loop();
