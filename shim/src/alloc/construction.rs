@@ -16,11 +16,11 @@ use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 use weir_journal::Numbering;
 use weir_pool::ranks::{self, Rank};
-use weir_pool::shared::{self, Guarded};
+use weir_pool::shared::{self, Guarded, Turns};
 use weir_pool::{Config, PeerAccess, Pool};
 
 /// Whether somebody makes a pool.
-static MAKING: Guarded<bool> = Guarded::new(Rank::TurnFlag, false);
+static MAKING: Guarded<Turns> = Guarded::new(Rank::TurnFlag, Turns::free());
 /// How long a request waits for another thread that makes a pool; then the driver serves it.
 const MAKING_TAKES: Duration = Duration::from_secs(10);
 /// The turn of whoever makes a pool.

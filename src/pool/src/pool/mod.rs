@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::core::Core;
 use crate::ranks::{self, Locked, Mutex, Rank};
-use crate::shared::{Guarded, give_turn, take_turn};
+use crate::shared::{Guarded, Turns, give_turn, take_turn};
 use crate::stats::{Hole, Stats};
 use crate::{AllocError, Allocation, BlockInfo, FreeError, Freed, Observer, Request};
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn reserve_both(
 pub struct Pool {
     core: Mutex<Core>,
     /// Whether somebody has the turn.
-    turn: Guarded<bool>,
+    turn: Guarded<Turns>,
     reservations: [(u64, u64); 2],
     caches: caches::Caches,
 }
@@ -97,7 +97,12 @@ impl Pool {
         };
         let caches = caches::Caches::new(&config);
         let core = Core::new(config, reservations[0].0, reservations[0].1, reservations[1].0, reservations[1].1);
-        Ok(Self { core: Mutex::new(Rank::Pool, core), turn: Guarded::new(Rank::TurnFlag, false), reservations, caches })
+        Ok(Self {
+            core: Mutex::new(Rank::Pool, core),
+            turn: Guarded::new(Rank::TurnFlag, Turns::free()),
+            reservations,
+            caches,
+        })
     }
 
     /// Bytes of a handle for small blocks, and for large ones.

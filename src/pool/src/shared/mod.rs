@@ -19,7 +19,7 @@ pub use list::{List, Value};
 pub use once::{claim, end, follow, give_up, keep_first, ready, show, take_within};
 pub use roster::{Coming, Roster, Seat, Seated, Unseen};
 pub use together::{Layers, together};
-pub use turn::{give_turn, take_turn};
+pub use turn::{Turns, give_turn, take_turn};
 pub use uses::Uses;
 
 use crate::ranks::{self, Rank};

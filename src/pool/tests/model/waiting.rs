@@ -3,7 +3,7 @@
 
 use crate::{Arc, AtomicU64, AtomicUsize, Guarded, LONG, Thing, holds, holds_within, thread};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use weir_pool::shared::{Atomic, Counted, Counts, Lock, Uses, Word, give_turn, leave, nobody, take_turn};
+use weir_pool::shared::{Atomic, Counted, Counts, Lock, Turns, Uses, Word, give_turn, leave, nobody, take_turn};
 
 struct Captures(Vec<u64>);
 
@@ -18,7 +18,7 @@ struct Job {
     captures: Counted<Guarded<Captures>, AtomicUsize, 1>,
     /// A stream of the job's: written when its capture begins, read by weir's calls.
     stream: Thing,
-    turn: Guarded<bool>,
+    turn: Guarded<Turns>,
     /// Who has access: a lock that is held for a moment only.
     enabled: Guarded<Vec<u64>>,
 }
@@ -29,7 +29,7 @@ fn job() -> Arc<Job> {
         calm: Uses::new(AtomicU64::new(0), AtomicU64::new(0)),
         captures,
         stream: Thing::unmade(),
-        turn: Guarded::new(false),
+        turn: Guarded::new(Turns::free()),
         enabled: Guarded::new(vec![1]),
     })
 }
@@ -175,7 +175,7 @@ struct ReadersAndWriters {
 /// What weir did once: uses are waited for, behind a capture that waits to begin, and are held over other waits.
 fn waited_for(held_over_the_turn: bool) -> impl Fn() {
     move || {
-        let shared = Arc::new((Guarded::new(ReadersAndWriters::default()), Guarded::new(false)));
+        let shared = Arc::new((Guarded::new(ReadersAndWriters::default()), Guarded::new(Turns::free())));
         let read = |lock: &Guarded<ReadersAndWriters>| {
             lock.when_within(LONG, |lock| (lock.writers == 0 && !lock.writing).then(|| lock.readers += 1));
         };
@@ -215,7 +215,7 @@ fn uses_that_are_waited_for_and_held_over_a_turn_are_caught() {
 /// A growth waits for a kernel that ends only when another thread of the job has got through a call of weir's.
 fn kernel_needs_the_other_thread(keeps_its_turn: bool) -> impl Fn() {
     move || {
-        let shared = Arc::new((Guarded::new(false), Guarded::new(false), AtomicU64::new(0)));
+        let shared = Arc::new((Guarded::new(Turns::free()), Guarded::new(false), AtomicU64::new(0)));
         let theirs = shared.clone();
         let growth = thread::spawn(move || {
             let (turn, ended, grown) = &*theirs;
