@@ -17,6 +17,7 @@ FAILING = {
     "dense_keep": ("TensorFlow's own allocator", "900MiB", {"WEIR_TF_ALLOCATOR": "keep"}),
     "history": ("growth", "300MiB", {}),
     "small_limit": ("a limit of its own", "2GiB", {"WEIR_TF_ALLOCATOR": "keep"}),
+    "compiled_attention": ("a step that XLA compiled", "320MiB", {}),
     "checks_numbers": ("and would fail without it, too", "450MiB", {}),
 }
 # In a default run: one that is measured, in few runs.
@@ -100,6 +101,26 @@ def test_a_limit_of_its_own_is_cured_by_the_setting_that_was_run(rerun, name):
     assert (second["kind"], second["check"]) == ("memory_limit", "replayed")
     text = re.sub(r"memory_limit=\d+", f"memory_limit={second['value']}", (PROGRAMS / f"{name}.py").read_text())
     assert played(it.folder, name, it.gpu, it.variables, text) == 0
+
+
+@pytest.mark.parametrize("name", cases("compiled_attention"))
+def test_changes_of_a_compiled_model_were_run_and_do_what_is_claimed(rerun, name):
+    it = rerun(name)
+    text = (PROGRAMS / f"{name}.py").read_text()
+    ran = [(act["kind"], act.get("value"), helped) for act, helped in it.report["measured"]["ran"]]
+    assert {"without_xla", "smaller_batch", "mixed_precision", "checkpoint"} <= {kind for kind, *_ in ran}, (ran, it.err)
+    changes = {
+        "without_xla": lambda _: text.replace("from_logits=True))", "from_logits=True), jit_compile=False)"),
+        "smaller_batch": lambda parts: text.replace("batch_size=128", f"batch_size={128 // parts}"),
+        "mixed_precision": lambda _: text.replace("layers =", 'tf.keras.mixed_precision.set_global_policy("mixed_float16")\nlayers ='),
+    }
+    for kind, value, helped in ran:
+        if kind in changes:
+            changed = changes[kind](value)
+            assert changed != text and (played(it.folder, name, it.gpu, it.variables, changed) == 0) == helped, (kind, value, helped)
+    assert any(helped for kind, _, helped in ran if kind == "smaller_batch")
+    shown = {remedy["kind"]: remedy["check"] for remedy in it.report["remedies"]}
+    assert shown.get("smaller_batch") == "run", it.report["remedies"]
 
 
 @pytest.mark.parametrize("name", cases("checks_numbers"))

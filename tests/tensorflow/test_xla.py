@@ -11,6 +11,10 @@ HERE = TESTS / "tensorflow/compiled"
 MODELS = ["resnet", "transformer", "lstm"]
 RELEASES = [release for release in TENSORFLOW_RELEASES if release != ("2.21.0", "3.13")]
 SMALL = HERE / "small.py"
+# Devices on which a step's arena does not fit, and what is needed before does.
+FULL = {"resnet": "320MiB", "transformer": "64MiB", "lstm": "48MiB"}
+# The nodes that launch what is compiled.
+LAUNCHERS = ("StatefulPartitionedCall", "PartitionedCall")
 
 
 def play(folder, job, *arguments, release=None, code=0, flags="", **more):
@@ -23,19 +27,22 @@ def play(folder, job, *arguments, release=None, code=0, flags="", **more):
     return journal, done
 
 
-def play_until_an_arena_is_live(folder, job, release, flags, own):
-    """A loop of XLA's own ends by what kernels compute, which compute nothing here: the job is killed inside its step."""
-    python, variables = tensorflow(release)
-    variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}"
+def kill_in_a_step(folder, job, release=None, flags=""):
+    """Kills a job while its step's arena is live. A loop of XLA's own ends by what kernels compute, which compute nothing
+    here: so does a job of some releases that may end instead."""
+    python, variables = tensorflow(release) if release else tensorflow()
+    variables["XLA_FLAGS"] = f"{variables['XLA_FLAGS']} {flags}".strip()
     env = under_weir(folder, **{**variables, "TF_CPP_MIN_LOG_LEVEL": "2", "VGPU_MEM": "16GiB"})
-    job = subprocess.Popen([python, job], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    job = subprocess.Popen([python, job, "killed"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def live():
-        assert job.poll() is None, job.returncode
+        if job.poll() is not None:
+            assert job.returncode == 0
+            return True
+        # What is live of the node that launches the cluster is its arena.
         journals = list(folder.glob("*.weir"))
-        compiled = journals and any(own.glob("*thunk_sequence_after_thunk_passes*"))
-        # The job's own folder is not looked at: what is live of the node that launches the cluster is its arena.
-        return compiled and any(holder["op"] == "StatefulPartitionedCall" and holder["bytes"] > 32 * MIB for holder in report(journals[0])["holders"])
+        holders = report(journals[0])["holders"] if journals else []
+        return any(holder["op"] in LAUNCHERS and holder["bytes"] > 32 * MIB for holder in holders)
 
     try:
         until(live, "a compiled step", 600)
@@ -79,6 +86,22 @@ def test_the_inside_of_an_arena_outlives_the_job(weir_dir, ends):
     assert left and all(name.endswith("gpu_after_optimizations.hlo.pb") for name in left), left
 
 
+@pytest.mark.parametrize("ends", ["killed", "full"])
+@pytest.mark.parametrize("model", [pytest.param(model, marks=tensorflow_marks(long=True)) for model in MODELS])
+def test_the_inside_of_each_models_arena_outlives_it(weir_dir, model, ends):
+    """By SIGKILL inside of a step, or because its arena does not fit."""
+    if ends == "killed":
+        journal = kill_in_a_step(weir_dir, HERE / f"{model}.py")
+    else:
+        journal, _ = play(weir_dir, HERE / f"{model}.py", code=None, VGPU_MEM=FULL[model], WEIR_OOM_TEXT="off")
+    shown = report(journal)
+    arena = max(shown["compiled"], key=lambda arena: arena["bytes"])
+    assert arena["requested"] and arena["certain"] and arena["exact"]
+    if ends == "full":
+        assert shown["request"]["compiled"] and shown["request"]["bytes"] == arena["bytes"], shown["request"]
+    assert 0.95 * arena["peak"] <= arena["named"] and 0.9 * arena["peak"] <= arena["lined"], arena
+
+
 def totals(folder):
     """What XLA's own reports say that each module uses."""
     found = {}
@@ -94,7 +117,7 @@ def test_compiled_models_are_named_and_add_up_to_xlas_own_report(weir_dir, tmp_p
     own = tmp_path / "own"
     flags = f"--xla_dump_to={own} --xla_dump_hlo_as_proto --xla_dump_hlo_as_text"
     if model == "lstm":
-        journal = play_until_an_arena_is_live(weir_dir, HERE / "lstm.py", release, flags, own)
+        journal = kill_in_a_step(weir_dir, HERE / "lstm.py", release, flags)
     else:
         journal, _ = play(weir_dir, HERE / f"{model}.py", release=release, flags=flags)
     assert not journal.with_suffix(".xla").exists(), "the job's own flags were changed"
@@ -107,6 +130,21 @@ def test_compiled_models_are_named_and_add_up_to_xlas_own_report(weir_dir, tmp_p
     assert arena["exact"] and arena["peak"] <= arena["bytes"]
     assert 0.95 * arena["peak"] <= arena["named"], arena["parts"]
     assert 0.9 * arena["peak"] <= arena["lined"], arena["parts"]
+
+
+@pytest.mark.parametrize("model", [pytest.param(model, marks=tensorflow_marks(long=True)) for model in ["small", *MODELS]])
+def test_a_step_is_a_graph_of_cudas_and_its_arena_is_shown(weir_dir, tmp_path, model):
+    """XLA puts all that it can into CUDA graphs (command buffers), calls of libraries too: none of them is empty."""
+    flags = "--xla_gpu_graph_min_graph_size=1 --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL"
+    trace = tmp_path / "calls"
+    journal, done = play(weir_dir, HERE / f"{model}.py", flags=flags, VGPU_TRACE=trace)
+    assert "graph is empty" not in done.stderr, done.stderr[-4000:]
+    calls = trace.read_text()
+    assert '"fn":"cuGraphLaunch"' in calls and '"fn":"cuGraphInstantiate' in calls
+    shown = report(journal)
+    arena = max(shown["compiled"], key=lambda arena: arena["bytes"])
+    assert arena["requested"] and arena["certain"] and arena["exact"]
+    assert 0.95 * arena["peak"] <= arena["named"] and 0.9 * arena["peak"] <= arena["lined"], arena
 
 
 @pytest.mark.parametrize("setting", [pytest.param("off", marks=tensorflow_marks(long=True))])

@@ -1,6 +1,7 @@
 //! `weir report --rerun`: runs the job of a run again on the virtual GPU, with more room, to see what it needs; then with
 //! less, to find the smallest device or cap; then with settings that may help, on what the job has. Starts processes.
 
+mod keras;
 mod search;
 mod seen;
 
@@ -17,6 +18,7 @@ use weir_journal::text;
 use crate::plan::gpus::Gpu;
 use crate::plan::job::Job;
 use crate::plan::trial::{Conditions, Ending, Output, Scratch, Trial};
+use keras::Change;
 use search::Search;
 use seen::Seen;
 
@@ -25,6 +27,9 @@ const MOST_RUNS: usize = 12;
 /// How much more the job may have in its first run, and where that is not enough.
 const MORE: u64 = 4;
 const BOUNDLESS: u64 = 1 << 40;
+/// Flags of XLA's that may make an arena smaller, or several of it: each is known to TensorFlow 2.17 to 2.21.
+const XLA_FLAGS: [&str; 2] =
+    ["XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=50", "XLA_FLAGS=--xla_multiheap_size_constraint_per_heap=67108864"];
 /// Letters of the job's last line that are shown when it fails for another reason.
 const LAST_LETTERS: usize = 200;
 
@@ -149,6 +154,9 @@ impl Reruns {
         };
         // What grows fills any size, later: none is looked for.
         if measured.growth.is_none() {
+            if plain.request.as_ref().is_some_and(|request| request.compiled) {
+                self.changed(&mut measured, plain)?;
+            }
             self.within_the_limit(&mut measured, run, plain, &seen)?;
             if reached != Reached::OutOfMemory && !measured.as_it_was {
                 self.smallest(&mut measured, plain, &seen)?;
@@ -185,6 +193,47 @@ impl Reruns {
                     (measured.peak, measured.memory_limit) = (without.peak, without.region);
                 }
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a model that XLA compiles does with what it has, if its program is changed: the batch at first as it is
+    /// estimated, then half of that.
+    fn changed(&mut self, measured: &mut Measured, plain: &Report) -> Result<(), String> {
+        let batch = |remedy: &weir_forensics::remedies::Remedy| match remedy.act {
+            Act::SmallerBatch(parts) => Some(parts),
+            _ => None,
+        };
+        let parts = plain.remedies.iter().find_map(batch).unwrap_or(2);
+        let acts = [
+            Act::WithoutXla,
+            Act::SmallerBatch(parts),
+            Act::SmallerBatch(2 * parts),
+            Act::MixedPrecision,
+            Act::Checkpoint,
+        ];
+        for act in acts {
+            let smaller = |ran: &(Act, bool)| matches!(ran, (Act::SmallerBatch(_), true));
+            if matches!(act, Act::SmallerBatch(_)) && measured.ran.iter().any(smaller) {
+                continue;
+            }
+            let Some(change) = Change::of(&act)? else { continue };
+            let Some(outcome) = self.within(change.name, &change.variables(&self.conditions.job))? else { break };
+            // What is not Keras was not changed, and a job that fails for another reason shows nothing.
+            match outcome {
+                Outcome::Well(_) if change.was_made() => measured.ran.push((act, true)),
+                Outcome::RanOut(_) if change.was_made() => measured.ran.push((act, false)),
+                _ => {}
+            }
+        }
+        // XLA's own limit and its division of an arena; they are no change of the program.
+        for variables in XLA_FLAGS {
+            let Some(outcome) = self.within(variables, &pairs(variables))? else { break };
+            match outcome {
+                Outcome::Well(_) => measured.ran.push((Act::Environment(variables), true)),
+                Outcome::RanOut(_) => measured.ran.push((Act::Environment(variables), false)),
+                _ => {}
             }
         }
         Ok(())

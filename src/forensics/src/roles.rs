@@ -155,9 +155,12 @@ pub(crate) fn is_input(op: &str) -> bool {
     BY_OP.iter().any(|(parts, role, _)| *role == Role::Inputs && parts.iter().any(|part| op.contains(part)))
 }
 
+/// The region of what XLA requests in TensorFlow, once for all operations of what it compiled.
+pub(crate) const XLA: &str = "xla";
+
 /// Whether XLA makes the request, once for all operations of what it compiled.
 pub fn is_compiled(who: &Who) -> bool {
-    who.op.region == "xla"
+    who.op.region == XLA
 }
 
 /// TensorFlow's numbers of 8-bit types, in which libraries request scratch memory.

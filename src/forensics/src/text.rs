@@ -145,7 +145,10 @@ fn why(page: &mut Page, report: &Report) {
     if let Some(above) = report.above_driver() {
         page.paragraph("Note", &above);
     }
-    let inside = report.compiled.first().filter(|_| report.request.as_ref().is_some_and(|request| request.compiled));
+    let inside = report.request.as_ref().filter(|request| request.compiled).and_then(|request| {
+        let mut arenas = report.compiled.iter();
+        arenas.find(|arena| arena.requested && arena.bytes <= request.bytes && request.bytes - arena.bytes < 4096)
+    });
     if let Some(arena) = inside {
         page.paragraph("Compiled", &arena_sentence(arena));
     } else if report.request.as_ref().is_some_and(|request| request.compiled) {
@@ -363,9 +366,11 @@ fn who(page: &mut Page, report: &Report) {
 fn arena_sentence(arena: &Arena) -> String {
     let largest: Vec<String> =
         arena.parts.iter().take(2).map(|part| format!("{} {}", size(part.bytes), part.words())).collect();
-    let module = if arena.certain { "" } else { " (or another module with an arena of this size: not certain)" };
+    let module = if arena.certain { "" } else { " (or something else of this size: not certain)" };
     let (name, bytes) = (arena.function(), size(arena.bytes));
-    format!("{name}{module}: {bytes}, of which {} at its peak", largest.join(", "))
+    let mut said = vec![format!("{name}{module}: {bytes}, of which {} at its peak", largest.join(", "))];
+    said.extend(arena.estimates());
+    said.join("; ")
 }
 
 /// What is inside the arenas of compiled code.
@@ -374,14 +379,13 @@ fn arenas(page: &mut Page, report: &Report) {
     let (all, air) = (page.look.details, page.room.air && page.room.remedies > 1);
     let arenas = report.compiled.iter().filter(|_| all || air);
     for arena in arenas.take(if all { usize::MAX } else { 1 }) {
-        let when = if arena.live { "" } else { ", not live at this moment" };
-        let sure = if arena.certain { "" } else { ", or another module with an arena of this size" };
         let exact = if arena.exact { "" } else { " at least" };
         let head = format!(
-            "Inside {}, compiled by XLA: {} at its peak{exact} of {}{when}{sure}",
+            "Inside {}, compiled by XLA: {} at its peak{exact} of {}{}",
             arena.function(),
             size(arena.peak),
-            size(arena.bytes)
+            size(arena.bytes),
+            arena.doubts(),
         );
         page.line(&painted(BOLD, &start(&head, page.look.width)));
         let most = if page.look.details { 20 } else { page.room.holders.min(4) };
@@ -393,12 +397,15 @@ fn arenas(page: &mut Page, report: &Report) {
                 tail(crate::names::base_name(&part.python), 18),
                 part.role.word(),
                 size(part.bytes),
-                if page.look.details { part.shape.as_str() } else { "" },
+                if page.look.details { format!("{}   {}", part.shape, part.instruction) } else { String::new() },
             ));
         }
         let unlisted = arena.parts.iter().skip(most).fold(arena.rest, |rest, part| rest.saturating_add(part.bytes));
         if unlisted > 0 {
             page.line(&format!("   and others together: {}", size(unlisted)));
+        }
+        for said in arena.estimates().into_iter().filter(|_| all) {
+            page.line(&format!("   {said}"));
         }
     }
 }

@@ -204,7 +204,11 @@ impl Conditions {
         let journals =
             Scratch::new().map_err(|error| format!("cannot create a directory for the journals: {error}"))?;
         let mut command = self.prepared(gpu, &journals.0, backed)?;
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        for (name, value) in variables {
+            // Flags are added to those of the job and of the virtual GPU.
+            let added = if name == "XLA_FLAGS" { format!("{} {value}", self.xla_flags()) } else { value.clone() };
+            command.env(name, added);
+        }
         let began = Instant::now();
         let ending = self.watched(&mut command, backed && self.backing == Backing::Auto)?;
         let seconds = began.elapsed().as_secs_f64();
@@ -245,9 +249,7 @@ impl Conditions {
             .env("WEIR_OOM_TEXT", "off")
             .env("WEIR_XLA", "off")
             .process_group(0);
-        let cuda = format!("--xla_gpu_cuda_data_dir={}", self.vgpu.join("cuda").display());
-        let flags = self.job.variable("XLA_FLAGS").unwrap_or_default().to_string_lossy();
-        command.env("XLA_FLAGS", format!("{flags} {cuda}").trim());
+        command.env("XLA_FLAGS", self.xla_flags());
         let output = || match &self.output {
             Output::Shown => Ok(Stdio::from(io::stderr())),
             Output::Hidden => Ok(Stdio::null()),
@@ -260,6 +262,12 @@ impl Conditions {
         };
         command.stdout(output()?).stderr(output()?);
         Ok(command)
+    }
+
+    fn xla_flags(&self) -> String {
+        let cuda = format!("--xla_gpu_cuda_data_dir={}", self.vgpu.join("cuda").display());
+        let flags = self.job.variable("XLA_FLAGS").unwrap_or_default().to_string_lossy();
+        format!("{flags} {cuda}").trim().to_owned()
     }
 
     /// Runs a command to its end, or to the end of its time, and with `frugal` until this machine's memory is nearly full.

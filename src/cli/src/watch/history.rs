@@ -2,9 +2,11 @@
 //! going backwards from what is live.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 
 use weir_forensics::is_held;
 use weir_forensics::trend::{Sample, Trend};
+use weir_forensics::xla::Live;
 use weir_journal::Kind;
 use weir_journal::reader::{Error, Reader, Slot};
 
@@ -31,7 +33,12 @@ pub(super) struct History {
 
 impl History {
     /// What the journal still holds of the last minute before `now`.
-    pub(super) fn from_journal(reader: &Reader, now: f64, names: &mut Names) -> Result<Self, Error> {
+    pub(super) fn from_journal(
+        reader: &Reader,
+        now: f64,
+        names: &mut Names,
+        xla: (&mut Live, &Path),
+    ) -> Result<Self, Error> {
         let mut history = Self::default();
         let mut replay = reader.replay()?;
         let mut totals: HashMap<u8, u64> = HashMap::new();
@@ -61,7 +68,7 @@ impl History {
             }
         }
         let live: Vec<_> = replay.live().copied().collect();
-        history.holders.push_back((last.max(now - WINDOW), sums(&live, reader, names)));
+        history.holders.push_back((last.max(now - WINDOW), sums(&live, reader, names, Some(xla))));
         Ok(history)
     }
 

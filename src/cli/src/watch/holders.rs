@@ -1,10 +1,12 @@
 //! Who holds the memory: live allocations summed up by who requested them.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use serde::Serialize;
 use weir_forensics::export::holdings::{Holding, holdings};
 use weir_forensics::names::{self, tail};
+use weir_forensics::xla::Live;
 use weir_journal::reader::{Line, Reader};
 use weir_journal::{Attribution, Class, LiveEntry};
 
@@ -68,9 +70,18 @@ pub(crate) fn class_name(class: Class) -> &'static str {
 
 /// Names by their numbers in one journal; a number's name never changes.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashMap<(u32, u32), (String, String)>);
+pub(super) struct Names(HashMap<(u32, u32), (String, String)>, HashMap<u32, bool>);
 
 impl Names {
+    /// Whether XLA makes requests of this sort, each for a whole step.
+    pub(super) fn is_xlas(&mut self, reader: &Reader, op: u32) -> bool {
+        if self.1.len() > MOST_NAMES {
+            self.1.clear();
+        }
+        let look = || reader.op(op).ok().flatten().is_some_and(|op| op.region == "xla");
+        op != 0 && *self.1.entry(op).or_insert_with(look)
+    }
+
     fn of(&mut self, reader: &Reader, by: Attribution) -> (String, String) {
         let key = (by.op, by.python);
         if let Some(known) = self.0.get(&key) {
@@ -103,17 +114,37 @@ fn shown(line: &Line) -> String {
 pub(super) type Key = (u8, String, String, Class);
 
 /// Bytes and blocks by device and holder. What lies inside a region of TensorFlow's own allocator is counted for who
-/// requested it, and only the rest of the region for who requested the region.
-pub(super) fn sums(live: &[LiveEntry], reader: &Reader, known: &mut Names) -> HashMap<Key, (u64, u64)> {
+/// requested it, and only the rest of the region for who requested the region. So it is with what is known of the inside of
+/// an arena of XLA's, as it is at the arena's own peak.
+pub(super) fn sums(
+    live: &[LiveEntry],
+    reader: &Reader,
+    known: &mut Names,
+    mut xla: Option<(&mut Live, &Path)>,
+) -> HashMap<Key, (u64, u64)> {
+    if let Some((xla, journal)) = &mut xla {
+        let arenas: Vec<u64> =
+            live.iter().filter(|entry| known.is_xlas(reader, entry.by.op)).map(|entry| entry.requested).collect();
+        xla.look(reader, journal, arenas.into_iter());
+    }
+    let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
     // First by number, which is cheap, then by name: different numbers may have one name.
     let mut by_number: HashMap<(u8, Attribution, Class), (u64, u64)> = HashMap::new();
     for Holding { entry, bytes } in holdings(live) {
         let by = Attribution { stack: 0, ..entry.by };
         let sum = by_number.entry((entry.device, by, entry.class)).or_default();
-        sum.0 += bytes;
+        let mut left = bytes;
+        let arena = xla.as_ref().and_then(|(xla, _)| xla.arena(entry.requested));
+        let arena = arena.filter(|_| known.is_xlas(reader, entry.by.op));
+        for part in arena.map_or(&[][..], |arena| &arena.parts) {
+            let bytes = part.bytes.min(left);
+            left -= bytes;
+            let key = (entry.device, clean(names::short_op(&part.op)), clean(&part.place()), entry.class);
+            sums.entry(key).or_default().0 += bytes;
+        }
+        sum.0 += left;
         sum.1 += 1;
     }
-    let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
     for ((device, by, class), (bytes, blocks)) in by_number {
         let (op, line) = known.of(reader, by);
         let sum = sums.entry((device, op, line, class)).or_default();
@@ -125,7 +156,7 @@ pub(super) fn sums(live: &[LiveEntry], reader: &Reader, known: &mut Names) -> Ha
 
 /// The holders of these allocations, largest first.
 pub(crate) fn holders_of(live: &[LiveEntry], reader: &Reader) -> Vec<LiveHolder> {
-    let sums = sums(live, reader, &mut Names::default()).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
+    let sums = sums(live, reader, &mut Names::default(), None).into_iter().filter(|(_, (bytes, _))| *bytes > 0);
     let mut holders: Vec<_> = sums
         .map(|((_, op, line, class), (bytes, blocks))| LiveHolder { op, line, class, bytes, blocks, change: 0 })
         .collect();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use weir_forensics::names;
+use weir_forensics::xla::Live;
 use weir_journal::reader::{Device, Error, Reader, open_file};
 use weir_journal::{Class, journal_life};
 
@@ -145,6 +146,7 @@ pub(super) struct Watched {
     file: File,
     reader: Reader,
     names: Names,
+    xla: Live,
     history: History,
     /// The tables when the journal had so many events.
     read_at: Option<u64>,
@@ -164,10 +166,14 @@ impl Watched {
         let file = open_file(path)?;
         let lived = journal_life(&file, Some(reader.header())) != weir_journal::Life::Dead;
         let mut names = Names::default();
-        let history = if lived { History::from_journal(&reader, now, &mut names)? } else { History::default() };
+        let mut xla = Live::default();
+        let history = match lived {
+            true => History::from_journal(&reader, now, &mut names, (&mut xla, path))?,
+            false => History::default(),
+        };
         let lived = lived || reader.header().started.realtime as f64 / 1e9 >= began;
         let (path, sums, owner) = (path.to_owned(), HashMap::new(), owner(&reader));
-        Ok(Self { path, file, reader, names, history, read_at: None, sums, last_oom: (0, None), lived, owner })
+        Ok(Self { path, file, reader, names, xla, history, read_at: None, sums, last_oom: (0, None), lived, owner })
     }
 
     /// Whether the job lived while it was watched.
@@ -183,7 +189,7 @@ impl Watched {
         let events = self.reader.header().counters.events;
         if self.read_at != Some(events) {
             let live = self.reader.state()?.live;
-            self.sums = sums(&live, &self.reader, &mut self.names);
+            self.sums = sums(&live, &self.reader, &mut self.names, Some((&mut self.xla, &self.path)));
             self.read_at = Some(events);
         }
         let devices = self.reader.devices()?;

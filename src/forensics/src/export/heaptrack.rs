@@ -10,12 +10,12 @@ use std::rc::Rc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use weir_journal::reader::Slot;
+use weir_journal::reader::{Slot, rebuilt_alloc};
 use weir_journal::text::plain;
 use weir_journal::{Attribution, Class, Kind};
 
 use super::names::{Frame, Names};
-use super::{Export, Failure};
+use super::{Divided, Export, Failure};
 use crate::is_held;
 
 pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(), Failure> {
@@ -28,12 +28,16 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
         by: HashMap::new(),
         pairs: HashMap::new(),
     };
+    let mut divided = Divided::default();
+    let compiled = export.compiled;
     writeln!(file.to, "v 10100 2")?;
     writeln!(file.to, "X {}", plain(&header.command.join(" ")))?;
     writeln!(file.to, "I 1000 {:x}", header.resident / 4096)?;
     let mut stamp = 0;
     for entry in export.timeline.opening()?.iter().filter(|entry| is_held(entry.class)) {
-        file.allocation('+', entry.allocated, entry.by, entry.class, &mut export.names)?;
+        for (part, bytes) in divided.parts(compiled, &mut export.names, &rebuilt_alloc(entry))? {
+            file.allocation('+', bytes, (entry.by, entry.class, part), &mut export.names)?;
+        }
     }
     for (done, slot) in export.timeline.events().enumerate() {
         (export.progress)(done as u64, export.timeline.length());
@@ -53,12 +57,17 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
             stamp = millis;
             writeln!(file.to, "c {stamp:x}")?;
         }
-        file.allocation(sign, event.allocated, event.by, event.class, &mut export.names)?;
+        for (part, bytes) in divided.parts(compiled, &mut export.names, &event)? {
+            file.allocation(sign, bytes, (event.by, event.class, part), &mut export.names)?;
+        }
     }
     writeln!(file.to, "c {:x}", stamp.saturating_add(1))?;
     file.to.finish()?;
     Ok(())
 }
+
+/// Who requested, and which part of an arena it is.
+type Key = (Attribution, Class, Option<u32>);
 
 /// The file as far as it is written. Numbers of texts, pointers and traces begin with 1, those of pairs with 0.
 struct Track<W: Write> {
@@ -66,20 +75,13 @@ struct Track<W: Write> {
     texts: HashMap<Rc<str>, u64>,
     pointers: HashMap<u32, u64>,
     traces: HashMap<(u64, u64), u64>,
-    by: HashMap<(Attribution, Class), u64>,
+    by: HashMap<Key, u64>,
     pairs: HashMap<(u64, u64), u64>,
 }
 
 impl<W: Write> Track<W> {
-    fn allocation(
-        &mut self,
-        sign: char,
-        bytes: u64,
-        by: Attribution,
-        class: Class,
-        names: &mut Names<'_>,
-    ) -> Result<(), Failure> {
-        let trace = self.trace(by, class, names)?;
+    fn allocation(&mut self, sign: char, bytes: u64, key: Key, names: &mut Names<'_>) -> Result<(), Failure> {
+        let trace = self.trace(key, names)?;
         let next = self.pairs.len() as u64;
         let pair = *self.pairs.entry((bytes, trace)).or_insert(next);
         if pair == next {
@@ -88,12 +90,12 @@ impl<W: Write> Track<W> {
         Ok(writeln!(self.to, "{sign} {pair:x}")?)
     }
 
-    fn trace(&mut self, by: Attribution, class: Class, names: &mut Names<'_>) -> Result<u64, Failure> {
-        if let Some(trace) = self.by.get(&(by, class)) {
+    fn trace(&mut self, key: Key, names: &mut Names<'_>) -> Result<u64, Failure> {
+        if let Some(trace) = self.by.get(&key) {
             return Ok(*trace);
         }
-        let mut parent = 0;
-        for number in names.stack(by, class)?.iter().rev() {
+        let (mut parent, (by, class, part)) = (0, key);
+        for number in names.stack(by, class)?.iter().rev().chain(&part) {
             let pointer = self.pointer(*number, &names.frame(*number))?;
             let next = self.traces.len() as u64 + 1;
             let trace = *self.traces.entry((pointer, parent)).or_insert(next);
@@ -102,7 +104,7 @@ impl<W: Write> Track<W> {
             }
             parent = trace;
         }
-        self.by.insert((by, class), parent);
+        self.by.insert(key, parent);
         Ok(parent)
     }
 

@@ -9,15 +9,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
-use weir_journal::reader::{Header, Slot};
+use weir_journal::reader::{Header, Slot, rebuilt_alloc};
 use weir_journal::{Attribution, Class, Event, Kind, LiveEntry, STREAM_UNKNOWN};
 
 use super::holdings::regions;
 use super::names::{Names, Origin};
 use super::pickle::Pickle;
 use super::timeline::Timeline;
-use super::{Export, Failure};
+use super::{Divided, Export, Failure};
 use crate::is_held;
+use crate::xla::Compiled;
 
 const STEP: u64 = 2 << 20;
 /// Beyond every address of a GPU, and still exact in JavaScript's numbers.
@@ -31,9 +32,11 @@ pub(super) fn write(export: &mut Export<'_, '_>, to: &mut dyn Write) -> Result<(
     // The viewer finds a device's events by its number: devices in between have none.
     let count = numbers.iter().filter(|number| **number < 63).max().map_or(0, |most| usize::from(*most) + 1);
     let free = free_bytes(export)?;
-    let Export { timeline, names, progress, .. } = export;
+    let Export { timeline, names, progress, compiled, .. } = export;
     let header = timeline.reader().header();
-    let mut file = File { pickle: Pickle::new(to)?, header, names, stacks: HashMap::new(), free };
+    let divided = Divided::default();
+    let mut file =
+        File { pickle: Pickle::new(to)?, header, names, compiled: *compiled, divided, stacks: HashMap::new(), free };
     let mut spaces = Vec::new();
     file.pickle.dict()?;
     file.pickle.text("device_traces")?;
@@ -65,8 +68,10 @@ struct File<'w, 'a, 'reader> {
     pickle: Pickle<'w>,
     header: &'reader Header,
     names: &'a mut Names<'reader>,
-    /// Where the memo has the list of frames of a stack.
-    stacks: HashMap<(Attribution, Class), u32>,
+    compiled: Option<&'a Compiled>,
+    divided: Divided,
+    /// Where the memo has the list of frames of a stack, or of a part of an arena.
+    stacks: HashMap<(Attribution, Class, Option<u32>), u32>,
     free: HashMap<u64, i64>,
 }
 
@@ -149,14 +154,18 @@ fn trace(
                     continue;
                 }
                 space.cover(address, event.allocated);
-                if event.kind == Kind::Alloc {
-                    step(file, &event, "alloc", address)?;
-                } else {
-                    step(file, &event, "free_requested", address)?;
-                    step(file, &event, "free_completed", address)?;
+                let mut at = address;
+                for (part, bytes) in file.divided.parts(file.compiled, file.names, &event)? {
+                    if event.kind == Kind::Alloc {
+                        step(file, &event, "alloc", at, bytes, part)?;
+                    } else {
+                        step(file, &event, "free_requested", at, bytes, part)?;
+                        step(file, &event, "free_completed", at, bytes, part)?;
+                    }
+                    at = at.saturating_add(bytes);
                 }
             }
-            Kind::Oom if event.seq >= from => step(file, &event, "oom", 0)?,
+            Kind::Oom if event.seq >= from => step(file, &event, "oom", 0, 0, None)?,
             _ => {}
         }
     }
@@ -169,7 +178,14 @@ fn trace(
     Ok(space)
 }
 
-fn step(file: &mut File<'_, '_, '_>, event: &Event, action: &str, address: u64) -> Result<(), Failure> {
+fn step(
+    file: &mut File<'_, '_, '_>,
+    event: &Event,
+    action: &str,
+    address: u64,
+    bytes: u64,
+    part: Option<u32>,
+) -> Result<(), Failure> {
     let micros = (file.header.realtime_ns(event.time) / 1000) as i64;
     file.pickle.dict()?;
     file.pickle.text("action")?;
@@ -179,11 +195,11 @@ fn step(file: &mut File<'_, '_, '_>, event: &Event, action: &str, address: u64) 
         file.pickle.entry("size", event.requested as i64)?;
     } else {
         file.pickle.entry("addr", address as i64)?;
-        file.pickle.entry("size", event.allocated as i64)?;
+        file.pickle.entry("size", bytes as i64)?;
     }
     file.pickle.entry("stream", stream(event.stream))?;
     file.pickle.entry("time_us", micros)?;
-    frames(file, event.by, event.class)?;
+    frames(file, event.by, event.class, part)?;
     file.pickle.end_dict()?;
     Ok(file.pickle.append()?)
 }
@@ -192,13 +208,14 @@ fn stream(number: u16) -> i64 {
     if number == STREAM_UNKNOWN { 0 } else { i64::from(number) }
 }
 
-fn frames(file: &mut File<'_, '_, '_>, by: Attribution, class: Class) -> Result<(), Failure> {
+fn frames(file: &mut File<'_, '_, '_>, by: Attribution, class: Class, part: Option<u32>) -> Result<(), Failure> {
     file.pickle.text("frames")?;
-    if let Some(place) = file.stacks.get(&(by, class)) {
+    if let Some(place) = file.stacks.get(&(by, class, part)) {
         return Ok(file.pickle.again(*place)?);
     }
     file.pickle.list()?;
-    for number in file.names.stack(by, class)?.iter() {
+    let stack = file.names.stack(by, class)?;
+    for number in part.iter().chain(stack.iter()) {
         let frame = file.names.frame(*number);
         let source = match frame.origin {
             Origin::Op => "TensorFlow operation",
@@ -215,7 +232,7 @@ fn frames(file: &mut File<'_, '_, '_>, by: Attribution, class: Class) -> Result<
         file.pickle.append()?;
     }
     let place = file.pickle.remember()?;
-    file.stacks.insert((by, class), place);
+    file.stacks.insert((by, class, part), place);
     Ok(())
 }
 
@@ -270,9 +287,21 @@ fn segment(
             continue;
         }
         gap(file, at, *address)?;
-        block(file, *address, entry.allocated.min(end - *address), entry.requested, "active_allocated")?;
-        frames(file, entry.by, entry.class)?;
-        end_block(file)?;
+        let (mut place, last) = (*address, address.saturating_add(entry.allocated).min(end));
+        let mut requested = entry.requested;
+        let parts = super::inside(file.compiled, file.names, &rebuilt_alloc(entry))?;
+        let parts = parts.into_iter().map(|(frame, bytes)| (Some(frame), bytes)).filter(|(_, bytes)| *bytes > 0);
+        for (part, bytes) in parts.chain([(None, u64::MAX)]) {
+            let bytes = bytes.min(last - place);
+            if bytes == 0 && place > *address {
+                break;
+            }
+            let of_it = if part.is_some() { bytes.min(requested) } else { requested };
+            block(file, place, bytes, of_it, "active_allocated")?;
+            frames(file, entry.by, entry.class, part)?;
+            end_block(file)?;
+            (place, requested) = (place + bytes, requested - of_it);
+        }
         at = address.saturating_add(entry.allocated).min(end);
     }
     gap(file, at, end)?;

@@ -17,12 +17,13 @@ mod thrift;
 pub mod timeline;
 mod xplane;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-use weir_journal::LiveEntry;
-use weir_journal::reader::{Error, Reader};
+use weir_journal::reader::{Error, Reader, rebuilt_alloc};
+use weir_journal::{Event, Kind, LiveEntry};
 
 use crate::xla::Compiled;
 use names::Names;
@@ -68,10 +69,10 @@ impl Format {
     fn row(self) -> Row {
         let row = |name, extension, write| Row { name, extension, shows_arenas: false, is_text: false, write };
         match self {
-            Self::Memviz => row("memviz", "pickle", memviz::write),
+            Self::Memviz => Row { shows_arenas: true, ..row("memviz", "pickle", memviz::write) },
             Self::Pprof => Row { shows_arenas: true, ..row("pprof", "pb.gz", pprof::write) },
             Self::Perfetto => row("perfetto", "perfetto-trace", perfetto::write),
-            Self::Heaptrack => row("heaptrack", "heaptrack.gz", heaptrack::write),
+            Self::Heaptrack => Row { shows_arenas: true, ..row("heaptrack", "heaptrack.gz", heaptrack::write) },
             Self::Folded => Row { shows_arenas: true, is_text: true, ..row("folded", "folded", folded::write) },
             Self::Parquet => row("parquet", "parquet", parquet::write),
             Self::Csv => Row { is_text: true, ..row("csv", "csv", tables::csv) },
@@ -188,18 +189,46 @@ struct Export<'a, 'reader> {
 impl Export<'_, '_> {
     /// What lies inside of a block, if XLA requested it for a whole step: frames and bytes. What they lack is between them.
     fn inside(&mut self, block: &LiveEntry) -> Result<Vec<(u32, u64)>, Failure> {
-        let Some(compiled) = self.compiled else { return Ok(Vec::new()) };
-        let texts = self.names.texts(block.by, block.class, false)?;
-        if &*self.names.text_of(texts.region) != "xla" {
-            return Ok(Vec::new());
+        inside(self.compiled, &mut self.names, &rebuilt_alloc(block))
+    }
+}
+
+/// See [`Export::inside`].
+fn inside(compiled: Option<&Compiled>, names: &mut Names<'_>, block: &Event) -> Result<Vec<(u32, u64)>, Failure> {
+    let Some(compiled) = compiled else { return Ok(Vec::new()) };
+    let texts = names.texts(block.by, block.class, false)?;
+    let (region, op) = (names.text_of(texts.region), names.text_of(texts.op));
+    let (mut parts, mut left) = (Vec::new(), block.allocated);
+    for part in compiled.arena(block.requested, &region, &op).map_or(&[][..], |arena| &arena.parts) {
+        let bytes = part.bytes.min(left);
+        left -= bytes;
+        parts.push((names.part(part), bytes));
+    }
+    Ok(parts)
+}
+
+/// Arenas whose parts are written one by one, by device and address: they are freed as they were allocated.
+#[derive(Default)]
+struct Divided(HashMap<(u8, u64), Vec<(u32, u64)>>);
+
+impl Divided {
+    /// The parts of a block that is allocated or freed, with their frames, and what lies between them at the end; only that
+    /// where nothing is known of its inside.
+    fn parts(
+        &mut self,
+        compiled: Option<&Compiled>,
+        names: &mut Names<'_>,
+        block: &Event,
+    ) -> Result<Vec<(Option<u32>, u64)>, Failure> {
+        let (key, allocated) = ((block.device, block.address), block.kind == Kind::Alloc);
+        let parts = if allocated { inside(compiled, names, block)? } else { self.0.remove(&key).unwrap_or_default() };
+        if allocated && !parts.is_empty() {
+            self.0.insert(key, parts.clone());
         }
-        let (mut parts, mut left) = (Vec::new(), block.allocated);
-        for part in compiled.arena(block.requested).map_or(&[][..], |arena| &arena.parts) {
-            let bytes = part.bytes.min(left);
-            left -= bytes;
-            parts.push((self.names.part(part), bytes));
-        }
-        Ok(parts)
+        let rest = block.allocated.saturating_sub(parts.iter().map(|(_, bytes)| bytes).sum());
+        let whole = parts.is_empty();
+        let parts = parts.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(frame, bytes)| (Some(frame), bytes));
+        Ok(parts.chain(Some((None, rest)).filter(|_| rest > 0 || whole)).collect())
     }
 }
 

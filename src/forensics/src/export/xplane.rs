@@ -167,8 +167,10 @@ impl<'a, 'reader> File<'a, 'reader> {
         let (region, shape) = (self.names.text_of(texts.region), self.names.text_of(texts.shape));
         let key = (event.device, event.address);
         let arena = match event.kind {
-            Kind::Alloc if &*region == "xla" => self.compiled.and_then(|compiled| compiled.arena(event.requested)),
-            Kind::Alloc => None,
+            Kind::Alloc => {
+                let op = self.names.text_of(texts.op);
+                self.compiled.and_then(|compiled| compiled.arena(event.requested, &region, &op))
+            }
             _ => self.open.remove(&key),
         };
         let mut rest = What {

@@ -15,6 +15,7 @@ pub(super) fn of(act: &Act, job: &[String]) -> Option<String> {
         Act::Device(bytes) => Some(format!("weir plan --gpu {} -- {job}", mib(*bytes))),
         Act::Environment(variables) => Some(format!("env {variables} weir run -- {job}")),
         Act::MixedPrecision => Some("tf.keras.mixed_precision.set_global_policy(\"mixed_float16\")".into()),
+        Act::WithoutXla => Some("model.compile(…, jit_compile=False)".into()),
         Act::MemoryLimit(mib) => Some(format!(
             "tf.config.set_logical_device_configuration(tf.config.list_physical_devices(\"GPU\")[0], \
              [tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"

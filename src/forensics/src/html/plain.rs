@@ -64,20 +64,18 @@ pub(super) fn compiled(arenas: &[Arena]) -> String {
     let text = |text: &str| markup_free(text);
     let mut page = String::new();
     for arena in arenas {
-        let (live, sure) = (
-            if arena.live { "" } else { ", not live at this moment" },
-            if arena.certain { "" } else { ", or another module with an arena of this size" },
-        );
+        let estimates: String = arena.estimates().iter().map(|said| format!("; {said}")).collect();
         let least = if arena.exact { "" } else { "at least " };
         let _ = write!(
             page,
             "<section class=\"card plain compiled\"><h2>Inside {}, compiled by XLA</h2><p class=\"note\">{least}{} at its \
-             peak of {} requested at once{live}{sure}; module {}</p>\n<div class=\"scroll\"><table><tr><th \
+             peak of {} for the whole step{}; module {}{estimates}</p>\n<div class=\"scroll\"><table><tr><th \
              class=\"words\">Operation</th><th class=\"words\">Line</th><th class=\"words\">Role</th><th \
-             class=\"words\">Shape</th><th>Bytes</th><th>Buffers</th></tr>\n",
+             class=\"words\">Shape</th><th class=\"words\">Instruction</th><th>Bytes</th><th>Buffers</th></tr>\n",
             text(arena.function()),
             size(arena.peak),
             size(arena.bytes),
+            arena.doubts(),
             text(&arena.module)
         );
         for part in &arena.parts {
@@ -85,11 +83,12 @@ pub(super) fn compiled(arenas: &[Arena]) -> String {
             let _ = writeln!(
                 page,
                 "<tr><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}</td><td \
-                 class=\"words\">{}</td><td>{}</td><td>{}</td></tr>",
+                 class=\"words\">{}</td><td class=\"words\">{}</td><td>{}</td><td>{}</td></tr>",
                 text(op),
                 text(crate::names::base_name(&part.python)),
                 part.role.word(),
                 text(&part.shape),
+                text(&part.instruction),
                 size(part.bytes),
                 count(part.buffers)
             );
@@ -97,7 +96,7 @@ pub(super) fn compiled(arenas: &[Arena]) -> String {
         if arena.rest > 0 {
             let _ = writeln!(
                 page,
-                "<tr><td class=\"words\">others together</td><td></td><td></td><td></td><td>{}</td><td></td></tr>",
+                "<tr><td class=\"words\">others together</td><td></td><td></td><td></td><td></td><td>{}</td><td></td></tr>",
                 size(arena.rest)
             );
         }

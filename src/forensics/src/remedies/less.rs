@@ -39,7 +39,7 @@ struct Needs {
 
 impl Needs {
     fn of(scene: &Scene<'_>, facts: &Facts, evaluating: bool) -> Self {
-        let so_far = scene.of_batch();
+        let so_far = scene.of_batch().saturating_sub(facts.of_arena_fixed);
         let fixed = facts.live.saturating_add(facts.requested).saturating_sub(so_far);
         let compiled = scene.refused.as_ref().is_some_and(|refused| roles::is_compiled(refused.who));
         let times = match facts.requested * 2 >= facts.limit() {

@@ -52,7 +52,7 @@ pub struct Measured {
     pub short: Option<u64>,
     /// The least limit of TensorFlow's own allocator, by a replay of all requests of a run that ended well without it.
     pub memory_limit: Option<u64>,
-    /// Settings that were run within the limit, and whether the job ended well.
+    /// Settings and changes that were run within the limit, and whether the job ended well.
     pub ran: Vec<(Act, bool)>,
     /// What grows: a larger device or cap would be full later.
     pub growth: Option<Grew>,
@@ -84,7 +84,7 @@ impl Measured {
                 Act::Environment(variables) => {
                     remedy(act.clone(), format!("set {variables}: {} are enough then", size(self.limit)))
                 }
-                other => remedy(other.clone(), format!("{other:?}")),
+                other => remedy(other.clone(), format!("{}: {} are enough then", setting(other), size(self.limit))),
             })
             .collect();
         if self.growth.is_none() {
@@ -136,7 +136,7 @@ impl Measured {
             (Some(enough), None) => parts.push(format!("{what}{} is enough, less was not run", size_up(enough))),
             _ => {}
         }
-        let useless: Vec<&str> = self.ran.iter().filter(|(_, helps)| !helps).map(|(act, _)| setting(act)).collect();
+        let useless: Vec<String> = self.ran.iter().filter(|(_, helps)| !helps).map(|(act, _)| setting(act)).collect();
         if !useless.is_empty() {
             parts.push(format!("no help: {}", useless.join(", ")));
         }
@@ -144,8 +144,16 @@ impl Measured {
     }
 }
 
-fn setting(act: &Act) -> &str {
-    if let Act::Environment(variables) = act { variables } else { "" }
+/// What was run, in words.
+fn setting(act: &Act) -> String {
+    match act {
+        Act::Environment(variables) => (*variables).into(),
+        Act::SmallerBatch(parts) => format!("batch / {parts}"),
+        Act::WithoutXla => "compile the model with jit_compile=False".into(),
+        Act::MixedPrecision => "mixed precision (mixed_float16)".into(),
+        Act::Checkpoint => "tf.recompute_grad around each layer".into(),
+        other => format!("{other:?}"),
+    }
 }
 
 /// Puts what was run before everything else. What a replay estimated of the same goes: the truth is known.
@@ -153,7 +161,12 @@ pub(crate) fn place(advice: &mut Advice, measured: &Measured) {
     let first = measured.remedies();
     let is_size = |act: &Act| matches!(act, Act::Device(_) | Act::Cap(_));
     advice.remedies.retain(|other| {
-        let was_run = measured.ran.iter().any(|(act, _)| *act == other.act);
+        let same = |act: &Act| match (act, &other.act) {
+            // The fewest parts that suffice were looked for.
+            (Act::SmallerBatch(_), Act::SmallerBatch(_)) => true,
+            (act, other) => act == other,
+        };
+        let was_run = measured.ran.iter().any(|(act, _)| same(act));
         let was_replayed = measured.memory_limit.is_some() && matches!(other.act, Act::MemoryLimit(_));
         !was_run && !was_replayed && !is_size(&other.act)
     });
@@ -206,6 +219,19 @@ mod tests {
         assert_eq!(acts(&advice), [Act::Environment("B=2"), Act::Device(1288 << 20), Act::Float32]);
         assert!(advice.remedies[..2].iter().all(|remedy| remedy.check == Check::Run));
         assert!(measured().sentence().contains("no help: A=1"), "{}", measured().sentence());
+    }
+
+    #[test]
+    fn changes_of_a_compiled_model_that_were_run_replace_their_estimates() {
+        let ran = vec![(Act::WithoutXla, false), (Act::SmallerBatch(2), false), (Act::SmallerBatch(4), true)];
+        let before = [Act::SmallerBatch(2), Act::Checkpoint];
+        let mut advice = advice(&before);
+        let measured = Measured { ran, ..measured() };
+        place(&mut advice, &measured);
+        assert_eq!(acts(&advice), [Act::SmallerBatch(4), Act::Device(1288 << 20), Act::Checkpoint]);
+        assert_eq!(advice.remedies[0].text, "batch / 4: 1.00 GiB are enough then");
+        let said = measured.sentence();
+        assert!(said.contains("no help: compile the model with jit_compile=False, batch / 2"), "{said}");
     }
 
     #[test]

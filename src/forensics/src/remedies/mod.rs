@@ -73,6 +73,8 @@ pub enum Act {
     SmallerModel,
     /// Results computed again in the backward pass.
     Checkpoint,
+    /// A model that XLA does not compile.
+    WithoutXla,
     /// A device with so many bytes.
     Device(u64),
     /// A cap of so many bytes.

@@ -101,6 +101,7 @@ impl<'run> Gathered<'run> {
             refused: request.is_some() || (self.run.ooms().is_empty() && self.run.oom_count() > 0),
             requested: request.as_ref().map_or(0, |request| request.bytes),
             class: request.as_ref().map(|request| request.class),
+            of_arena_fixed: 0,
             by_op: request.as_ref().is_some_and(|request| !request.op.is_empty()) && !self.by_library(),
             total: if now.device_total > 0 { now.device_total } else { total },
             free: (now.device_total > 0).then_some(now.device_free),
@@ -176,12 +177,23 @@ impl<'run> Gathered<'run> {
             first.explanation = explain::explain(&scene);
         }
         verdict::add_kept_models(&mut findings, explain::keeps_models(&scene));
-        let bench = Bench::new(run, survey, device, &self.facts, self.exact, !options.no_replay);
-        let mut advice = remedies::remedies(&bench, &findings, &self.facts, &self.growths, &options.other_processes);
+        let mut request = self.request();
+        // JAX does not say which of its requests are a step's.
+        let refused = request.as_ref().filter(|request| request.compiled || request.op.is_empty());
+        let compiled = crate::xla::arenas(run, survey, device, refused.map(|request| request.bytes));
+        if let Some(request) = &mut request {
+            request.compiled |=
+                compiled.iter().any(|arena| arena.live && arena.certain && arena.bytes == request.bytes);
+        }
+        let refused = request.as_ref().filter(|request| request.compiled);
+        let arena = compiled.iter().find(|arena| refused.is_some_and(|request| arena.bytes == request.bytes));
+        let of_arena_fixed = arena.map_or(0, crate::xla::Arena::fixed);
+        let facts = Facts { of_arena_fixed, ..self.facts.clone() };
+        let bench = Bench::new(run, survey, device, &facts, self.exact, !options.no_replay);
+        let mut advice = remedies::remedies(&bench, &findings, &facts, &self.growths, &options.other_processes);
         if let Some(measured) = options.measured.as_ref().filter(|_| self.failure.is_some()) {
             remedies::place(&mut advice, measured);
         }
-        let compiled = self.request().filter(|request| request.compiled).map(|request| request.bytes);
         let recorded = survey.course(device).map_or((0, 0), |course| (course.peak, course.peak_time));
         let earlier = self.highest.filter(|(bytes, _)| *bytes > recorded.0);
         let peak = earlier.unwrap_or(recorded);
@@ -209,7 +221,7 @@ impl<'run> Gathered<'run> {
             marks: self.marks(),
             regions: self.regions(),
             event: self.failure.as_ref().map(Failure::event),
-            request: self.request(),
+            request,
             findings,
             driver: self.driver.clone(),
             tensors: self.tensors,
@@ -221,7 +233,7 @@ impl<'run> Gathered<'run> {
             holders: list,
             rest,
             roles: shares,
-            compiled: crate::xla::arenas(run, survey, device, compiled),
+            compiled,
             growth: self.growth(),
             host: Host {
                 resident: self.facts.resident,

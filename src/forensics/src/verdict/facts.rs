@@ -16,6 +16,8 @@ pub struct Facts {
     pub refused: bool,
     /// Bytes requested.
     pub requested: u64,
+    /// Of these, bytes of an arena of compiled code that do not come with the batch.
+    pub of_arena_fixed: u64,
     /// Of which sort.
     pub class: Option<Class>,
     /// Whether an operation of TensorFlow made the request.

@@ -1,21 +1,45 @@
 //! What lies inside an arena when most of it is live: the buffers, and which operation each is for. Pure.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::module::{Allocation, Event, Instruction, Module};
+use super::module::{Allocation, Event, Instruction, Module, Shape, Source};
+use crate::names::is_users;
 
 /// What XLA calls what a cluster is given, and what it gives back: no operations.
 const ENDS: [&str; 2] = ["XLA_Args", "XLA_Retvals"];
 /// Instructions that are looked at to name one buffer.
 const MOST_STEPS: usize = 256;
+/// Sides that may be the number of examples, at most.
+const MOST_FIRSTS: usize = 64;
+
+/// Of the files of one report, how much is looked at: a damaged file may send the search in circles of any size.
+pub(super) struct Patience(Cell<u64>);
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self(Cell::new(1 << 27))
+    }
+
+    /// Whether there is so much left; it is taken off.
+    pub(super) fn has(&self, steps: u64) -> bool {
+        let left = self.0.get().checked_sub(steps);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+}
 
 /// A buffer at the arena's peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct Piece<'file> {
     pub(super) bytes: u64,
+    /// XLA's name of the instruction that makes it.
+    pub(super) instruction: &'file str,
     /// The framework's operation; empty is unknown.
-    pub(super) op: String,
-    pub(super) shape: String,
+    pub(super) op: &'file str,
+    /// The line that the framework wrote beside the operation.
+    pub(super) source: Option<Source<'file>>,
+    pub(super) shape: Shape,
     pub(super) sort: Sort,
 }
 
@@ -34,13 +58,76 @@ pub(super) enum Sort {
 
 /// The buffers of an arena at its peak, and whether XLA's own order of events shows them; without it they are some that
 /// do not overlap, a lower bound.
-pub(super) fn at_peak(module: &Module<'_>, arena: &Allocation) -> (Vec<Piece>, bool) {
-    let (live, exact) = match replayed(module, arena) {
+pub(super) fn at_peak<'file>(
+    module: &Module<'file>,
+    arena: &Allocation,
+    patience: &Patience,
+) -> (Vec<Piece<'file>>, bool) {
+    let steps: usize = module.traces.iter().map(Vec::len).sum();
+    let (live, exact) = match replayed(module, arena).filter(|_| patience.has(2 * steps as u64)) {
         Some(live) => (live, true),
         None => (apart(module, arena), false),
     };
-    let naming = Naming::of(module);
+    let naming = Naming::of(module, patience);
     (live.into_iter().filter_map(|id| naming.piece(id)).collect(), exact)
+}
+
+/// The bytes of an arena's buffers that XLA computes once more instead of keeping them, and how many results these are.
+pub(super) fn recomputed(module: &Module<'_>, arena: &Allocation) -> (u64, u64) {
+    let again = |id: &i64| module.instructions.get(id).is_some_and(|instruction| instruction.name.contains(".remat"));
+    let buffers = arena.assigned.iter().filter_map(|(id, _)| module.buffers.get(id));
+    let made: HashMap<i64, u64> =
+        buffers.filter(|buffer| again(&buffer.instruction)).fold(HashMap::new(), |mut made, buffer| {
+            let bytes = made.entry(buffer.instruction).or_default();
+            *bytes = bytes.saturating_add(buffer.bytes);
+            made
+        });
+    (made.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)), made.len() as u64)
+}
+
+/// The number of examples in a step, as far as shapes show it, and the bytes at the peak that come with them.
+///
+/// It is the first side of something that the step gets and does not give back changed, and of the most bytes that are not in
+/// the shape of anything that it gets: those are copies and gradients of weights.
+pub(super) fn batch(module: &Module<'_>, pieces: &[Piece<'_>]) -> Option<(u64, u64)> {
+    let changed: HashSet<i64> = variables(module);
+    let given = module
+        .instructions
+        .iter()
+        .filter(|(id, instruction)| instruction.opcode == "parameter" && module.homes.get(id) == Some(&module.entry));
+    let (mut firsts, mut weights) = (BTreeSet::new(), HashSet::new());
+    for (_, parameter) in given {
+        let mut sides = parameter.shape(&[]).sides;
+        if !changed.contains(&parameter.parameter) {
+            firsts.extend(sides.first().copied().filter(|first| *first > 1));
+        }
+        sides.sort_unstable();
+        weights.insert(sides);
+    }
+    let free: Vec<&Piece<'_>> = pieces
+        .iter()
+        .filter(|piece| {
+            let mut sides = piece.shape.sides.clone();
+            sides.sort_unstable();
+            piece.sort == Sort::Result && !sides.is_empty() && !weights.contains(&sides)
+        })
+        .collect();
+    let sum = |which: &dyn Fn(&[i64]) -> bool| {
+        let found = free.iter().filter(|piece| which(&piece.shape.sides));
+        found.fold(0_u64, |sum, piece| sum.saturating_add(piece.bytes))
+    };
+    // Of as many bytes the larger number: it divides fewer sides by chance.
+    let firsts = firsts.into_iter().take(MOST_FIRSTS);
+    let best = firsts.map(|first| (sum(&|sides| sides.first() == Some(&first)), first)).max()?;
+    let (with_it, batch) = Some(best).filter(|(bytes, _)| *bytes > 0)?;
+    // A step that flattens its examples has a multiple of them in the first place.
+    let all = sum(&|sides| sides.contains(&batch) || sides.first().is_some_and(|first| first % batch == 0));
+    Some((u64::try_from(batch).ok()?, all.max(with_it)))
+}
+
+/// The parameters of the step that it gives back changed.
+fn variables(module: &Module<'_>) -> HashSet<i64> {
+    module.allocations.iter().filter(|allocation| allocation.live_out).filter_map(|it| it.parameter).collect()
 }
 
 /// The live buffers when most bytes are live, by the order in which XLA's compiler simulated it.
@@ -131,6 +218,7 @@ fn apart(module: &Module<'_>, arena: &Allocation) -> Vec<i64> {
 /// Finds the operation of a buffer.
 struct Naming<'module, 'file> {
     module: &'module Module<'file>,
+    patience: &'module Patience,
     users: HashMap<i64, Vec<i64>>,
     /// What takes one part out of what a call or a fusion results in.
     parts: HashMap<(i64, i64), Vec<i64>>,
@@ -141,7 +229,7 @@ struct Naming<'module, 'file> {
 }
 
 impl<'module, 'file> Naming<'module, 'file> {
-    fn of(module: &'module Module<'file>) -> Self {
+    fn of(module: &'module Module<'file>, patience: &'module Patience) -> Self {
         let mut users: HashMap<i64, Vec<i64>> = HashMap::new();
         let mut callers: HashMap<i64, i64> = HashMap::new();
         let mut parts: HashMap<(i64, i64), Vec<i64>> = HashMap::new();
@@ -163,7 +251,10 @@ impl<'module, 'file> Naming<'module, 'file> {
             let root = module.roots.get(called).and_then(|root| module.instructions.get(root));
             if let Some(root) = root.filter(|root| root.opcode == "tuple") {
                 for (part, operand) in (0_i64..).zip(&root.operands) {
-                    let after = parts.get(&(*caller, part)).into_iter().flatten();
+                    let after = parts.get(&(*caller, part)).map_or(&[][..], Vec::as_slice);
+                    if !patience.has(1 + after.len() as u64) {
+                        break;
+                    }
                     users.entry(*operand).or_default().extend(after);
                 }
             }
@@ -171,35 +262,45 @@ impl<'module, 'file> Naming<'module, 'file> {
         for users in users.values_mut().chain(parts.values_mut()) {
             users.sort_unstable();
         }
-        let changed = module.allocations.iter().filter(|allocation| allocation.live_out);
-        Self {
-            module,
-            users,
-            parts,
-            callers,
-            variables: changed.filter_map(|allocation| allocation.parameter).collect(),
-        }
+        Self { module, patience, users, parts, callers, variables: variables(module) }
     }
 
     fn get(&self, id: i64) -> Option<&'module Instruction<'file>> {
         self.module.instructions.get(&id)
     }
 
-    fn piece(&self, buffer: i64) -> Option<Piece> {
+    fn piece(&self, buffer: i64) -> Option<Piece<'file>> {
         let buffer = self.module.buffers.get(&buffer)?;
-        let Some(instruction) = self.get(buffer.instruction) else {
-            return Some(Piece { bytes: buffer.bytes, op: String::new(), shape: String::new(), sort: Sort::Result });
+        let unknown = Piece {
+            bytes: buffer.bytes,
+            instruction: "",
+            op: "",
+            source: None,
+            shape: Shape::default(),
+            sort: Sort::Result,
         };
+        // Deep places in a tuple take longer to find.
+        let found =
+            self.get(buffer.instruction).filter(|_| self.patience.has(1 << (8 * buffer.index.len().clamp(1, 3) - 8)));
+        let Some(instruction) = found else { return Some(unknown) };
         let shape = instruction.shape(&buffer.index);
-        let given = self.given(buffer.instruction);
-        let sort = match given {
-            _ if instruction.opcode == "custom-call" && instruction.is_bytes(&buffer.index) => Sort::Scratch,
+        let sort = match self.given(buffer.instruction) {
+            _ if instruction.opcode == "custom-call" && shape.is_bytes() => Sort::Scratch,
             Some(parameter) if self.variables.contains(&parameter) => Sort::Variable,
             Some(_) => Sort::Input,
             None => Sort::Result,
         };
-        let op = self.op(buffer.instruction, &buffer.index).unwrap_or_default();
-        Some(Piece { bytes: buffer.bytes, op: op.to_owned(), shape, sort })
+        let namer = self.namer(buffer.instruction, &buffer.index).and_then(|id| self.get(id));
+        let (op, source) = namer.map_or(("", None), |namer| (namer.op, self.source(namer)));
+        Some(Piece { instruction: instruction.name, op, source, shape, sort, ..unknown })
+    }
+
+    /// The line of an instruction as the framework wrote it: the program's, else the innermost one; of TensorFlow's own
+    /// lines, in which it makes all nodes, none.
+    fn source(&self, instruction: &Instruction<'file>) -> Option<Source<'file>> {
+        let first = self.module.sources(instruction).next()?;
+        let users = self.module.sources(instruction).find(|source| is_users(source.file));
+        users.or(Some(first).filter(|source| !source.file.contains("/site-packages/tensorflow/")))
     }
 
     /// The parameter of the step that an instruction only copies or transposes.
@@ -207,7 +308,7 @@ impl<'module, 'file> Naming<'module, 'file> {
         const COPIES: [&str; 6] = ["copy", "transpose", "bitcast", "reshape", "convert", "get-tuple-element"];
         let mut id = id;
         for _ in 0..MOST_STEPS {
-            let instruction = self.get(id)?;
+            let instruction = self.get(id).filter(|_| self.patience.has(1))?;
             let inside = instruction.called.first().and_then(|called| self.module.roots.get(called));
             let inside = inside.and_then(|root| self.get(*root));
             let copies = match (instruction.opcode, inside) {
@@ -232,7 +333,8 @@ impl<'module, 'file> Naming<'module, 'file> {
     fn only_copies(&self, fusion: &Instruction<'_>) -> bool {
         let mut id = fusion.called.first().and_then(|called| self.module.roots.get(called)).copied();
         for _ in 0..MOST_STEPS {
-            let Some(instruction) = id.and_then(|id| self.get(id)) else { return false };
+            let found = id.and_then(|id| self.get(id)).filter(|_| self.patience.has(1));
+            let Some(instruction) = found else { return false };
             match instruction.opcode {
                 "parameter" => return true,
                 "copy" | "transpose" | "bitcast" | "reshape" | "convert" => id = instruction.operands.first().copied(),
@@ -242,9 +344,9 @@ impl<'module, 'file> Naming<'module, 'file> {
         false
     }
 
-    /// The framework's operation of a part of an instruction's result: its own, that of what is fused into it, else that of
-    /// the nearest instruction it is made from, else that of the nearest that uses it.
-    fn op(&self, id: i64, index: &[i64]) -> Option<&'file str> {
+    /// The instruction with the framework's operation of a part of an instruction's result: itself, what is fused into it,
+    /// else the nearest that it is made from, else the nearest that uses it.
+    fn namer(&self, id: i64, index: &[i64]) -> Option<i64> {
         let instruction = self.get(id)?;
         let root = instruction.called.first().and_then(|called| self.module.roots.get(called)).copied();
         let fused = root.filter(|_| instruction.opcode == "fusion").map(|root| match (self.get(root), index.first()) {
@@ -253,7 +355,7 @@ impl<'module, 'file> Naming<'module, 'file> {
             }
             _ => root,
         });
-        let own = fused.and_then(|root| self.named(root)).or_else(|| self.named(id));
+        let own = fused.filter(|root| self.is_named(*root)).or(Some(id).filter(|id| self.is_named(*id)));
         own.or_else(|| fused.and_then(|root| self.nearest(root, |id| self.operands(id))))
             .or_else(|| self.nearest(id, |id| self.operands(id)))
             .or_else(|| {
@@ -263,8 +365,8 @@ impl<'module, 'file> Naming<'module, 'file> {
             })
     }
 
-    fn named(&self, id: i64) -> Option<&'file str> {
-        self.get(id).map(|instruction| instruction.op).filter(|op| !op.is_empty() && !ENDS.contains(op))
+    fn is_named(&self, id: i64) -> bool {
+        self.get(id).is_some_and(|instruction| !instruction.op.is_empty() && !ENDS.contains(&instruction.op))
     }
 
     /// What an instruction is made from; a parameter of a computation is made from what its caller hands over.
@@ -282,14 +384,17 @@ impl<'module, 'file> Naming<'module, 'file> {
         caller.zip(place).and_then(|(caller, place)| caller.operands.get(place..=place)).unwrap_or_default()
     }
 
-    /// The operation of the nearest instruction in one direction.
-    fn nearest<'own>(&'own self, from: i64, next: impl Fn(i64) -> &'own [i64]) -> Option<&'file str> {
+    /// The nearest instruction in one direction that has an operation.
+    fn nearest<'own>(&'own self, from: i64, next: impl Fn(i64) -> &'own [i64]) -> Option<i64> {
         let (mut waiting, mut seen) = (VecDeque::from([from]), HashSet::from([from]));
         while let Some(id) = waiting.pop_front() {
-            if let Some(op) = self.named(id) {
-                return Some(op);
+            if self.is_named(id) {
+                return Some(id);
             }
-            for next in next(id) {
+            if !self.patience.has(1) {
+                return None;
+            }
+            for next in next(id).iter().take(MOST_STEPS) {
                 if seen.len() < MOST_STEPS && seen.insert(*next) {
                     waiting.push_back(*next);
                 }

@@ -17,20 +17,55 @@ pub(super) struct Module<'file> {
     pub(super) buffers: HashMap<i64, Buffer>,
     pub(super) allocations: Vec<Allocation>,
     pub(super) traces: Vec<Vec<Event>>,
+    /// The computation that is the step itself.
+    pub(super) entry: i64,
+    frames: Frames<'file>,
 }
 
 /// An instruction.
 #[derive(Debug, Default)]
 pub(super) struct Instruction<'file> {
+    /// XLA's own name of it.
+    pub(super) name: &'file str,
     pub(super) opcode: &'file str,
     /// The name of the framework's operation; empty is unknown.
     pub(super) op: &'file str,
+    place: Place<'file>,
     shape: &'file [u8],
+    /// The parts of a shape that is a tuple.
+    parts: Vec<&'file [u8]>,
     pub(super) parameter: i64,
     /// Which part of a tuple it takes out.
     pub(super) part: i64,
     pub(super) operands: Vec<i64>,
     pub(super) called: Vec<i64>,
+}
+
+/// Where the framework says that an instruction comes from: a line, or one of the module's table of frames.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place<'file> {
+    file: &'file str,
+    line: i64,
+    frame: i64,
+}
+
+/// The module's table of frames; everything in it is numbered from 1.
+#[derive(Debug, Default)]
+struct Frames<'file> {
+    files: Vec<&'file str>,
+    functions: Vec<&'file str>,
+    /// File, function and line.
+    places: Vec<(i64, i64, i64)>,
+    /// A place, and the frame that called.
+    frames: Vec<(i64, i64)>,
+}
+
+/// A line of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source<'file> {
+    pub(super) file: &'file str,
+    pub(super) function: &'file str,
+    pub(super) line: i64,
 }
 
 /// A value that needs memory.
@@ -97,10 +132,25 @@ impl<'file> Module<'file> {
             match field? {
                 (1, value) => self.name = value.text()?,
                 (3, value) => self.computation(value.bytes()?)?,
+                (6, value) => self.entry = value.id()?,
+                (17, value) => self.frames = Frames::of(value.bytes()?)?,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// The lines of an instruction, innermost first, as the framework wrote them: at most 64.
+    pub(super) fn sources(&self, instruction: &Instruction<'file>) -> impl Iterator<Item = Source<'file>> {
+        let Place { file, line, frame } = instruction.place;
+        let own = (!file.is_empty()).then_some(Source { file, function: "", line });
+        let mut next = frame;
+        let called = core::iter::from_fn(move || {
+            let (source, parent) = self.frames.get(next)?;
+            next = parent;
+            Some(source)
+        });
+        own.into_iter().chain(called.take(64))
     }
 
     /// `HloComputationProto`.
@@ -145,18 +195,75 @@ impl<'file> Module<'file> {
     }
 }
 
+/// An element of a table that is numbered from 1.
+fn numbered<T: Copy>(table: &[T], number: i64) -> Option<T> {
+    usize::try_from(number).ok().and_then(|number| table.get(number.checked_sub(1)?)).copied()
+}
+
+impl<'file> Frames<'file> {
+    /// `StackFrameIndexProto`.
+    fn of(message: &'file [u8]) -> Result<Self, Broken> {
+        let mut frames = Self::default();
+        for field in fields(message) {
+            match field? {
+                (1, value) => frames.files.push(value.text()?),
+                (2, value) => frames.functions.push(value.text()?),
+                (3, value) => {
+                    let [file, function, line] = first_three(value.bytes()?)?;
+                    frames.places.push((file, function, line));
+                }
+                (4, value) => {
+                    let [place, parent, _] = first_three(value.bytes()?)?;
+                    frames.frames.push((place, parent));
+                }
+                _ => {}
+            }
+        }
+        Ok(frames)
+    }
+
+    /// A frame's line, and the frame that called.
+    fn get(&self, number: i64) -> Option<(Source<'file>, i64)> {
+        let (place, parent) = numbered(&self.frames, number)?;
+        let (file, function, line) = numbered(&self.places, place)?;
+        let function = numbered(&self.functions, function).unwrap_or_default();
+        Some((Source { file: numbered(&self.files, file)?, function, line }, parent))
+    }
+}
+
+/// The numbers of a message's first three fields.
+fn first_three(message: &[u8]) -> Result<[i64; 3], Broken> {
+    let mut found = [0; 3];
+    for field in fields(message) {
+        let (number, value) = field?;
+        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+            *place = value.id()?;
+        }
+    }
+    Ok(found)
+}
+
 /// `HloInstructionProto`.
 fn instruction(message: &[u8]) -> Result<(i64, Instruction<'_>), Broken> {
     let (mut id, mut instruction) = (0, Instruction::default());
     for field in fields(message) {
         match field? {
+            (1, value) => instruction.name = value.text()?,
             (2, value) => instruction.opcode = value.text()?,
-            (3, value) => instruction.shape = value.bytes()?,
+            (3, value) => {
+                instruction.shape = value.bytes()?;
+                instruction.parts = parts(instruction.shape)?;
+            }
             (7, value) => {
-                // `OpMetadata`: 1 is the operation's type, 2 its name. The source line is one of TensorFlow's own.
+                // `OpMetadata`: 1 is the operation's type, 2 its name; TensorFlow's lines are its own, JAX's are the program's.
                 for field in fields(value.bytes()?) {
-                    if let (2, value) = field? {
-                        instruction.op = value.text()?;
+                    match field? {
+                        (2, value) => instruction.op = value.text()?,
+                        (3, value) => instruction.place.file = value.text()?,
+                        (4, value) => instruction.place.line = value.id()?,
+                        (15, value) => instruction.place.frame = value.id()?,
+                        _ => {}
                     }
                 }
             }
@@ -243,47 +350,79 @@ fn trace(message: &[u8]) -> Result<Vec<Event>, Broken> {
     Ok(events)
 }
 
+/// Parts of a tuple that lies in a tuple, at most; and bytes of a shape that is none.
+const MOST_INNER: usize = 1024;
+const LONGEST_SHAPE: usize = 1024;
 /// Names of XLA's element types by their numbers, as XLA writes them; an empty one is none that memory is made of.
 const TYPES: [&str; 17] =
     ["", "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "", "", "c64", "bf16"];
 
 impl Instruction<'_> {
     /// The shape of a part of its result: `f32[8,64,64]`. Empty where it is not known.
-    pub(super) fn shape(&self, index: &[i64]) -> String {
-        part(self.shape, index).unwrap_or_default()
-    }
-
-    /// Whether a part of its result is a row of bytes: scratch memory of a library.
-    pub(super) fn is_bytes(&self, index: &[i64]) -> bool {
-        let shape = self.shape(index);
-        (shape.starts_with("u8[") || shape.starts_with("s8[")) && !shape.contains(',')
+    pub(super) fn shape(&self, index: &[i64]) -> Shape {
+        let part = match index.split_first() {
+            Some((first, rest)) => usize::try_from(*first).ok().and_then(|first| self.parts.get(first)).zip(Some(rest)),
+            None => Some((&self.shape, index)),
+        };
+        part.and_then(|(part, index)| inner(part, index).ok()).unwrap_or_default()
     }
 }
 
+/// A type and its sides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    kind: &'static str,
+    pub(super) sides: Vec<i64>,
+}
+
+impl Shape {
+    /// `f32[8,64,64]`, or empty.
+    pub(super) fn words(&self) -> String {
+        let sides: Vec<String> = self.sides.iter().map(i64::to_string).collect();
+        if self.kind.is_empty() { String::new() } else { format!("{}[{}]", self.kind, sides.join(",")) }
+    }
+
+    /// Whether it is a row of bytes: scratch memory of a library.
+    pub(super) fn is_bytes(&self) -> bool {
+        matches!(self.kind, "u8" | "s8") && self.sides.len() == 1
+    }
+}
+
+/// The parts of a tuple: field 4 of `ShapeProto`.
+fn parts(shape: &[u8]) -> Result<Vec<&[u8]>, Broken> {
+    let mut parts = Vec::new();
+    for field in fields(shape) {
+        if let (4, value) = field? {
+            parts.push(value.bytes()?);
+        }
+    }
+    Ok(parts)
+}
+
 /// `ShapeProto`: 2 is the type, 3 the sides, 4 the parts of a tuple.
-fn part(shape: &[u8], index: &[i64]) -> Result<String, Broken> {
-    // Tuples lie in each other a few deep; a damaged file may say anything.
-    if index.len() > 8 {
+fn inner(shape: &[u8], index: &[i64]) -> Result<Shape, Broken> {
+    // Tuples lie in each other a few deep and have few parts there; a damaged file may say anything.
+    if index.len() > 8 || (index.is_empty() && shape.len() > LONGEST_SHAPE) {
         return Err(Broken);
     }
     if let Some((first, rest)) = index.split_first() {
-        let first = usize::try_from(*first).map_err(|_| Broken)?;
-        let mut parts = fields(shape).filter_map(Result::ok).filter(|(field, _)| *field == 4);
-        return part(parts.nth(first).ok_or(Broken)?.1.bytes()?, rest);
+        let first = usize::try_from(*first).ok().filter(|first| *first < MOST_INNER).ok_or(Broken)?;
+        let mut parts = fields(shape).take(2 * MOST_INNER).filter_map(Result::ok).filter(|(field, _)| *field == 4);
+        return inner(parts.nth(first).ok_or(Broken)?.1.bytes()?, rest);
     }
     let (mut kind, mut sides) = (0, Vec::new());
     for field in fields(shape) {
         match field? {
             (2, value) => kind = value.number()?,
             (3, value) => value.numbers(&mut sides)?,
+            (4, _) => return Err(Broken),
             _ => {}
+        }
+        // No tensor has more sides; a damaged file may.
+        if sides.len() > 32 {
+            return Err(Broken);
         }
     }
     let kind = usize::try_from(kind).ok().and_then(|kind| TYPES.get(kind)).copied().filter(|name| !name.is_empty());
-    // No tensor has more sides; a damaged file may.
-    if sides.len() > 32 {
-        return Err(Broken);
-    }
-    let sides: Vec<String> = sides.iter().map(i64::to_string).collect();
-    Ok(format!("{}[{}]", kind.ok_or(Broken)?, sides.join(",")))
+    Ok(Shape { kind: kind.ok_or(Broken)?, sides })
 }

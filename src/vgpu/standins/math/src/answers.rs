@@ -74,6 +74,20 @@ macro_rules! succeed {
     )*};
 }
 
+/// Functions that queue work in the stream of the handle that they are called with, and write nothing that a caller reads
+/// on the host. What follows the handle is not looked at.
+macro_rules! works {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(handle: usize) -> $crate::answers::Status {
+            weir_vgpu_client::trace::called(stringify!($name));
+            // SAFETY: a handle's stream is one of the context that is current when it is used.
+            unsafe { $crate::device::work_of(handle) };
+            0
+        }
+    )*};
+}
+
 /// Functions that write one result after some arguments which nobody looks at.
 macro_rules! writing {
     ($result:ty, $value:expr, $($name:ident($($skipped:ident)*))*) => {$(

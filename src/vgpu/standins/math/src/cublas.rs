@@ -89,6 +89,7 @@ library! {
         if handle.is_null() {
             return Err(NOT_INITIALIZED);
         }
+        crate::device::forget(handle as usize);
         drop(Box::from_raw(handle));
     }
     /// The library's version.
@@ -98,7 +99,10 @@ library! {
     /// A part of the version.
     fn cublasGetProperty(which: c_uint, value: *mut c_int) { put(value, property(VERSION, which)?); }
     /// Sets the stream.
-    fn cublasSetStream_v2(handle: *mut Handle, stream: *mut c_void) { (*handle).stream = stream; }
+    fn cublasSetStream_v2(handle: *mut Handle, stream: *mut c_void) {
+        (*handle).stream = stream;
+        crate::device::set_stream(handle as usize, stream);
+    }
     /// The stream.
     fn cublasGetStream_v2(handle: *mut Handle, stream: *mut *mut c_void) { put(stream, (*handle).stream); }
     /// Sets the math mode.

@@ -107,6 +107,11 @@ library! {
         _beta: usize, _c: usize, _c_desc: usize, _d: usize, _d_desc: usize, _algo: usize, _workspace: usize,
         _size: usize, stream: *mut c_void,
     ) { crate::device::work(stream); }
+    /// A change of a matrix' layout, in a stream.
+    fn cublasLtMatrixTransform(
+        _handle: usize, _transform: usize, _alpha: usize, _a: usize, _a_desc: usize, _beta: usize, _b: usize,
+        _b_desc: usize, _c: usize, _c_desc: usize, stream: *mut c_void,
+    ) { crate::device::work(stream); }
     /// Describes a multiplication.
     fn cublasLtMatmulDescCreate(place: *mut *mut Attributes, compute: c_uint, scale: c_uint) {
         put(place, Attributes::with(&[(0, &compute.to_ne_bytes()), (1, &scale.to_ne_bytes())]));

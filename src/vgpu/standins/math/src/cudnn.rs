@@ -55,11 +55,15 @@ library! {
     /// Ends a handle.
     fn cudnnDestroy(handle: *mut Handle) {
         if !handle.is_null() {
+            crate::device::forget(handle as usize);
             drop(Box::from_raw(handle));
         }
     }
     /// Sets the stream.
-    fn cudnnSetStream(handle: *mut Handle, stream: *mut c_void) { (*handle).stream = stream; }
+    fn cudnnSetStream(handle: *mut Handle, stream: *mut c_void) {
+        (*handle).stream = stream;
+        crate::device::set_stream(handle as usize, stream);
+    }
     /// The stream.
     fn cudnnGetStream(handle: *mut Handle, stream: *mut *mut c_void) { put(stream, (*handle).stream); }
     /// A part of the version.

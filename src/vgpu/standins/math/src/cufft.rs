@@ -3,7 +3,7 @@
 //! Model: the work area holds the transform once, as complex numbers.
 
 use crate::answers::put;
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const VERSION: [c_int; 3] = [11, 2, 3];
@@ -13,6 +13,41 @@ const DOUBLE: [c_uint; 3] = [0x6a, 0x6c, 0x69];
 fn plan() -> c_int {
     static NEXT: AtomicI32 = AtomicI32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The handle that a plan is, apart from those of other libraries, which are addresses.
+fn handle(plan: c_int) -> usize {
+    1 << 63 | plan as u32 as usize
+}
+
+/// Transforms: work in the stream of the plan. What follows the plan is not looked at.
+macro_rules! transforms {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(plan: c_int) -> crate::answers::Status {
+            weir_vgpu_client::trace::called(stringify!($name));
+            // SAFETY: a plan's stream is one of the context that is current when it is used.
+            unsafe { crate::device::work_of(handle(plan)) };
+            0
+        }
+    )*};
+}
+
+transforms! {
+    cufftExecC2C
+    cufftExecC2R
+    cufftExecD2Z
+    cufftExecR2C
+    cufftExecZ2D
+    cufftExecZ2Z
+    cufftXtExec
+    cufftXtExecDescriptor
+    cufftXtExecDescriptorC2C
+    cufftXtExecDescriptorC2R
+    cufftXtExecDescriptorD2Z
+    cufftXtExecDescriptorR2C
+    cufftXtExecDescriptorZ2D
+    cufftXtExecDescriptorZ2Z
 }
 
 fn area(lengths: &[i64], kind: c_uint, batch: i64) -> usize {
@@ -30,6 +65,8 @@ unsafe fn list<T: Copy + Into<i64>>(lengths: *const T, rank: c_int) -> Vec<i64> 
 }
 
 library! {
+    /// Sets the stream.
+    fn cufftSetStream(plan: c_int, stream: *mut c_void) { crate::device::set_stream(handle(plan), stream); }
     /// Makes a plan without a transform.
     fn cufftCreate(place: *mut c_int) { put(place, plan()); }
     /// Makes a plan in one dimension.

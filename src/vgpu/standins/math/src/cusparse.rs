@@ -6,6 +6,10 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 const VERSION: [c_int; 3] = [12, 5, 1];
 
 library! {
+    /// Sets the stream.
+    fn cusparseSetStream(handle: usize, stream: *mut c_void) { crate::device::set_stream(handle, stream); }
+    /// Ends a handle.
+    fn cusparseDestroy(handle: usize) { crate::device::forget(handle); }
     /// The library's version.
     fn cusparseGetVersion(_handle: *mut c_void, version: *mut c_int) {
         put(version, VERSION[0] * 1000 + VERSION[1] * 100 + VERSION[2]);

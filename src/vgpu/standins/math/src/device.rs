@@ -1,8 +1,9 @@
 //! Device memory that a library takes for itself, as the real ones do: straight from the driver.
 
 use core::ffi::{CStr, c_void};
+use std::collections::HashMap;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use weir_cuda::{CUdeviceptr, CUfunction, CUresult, CUstreamCaptureStatus};
 use weir_vgpu_client as driver;
 
@@ -25,6 +26,34 @@ impl Blocks {
             taken.0.push(block);
         }
         Ok(taken)
+    }
+}
+
+/// The stream of each handle that was given one.
+static STREAMS: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+
+fn streams<T>(then: impl FnOnce(&mut HashMap<usize, usize>) -> T) -> T {
+    then(STREAMS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// Sets the stream of a handle.
+pub(crate) fn set_stream(handle: usize, stream: *mut c_void) {
+    streams(|streams| streams.insert(handle, stream as usize));
+}
+
+/// A handle has ended.
+pub(crate) fn forget(handle: usize) {
+    streams(|streams| streams.remove(&handle));
+}
+
+/// Work in the stream of a handle. What is no handle, or has no stream of its own, has none that could capture.
+///
+/// # Safety
+/// The handle's stream is one of the current context.
+pub(crate) unsafe fn work_of(handle: usize) {
+    if let Some(stream) = streams(|streams| streams.get(&handle).copied()) {
+        // SAFETY: as promised.
+        unsafe { work(stream as *mut c_void) };
     }
 }
 

@@ -1,5 +1,5 @@
 // Made by src/vgpu/standins/list-functions; do not edit by hand.
-//! The 2115 functions without a body of their own, by what they must write.
+//! The 2086 functions without a body of their own, by what they must write.
 
 create! {
     cublasLtMatrixTransformDescCreate()
@@ -337,6 +337,570 @@ sizes! {
 }
 
 succeed! {
+    cublasGetError
+    cublasGetLoggerCallback
+    cublasGetMatrix
+    cublasGetMatrixAsync
+    cublasGetMatrixAsync_64
+    cublasGetMatrix_64
+    cublasGetVector
+    cublasGetVectorAsync
+    cublasGetVectorAsync_64
+    cublasGetVector_64
+    cublasGetVersion
+    cublasInit
+    cublasLoggerConfigure
+    cublasLtDestroy
+    cublasLtHeuristicsCacheGetCapacity
+    cublasLtHeuristicsCacheSetCapacity
+    cublasLtLoggerForceDisable
+    cublasLtLoggerOpenFile
+    cublasLtLoggerSetCallback
+    cublasLtLoggerSetFile
+    cublasLtLoggerSetLevel
+    cublasLtLoggerSetMask
+    cublasLtMatmulAlgoCapGetAttribute
+    cublasLtMatmulAlgoCheck
+    cublasLtMatmulAlgoConfigGetAttribute
+    cublasLtMatmulAlgoConfigSetAttribute
+    cublasLtMatmulAlgoGetIds
+    cublasLtMatmulAlgoInit
+    cublasLtMatmulDescInit_internal
+    cublasLtMatmulPreferenceInit_internal
+    cublasLtMatrixLayoutInit_internal
+    cublasLtMatrixTransformDescDestroy
+    cublasLtMatrixTransformDescGetAttribute
+    cublasLtMatrixTransformDescInit_internal
+    cublasLtMatrixTransformDescSetAttribute
+    cublasSetKernelStream
+    cublasSetLoggerCallback
+    cublasSetMatrix
+    cublasSetMatrixAsync
+    cublasSetMatrixAsync_64
+    cublasSetMatrix_64
+    cublasSetVector
+    cublasSetVectorAsync
+    cublasSetVectorAsync_64
+    cublasSetVector_64
+    cublasSetWorkspace_v2
+    cublasXerbla
+    cublasXtCgemm
+    cublasXtChemm
+    cublasXtCher2k
+    cublasXtCherk
+    cublasXtCherkx
+    cublasXtCspmm
+    cublasXtCsymm
+    cublasXtCsyr2k
+    cublasXtCsyrk
+    cublasXtCsyrkx
+    cublasXtCtrmm
+    cublasXtCtrsm
+    cublasXtDestroy
+    cublasXtDeviceSelect
+    cublasXtDgemm
+    cublasXtDspmm
+    cublasXtDsymm
+    cublasXtDsyr2k
+    cublasXtDsyrk
+    cublasXtDsyrkx
+    cublasXtDtrmm
+    cublasXtDtrsm
+    cublasXtGetBlockDim
+    cublasXtGetNumBoards
+    cublasXtGetPinningMemMode
+    cublasXtMaxBoards
+    cublasXtSetBlockDim
+    cublasXtSetCpuRatio
+    cublasXtSetCpuRoutine
+    cublasXtSetPinningMemMode
+    cublasXtSgemm
+    cublasXtSspmm
+    cublasXtSsymm
+    cublasXtSsyr2k
+    cublasXtSsyrk
+    cublasXtSsyrkx
+    cublasXtStrmm
+    cublasXtStrsm
+    cublasXtZgemm
+    cublasXtZhemm
+    cublasXtZher2k
+    cublasXtZherk
+    cublasXtZherkx
+    cublasXtZspmm
+    cublasXtZsymm
+    cublasXtZsyr2k
+    cublasXtZsyrk
+    cublasXtZsyrkx
+    cublasXtZtrmm
+    cublasXtZtrsm
+    cudnnAdvInferVersionCheck
+    cudnnAdvTrainVersionCheck
+    cudnnAdvVersionCheck
+    cudnnBuildRNNDynamic
+    cudnnCnnInferVersionCheck
+    cudnnCnnTrainVersionCheck
+    cudnnCnnVersionCheck
+    cudnnCopyAlgorithmDescriptor
+    cudnnDeriveBNTensorDescriptor
+    cudnnDeriveNormTensorDescriptor
+    cudnnDestroyActivationDescriptor
+    cudnnDestroyAlgorithmDescriptor
+    cudnnDestroyAlgorithmPerformance
+    cudnnDestroyAttnDescriptor
+    cudnnDestroyCTCLossDescriptor
+    cudnnDestroyDropoutDescriptor
+    cudnnDestroyFusedOpsConstParamPack
+    cudnnDestroyFusedOpsPlan
+    cudnnDestroyFusedOpsVariantParamPack
+    cudnnDestroyLRNDescriptor
+    cudnnDestroyOpTensorDescriptor
+    cudnnDestroyPersistentRNNPlan
+    cudnnDestroyPoolingDescriptor
+    cudnnDestroyReduceTensorDescriptor
+    cudnnDestroySeqDataDescriptor
+    cudnnDestroySpatialTransformerDescriptor
+    cudnnDestroyTensorTransformDescriptor
+    cudnnFindConvolutionBackwardDataAlgorithm
+    cudnnFindConvolutionBackwardDataAlgorithmEx
+    cudnnFindConvolutionBackwardFilterAlgorithm
+    cudnnFindConvolutionBackwardFilterAlgorithmEx
+    cudnnFindConvolutionForwardAlgorithm
+    cudnnFindConvolutionForwardAlgorithmEx
+    cudnnFindRNNBackwardDataAlgorithmEx
+    cudnnFindRNNBackwardWeightsAlgorithmEx
+    cudnnFindRNNForwardInferenceAlgorithmEx
+    cudnnFindRNNForwardTrainingAlgorithmEx
+    cudnnGetActivationDescriptor
+    cudnnGetActivationDescriptorSwishBeta
+    cudnnGetAlgorithmDescriptor
+    cudnnGetAlgorithmPerformance
+    cudnnGetAlgorithmSpaceSize
+    cudnnGetAttnDescriptor
+    cudnnGetCTCLossDescriptor
+    cudnnGetCTCLossDescriptorEx
+    cudnnGetCTCLossDescriptor_v8
+    cudnnGetCallback
+    cudnnGetConvolution2dDescriptor
+    cudnnGetConvolution2dForwardOutputDim
+    cudnnGetConvolutionBackwardDataAlgorithm_v7
+    cudnnGetConvolutionBackwardFilterAlgorithm_v7
+    cudnnGetConvolutionForwardAlgorithm_v7
+    cudnnGetConvolutionGroupCount
+    cudnnGetConvolutionMathType
+    cudnnGetConvolutionNdDescriptor
+    cudnnGetConvolutionReorderType
+    cudnnGetDropoutDescriptor
+    cudnnGetFilter4dDescriptor
+    cudnnGetFilterSizeInBytes
+    cudnnGetFoldedConvBackwardDataDescriptors
+    cudnnGetFusedOpsConstParamPackAttribute
+    cudnnGetFusedOpsVariantParamPackAttribute
+    cudnnGetLRNDescriptor
+    cudnnGetMaxDeviceVersion
+    cudnnGetMultiHeadAttnBuffers
+    cudnnGetMultiHeadAttnWeights
+    cudnnGetNormalizationTrainingReserveSpaceSize
+    cudnnGetOpTensorDescriptor
+    cudnnGetPooling2dDescriptor
+    cudnnGetPooling2dForwardOutputDim
+    cudnnGetPoolingNdDescriptor
+    cudnnGetPoolingNdForwardOutputDim
+    cudnnGetRNNBackwardDataAlgorithmMaxCount
+    cudnnGetRNNBackwardWeightsAlgorithmMaxCount
+    cudnnGetRNNBiasMode
+    cudnnGetRNNForwardInferenceAlgorithmMaxCount
+    cudnnGetRNNForwardTrainingAlgorithmMaxCount
+    cudnnGetRNNMatrixMathType
+    cudnnGetRNNPaddingMode
+    cudnnGetReduceTensorDescriptor
+    cudnnGetReductionIndicesSize
+    cudnnGetSeqDataDescriptor
+    cudnnGetTensorTransformDescriptor
+    cudnnGraphVersionCheck
+    cudnnInitTransformDest
+    cudnnMakeFusedOpsPlan
+    cudnnOpsInferVersionCheck
+    cudnnOpsTrainVersionCheck
+    cudnnOpsVersionCheck
+    cudnnQueryRuntimeError
+    cudnnRNNGetClip
+    cudnnRNNGetClip_v8
+    cudnnRNNSetClip
+    cudnnRNNSetClip_v8
+    cudnnRestoreAlgorithm
+    cudnnRestoreDropoutDescriptor
+    cudnnSaveAlgorithm
+    cudnnSetActivationDescriptor
+    cudnnSetActivationDescriptorSwishBeta
+    cudnnSetAlgorithmDescriptor
+    cudnnSetAlgorithmPerformance
+    cudnnSetAttnDescriptor
+    cudnnSetCTCLossDescriptor
+    cudnnSetCTCLossDescriptorEx
+    cudnnSetCTCLossDescriptor_v8
+    cudnnSetCallback
+    cudnnSetConvolution2dDescriptor
+    cudnnSetConvolutionGroupCount
+    cudnnSetConvolutionMathType
+    cudnnSetConvolutionReorderType
+    cudnnSetDropoutDescriptor
+    cudnnSetFilter4dDescriptor
+    cudnnSetFusedOpsConstParamPackAttribute
+    cudnnSetFusedOpsVariantParamPackAttribute
+    cudnnSetLRNDescriptor
+    cudnnSetOpTensorDescriptor
+    cudnnSetPersistentRNNPlan
+    cudnnSetPooling2dDescriptor
+    cudnnSetPoolingNdDescriptor
+    cudnnSetRNNAlgorithmDescriptor
+    cudnnSetRNNBiasMode
+    cudnnSetRNNDescriptor_v6
+    cudnnSetRNNMatrixMathType
+    cudnnSetRNNPaddingMode
+    cudnnSetRNNProjectionLayers
+    cudnnSetReduceTensorDescriptor
+    cudnnSetSeqDataDescriptor
+    cudnnSetSpatialTransformerNdDescriptor
+    cudnnSetTensorTransformDescriptor
+    cufftDestroy
+    cufftEstimate1d
+    cufftEstimate2d
+    cufftEstimate3d
+    cufftEstimateMany
+    cufftGetSize
+    cufftGetSize1d
+    cufftGetSize2d
+    cufftGetSize3d
+    cufftGetSizeMany
+    cufftGetSizeMany64
+    cufftSetAutoAllocation
+    cufftSetWorkArea
+    cufftXtClearCallback
+    cufftXtFree
+    cufftXtGetSizeMany
+    cufftXtMakePlanMany
+    cufftXtMalloc
+    cufftXtMemcpy
+    cufftXtQueryPlan
+    cufftXtSetCallback
+    cufftXtSetCallbackSharedSize
+    cufftXtSetGPUs
+    cufftXtSetWorkArea
+    cufftXtSetWorkAreaPolicy
+    cuptiActivityConfigurePCSampling
+    cuptiActivityConfigureUnifiedMemoryCounter
+    cuptiActivityDisable
+    cuptiActivityDisableContext
+    cuptiActivityEnable
+    cuptiActivityEnableAndDump
+    cuptiActivityEnableContext
+    cuptiActivityEnableLatencyTimestamps
+    cuptiActivityEnableLaunchAttributes
+    cuptiActivityFlush
+    cuptiActivityFlushAll
+    cuptiActivityFlushPeriod
+    cuptiActivityGetAttribute
+    cuptiActivityPopExternalCorrelationId
+    cuptiActivityPushExternalCorrelationId
+    cuptiActivityRegisterCallbacks
+    cuptiActivityRegisterTimestampCallback
+    cuptiActivitySetAttribute
+    cuptiComputeCapabilitySupported
+    cuptiDeviceEnumEventDomains
+    cuptiDeviceEnumMetrics
+    cuptiDeviceGetAttribute
+    cuptiDeviceGetChipName
+    cuptiDeviceGetEventDomainAttribute
+    cuptiDeviceGetNumEventDomains
+    cuptiDeviceGetNumMetrics
+    cuptiDeviceSupported
+    cuptiDeviceVirtualizationMode
+    cuptiDisableKernelReplayMode
+    cuptiEnableAllDomains
+    cuptiEnableCallback
+    cuptiEnableDomain
+    cuptiEnableKernelReplayMode
+    cuptiEnumEventDomains
+    cuptiEnumMetrics
+    cuptiEventDomainEnumEvents
+    cuptiEventDomainGetAttribute
+    cuptiEventDomainGetNumEvents
+    cuptiEventGetAttribute
+    cuptiEventGetIdFromName
+    cuptiEventGroupAddEvent
+    cuptiEventGroupCreate
+    cuptiEventGroupDestroy
+    cuptiEventGroupDisable
+    cuptiEventGroupEnable
+    cuptiEventGroupGetAttribute
+    cuptiEventGroupReadAllEvents
+    cuptiEventGroupReadEvent
+    cuptiEventGroupRemoveAllEvents
+    cuptiEventGroupRemoveEvent
+    cuptiEventGroupResetAllEvents
+    cuptiEventGroupSetAttribute
+    cuptiEventGroupSetDisable
+    cuptiEventGroupSetEnable
+    cuptiEventGroupSetsCreate
+    cuptiEventGroupSetsDestroy
+    cuptiFinalize
+    cuptiGetAutoBoostState
+    cuptiGetCallbackName
+    cuptiGetCallbackState
+    cuptiGetCubinCrc
+    cuptiGetLastError
+    cuptiGetNumEventDomains
+    cuptiGetNumMetrics
+    cuptiGetSassToSourceCorrelation
+    cuptiGetStreamId
+    cuptiGetThreadIdType
+    cuptiKernelReplaySubscribeUpdate
+    cuptiMetricCreateEventGroupSets
+    cuptiMetricEnumEvents
+    cuptiMetricEnumProperties
+    cuptiMetricGetAttribute
+    cuptiMetricGetIdFromName
+    cuptiMetricGetNumEvents
+    cuptiMetricGetNumProperties
+    cuptiMetricGetRequiredEventGroupSets
+    cuptiMetricGetValue
+    cuptiMetricGetValue2
+    cuptiOpenACCInitialize
+    cuptiOpenMpInitialize
+    cuptiOpenMpInitialize_v2
+    cuptiPCSamplingDisable
+    cuptiPCSamplingEnable
+    cuptiPCSamplingGetConfigurationAttribute
+    cuptiPCSamplingGetData
+    cuptiPCSamplingGetNumStallReasons
+    cuptiPCSamplingGetStallReasons
+    cuptiPCSamplingSetConfigurationAttribute
+    cuptiPCSamplingStart
+    cuptiPCSamplingStop
+    cuptiProfilerBeginPass
+    cuptiProfilerBeginSession
+    cuptiProfilerCounterDataImageCalculateScratchBufferSize
+    cuptiProfilerCounterDataImageCalculateSize
+    cuptiProfilerCounterDataImageInitialize
+    cuptiProfilerCounterDataImageInitializeScratchBuffer
+    cuptiProfilerDeInitialize
+    cuptiProfilerDeviceSupported
+    cuptiProfilerDisableProfiling
+    cuptiProfilerEnableProfiling
+    cuptiProfilerEndPass
+    cuptiProfilerEndSession
+    cuptiProfilerFlushCounterData
+    cuptiProfilerGetCounterAvailability
+    cuptiProfilerInitialize
+    cuptiProfilerIsPassCollected
+    cuptiProfilerPopRange
+    cuptiProfilerPushRange
+    cuptiProfilerSetConfig
+    cuptiProfilerUnsetConfig
+    cuptiRegisterComputeCrcCallback
+    cuptiSassMetricsDisable
+    cuptiSassMetricsEnable
+    cuptiSassMetricsFlushData
+    cuptiSassMetricsGetDataProperties
+    cuptiSassMetricsGetMetrics
+    cuptiSassMetricsGetNumOfMetrics
+    cuptiSassMetricsGetProperties
+    cuptiSassMetricsSetConfig
+    cuptiSassMetricsUnsetConfig
+    cuptiSetEventCollectionMode
+    cuptiSetThreadIdType
+    cuptiSupportedDomains
+    cuptiUnsubscribe
+    cusolverDnDestroyGesvdjInfo
+    cusolverDnDestroyParams
+    cusolverDnDestroySyevjInfo
+    cusolverDnGetDeterministicMode
+    cusolverDnGetStream
+    cusolverDnIRSInfosDestroy
+    cusolverDnIRSInfosGetMaxIters
+    cusolverDnIRSInfosGetNiters
+    cusolverDnIRSInfosGetOuterNiters
+    cusolverDnIRSInfosGetResidualHistory
+    cusolverDnIRSInfosRequestResidual
+    cusolverDnIRSParamsDestroy
+    cusolverDnIRSParamsDisableFallback
+    cusolverDnIRSParamsEnableFallback
+    cusolverDnIRSParamsGetMaxIters
+    cusolverDnIRSParamsSetMaxIters
+    cusolverDnIRSParamsSetMaxItersInner
+    cusolverDnIRSParamsSetRefinementSolver
+    cusolverDnIRSParamsSetSolverLowestPrecision
+    cusolverDnIRSParamsSetSolverMainPrecision
+    cusolverDnIRSParamsSetSolverPrecisions
+    cusolverDnIRSParamsSetTol
+    cusolverDnIRSParamsSetTolInner
+    cusolverDnSetAdvOptions
+    cusolverDnSetDeterministicMode
+    cusolverDnXgesvdjGetResidual
+    cusolverDnXgesvdjGetSweeps
+    cusolverDnXgesvdjSetMaxSweeps
+    cusolverDnXgesvdjSetSortEig
+    cusolverDnXgesvdjSetTolerance
+    cusolverDnXsyevjGetResidual
+    cusolverDnXsyevjGetSweeps
+    cusolverDnXsyevjSetMaxSweeps
+    cusolverDnXsyevjSetSortEig
+    cusolverDnXsyevjSetTolerance
+    cusolverRfBatchSetupHost
+    cusolverRfDestroy
+    cusolverRfGetAlgs
+    cusolverRfGetMatrixFormat
+    cusolverRfGetNumericBoostReport
+    cusolverRfGetNumericProperties
+    cusolverRfGetResetValuesFastMode
+    cusolverRfSetAlgs
+    cusolverRfSetMatrixFormat
+    cusolverRfSetNumericProperties
+    cusolverRfSetResetValuesFastMode
+    cusolverRfSetupDevice
+    cusolverRfSetupHost
+    cusolverSpCcsrcholBufferInfo
+    cusolverSpCcsrcholBufferInfoHost
+    cusolverSpCcsrluBufferInfoHost
+    cusolverSpCcsrqrBufferInfo
+    cusolverSpCcsrqrBufferInfoBatched
+    cusolverSpCcsrqrBufferInfoHost
+    cusolverSpCcsrqrSetup
+    cusolverSpCcsrqrSetupHost
+    cusolverSpDcsrcholBufferInfo
+    cusolverSpDcsrcholBufferInfoHost
+    cusolverSpDcsrluBufferInfoHost
+    cusolverSpDcsrqrBufferInfo
+    cusolverSpDcsrqrBufferInfoBatched
+    cusolverSpDcsrqrBufferInfoHost
+    cusolverSpDcsrqrSetup
+    cusolverSpDcsrqrSetupHost
+    cusolverSpDestroyCsrcholInfo
+    cusolverSpDestroyCsrcholInfoHost
+    cusolverSpDestroyCsrluInfoHost
+    cusolverSpDestroyCsrqrInfo
+    cusolverSpDestroyCsrqrInfoHost
+    cusolverSpGetStream
+    cusolverSpScsrcholBufferInfo
+    cusolverSpScsrcholBufferInfoHost
+    cusolverSpScsrluBufferInfoHost
+    cusolverSpScsrqrBufferInfo
+    cusolverSpScsrqrBufferInfoBatched
+    cusolverSpScsrqrBufferInfoHost
+    cusolverSpScsrqrSetup
+    cusolverSpScsrqrSetupHost
+    cusolverSpZcsrcholBufferInfo
+    cusolverSpZcsrcholBufferInfoHost
+    cusolverSpZcsrluBufferInfoHost
+    cusolverSpZcsrqrBufferInfo
+    cusolverSpZcsrqrBufferInfoBatched
+    cusolverSpZcsrqrBufferInfoHost
+    cusolverSpZcsrqrSetup
+    cusolverSpZcsrqrSetupHost
+    cusparseBlockedEllGet
+    cusparseBsrSetStridedBatch
+    cusparseCbsrilu02_numericBoost
+    cusparseCcsrilu02_numericBoost
+    cusparseConstBlockedEllGet
+    cusparseConstCooGet
+    cusparseConstCscGet
+    cusparseConstCsrGet
+    cusparseConstDnMatGet
+    cusparseConstDnMatGetValues
+    cusparseConstDnVecGet
+    cusparseConstDnVecGetValues
+    cusparseConstSpMatGetValues
+    cusparseConstSpVecGet
+    cusparseConstSpVecGetValues
+    cusparseCooGet
+    cusparseCooSetPointers
+    cusparseCooSetStridedBatch
+    cusparseCreateIdentityPermutation
+    cusparseCscGet
+    cusparseCscSetPointers
+    cusparseCsrGet
+    cusparseCsrSetPointers
+    cusparseCsrSetStridedBatch
+    cusparseDbsrilu02_numericBoost
+    cusparseDcsrilu02_numericBoost
+    cusparseDestroyBsric02Info
+    cusparseDestroyBsrilu02Info
+    cusparseDestroyBsrsm2Info
+    cusparseDestroyBsrsv2Info
+    cusparseDestroyColorInfo
+    cusparseDestroyCsric02Info
+    cusparseDestroyCsrilu02Info
+    cusparseDestroyCsru2csrInfo
+    cusparseDestroyDnMat
+    cusparseDestroyDnVec
+    cusparseDestroyMatDescr
+    cusparseDestroyPruneInfo
+    cusparseDestroySpMat
+    cusparseDestroySpVec
+    cusparseDnMatGet
+    cusparseDnMatGetStridedBatch
+    cusparseDnMatGetValues
+    cusparseDnMatSetStridedBatch
+    cusparseDnMatSetValues
+    cusparseDnVecGet
+    cusparseDnVecGetValues
+    cusparseDnVecSetValues
+    cusparseGetMatDiagType
+    cusparseGetMatFillMode
+    cusparseGetMatIndexBase
+    cusparseGetMatType
+    cusparseGetPointerMode
+    cusparseGetStream
+    cusparseLoggerForceDisable
+    cusparseLoggerOpenFile
+    cusparseLoggerSetCallback
+    cusparseLoggerSetFile
+    cusparseLoggerSetLevel
+    cusparseLoggerSetMask
+    cusparseSDDMM_preprocess
+    cusparseSbsrilu02_numericBoost
+    cusparseScsrilu02_numericBoost
+    cusparseSetMatDiagType
+    cusparseSetMatFillMode
+    cusparseSetMatIndexBase
+    cusparseSetMatType
+    cusparseSetPointerMode
+    cusparseSpGEMM_destroyDescr
+    cusparseSpGEMM_estimateMemory
+    cusparseSpGEMM_getNumProducts
+    cusparseSpMMOp_createPlan
+    cusparseSpMMOp_destroyPlan
+    cusparseSpMM_preprocess
+    cusparseSpMatGetAttribute
+    cusparseSpMatGetFormat
+    cusparseSpMatGetIndexBase
+    cusparseSpMatGetStridedBatch
+    cusparseSpMatGetValues
+    cusparseSpMatSetAttribute
+    cusparseSpMatSetValues
+    cusparseSpSM_destroyDescr
+    cusparseSpSV_destroyDescr
+    cusparseSpVecGet
+    cusparseSpVecGetIndexBase
+    cusparseSpVecGetValues
+    cusparseSpVecSetValues
+    cusparseXbsric02_zeroPivot
+    cusparseXbsrilu02_zeroPivot
+    cusparseXbsrsm2_zeroPivot
+    cusparseXbsrsv2_zeroPivot
+    cusparseXcsric02_zeroPivot
+    cusparseXcsrilu02_zeroPivot
+    cusparseZbsrilu02_numericBoost
+    cusparseZcsrilu02_numericBoost
+    ncclCommDeregister
+    ncclCommFinalize
+    ncclGroupEnd
+    ncclGroupStart
+    ncclRedOpDestroy
+}
+
+works! {
     cublasAlloc
     cublasAsumEx
     cublasAsumEx_64
@@ -630,17 +1194,6 @@ succeed! {
     cublasGemmBatchedEx_64
     cublasGemmEx_64
     cublasGemmStridedBatchedEx_64
-    cublasGetError
-    cublasGetLoggerCallback
-    cublasGetMatrix
-    cublasGetMatrixAsync
-    cublasGetMatrixAsync_64
-    cublasGetMatrix_64
-    cublasGetVector
-    cublasGetVectorAsync
-    cublasGetVectorAsync_64
-    cublasGetVector_64
-    cublasGetVersion
     cublasHSHgemvBatched
     cublasHSHgemvBatched_64
     cublasHSHgemvStridedBatched
@@ -671,7 +1224,6 @@ succeed! {
     cublasIdamin
     cublasIdamin_v2
     cublasIdamin_v2_64
-    cublasInit
     cublasIsamax
     cublasIsamax_v2
     cublasIsamax_v2_64
@@ -684,30 +1236,6 @@ succeed! {
     cublasIzamin
     cublasIzamin_v2
     cublasIzamin_v2_64
-    cublasLoggerConfigure
-    cublasLtDestroy
-    cublasLtHeuristicsCacheGetCapacity
-    cublasLtHeuristicsCacheSetCapacity
-    cublasLtLoggerForceDisable
-    cublasLtLoggerOpenFile
-    cublasLtLoggerSetCallback
-    cublasLtLoggerSetFile
-    cublasLtLoggerSetLevel
-    cublasLtLoggerSetMask
-    cublasLtMatmulAlgoCapGetAttribute
-    cublasLtMatmulAlgoCheck
-    cublasLtMatmulAlgoConfigGetAttribute
-    cublasLtMatmulAlgoConfigSetAttribute
-    cublasLtMatmulAlgoGetIds
-    cublasLtMatmulAlgoInit
-    cublasLtMatmulDescInit_internal
-    cublasLtMatmulPreferenceInit_internal
-    cublasLtMatrixLayoutInit_internal
-    cublasLtMatrixTransform
-    cublasLtMatrixTransformDescDestroy
-    cublasLtMatrixTransformDescGetAttribute
-    cublasLtMatrixTransformDescInit_internal
-    cublasLtMatrixTransformDescSetAttribute
     cublasNrm2Ex
     cublasNrm2Ex_64
     cublasRotEx
@@ -738,17 +1266,6 @@ succeed! {
     cublasSdot
     cublasSdot_v2
     cublasSdot_v2_64
-    cublasSetKernelStream
-    cublasSetLoggerCallback
-    cublasSetMatrix
-    cublasSetMatrixAsync
-    cublasSetMatrixAsync_64
-    cublasSetMatrix_64
-    cublasSetVector
-    cublasSetVectorAsync
-    cublasSetVectorAsync_64
-    cublasSetVector_64
-    cublasSetWorkspace_v2
     cublasSgbmv
     cublasSgbmv_v2
     cublasSgbmv_v2_64
@@ -866,57 +1383,6 @@ succeed! {
     cublasTSTgemvStridedBatched
     cublasTSTgemvStridedBatched_64
     cublasUint8gemmBias
-    cublasXerbla
-    cublasXtCgemm
-    cublasXtChemm
-    cublasXtCher2k
-    cublasXtCherk
-    cublasXtCherkx
-    cublasXtCspmm
-    cublasXtCsymm
-    cublasXtCsyr2k
-    cublasXtCsyrk
-    cublasXtCsyrkx
-    cublasXtCtrmm
-    cublasXtCtrsm
-    cublasXtDestroy
-    cublasXtDeviceSelect
-    cublasXtDgemm
-    cublasXtDspmm
-    cublasXtDsymm
-    cublasXtDsyr2k
-    cublasXtDsyrk
-    cublasXtDsyrkx
-    cublasXtDtrmm
-    cublasXtDtrsm
-    cublasXtGetBlockDim
-    cublasXtGetNumBoards
-    cublasXtGetPinningMemMode
-    cublasXtMaxBoards
-    cublasXtSetBlockDim
-    cublasXtSetCpuRatio
-    cublasXtSetCpuRoutine
-    cublasXtSetPinningMemMode
-    cublasXtSgemm
-    cublasXtSspmm
-    cublasXtSsymm
-    cublasXtSsyr2k
-    cublasXtSsyrk
-    cublasXtSsyrkx
-    cublasXtStrmm
-    cublasXtStrsm
-    cublasXtZgemm
-    cublasXtZhemm
-    cublasXtZher2k
-    cublasXtZherk
-    cublasXtZherkx
-    cublasXtZspmm
-    cublasXtZsymm
-    cublasXtZsyr2k
-    cublasXtZsyrk
-    cublasXtZsyrkx
-    cublasXtZtrmm
-    cublasXtZtrsm
     cublasZaxpy
     cublasZaxpy_v2
     cublasZaxpy_v2_64
@@ -1058,113 +1524,27 @@ succeed! {
     cudnnActivationBackward
     cudnnActivationForward
     cudnnAddTensor
-    cudnnAdvInferVersionCheck
-    cudnnAdvTrainVersionCheck
-    cudnnAdvVersionCheck
     cudnnBackendExecute
     cudnnBatchNormalizationBackward
     cudnnBatchNormalizationBackwardEx
     cudnnBatchNormalizationForwardInference
     cudnnBatchNormalizationForwardTraining
     cudnnBatchNormalizationForwardTrainingEx
-    cudnnBuildRNNDynamic
     cudnnCTCLoss
     cudnnCTCLoss_v8
-    cudnnCnnInferVersionCheck
-    cudnnCnnTrainVersionCheck
-    cudnnCnnVersionCheck
     cudnnConvolutionBackwardBias
     cudnnConvolutionBackwardData
     cudnnConvolutionBackwardFilter
     cudnnConvolutionBiasActivationForward
     cudnnConvolutionForward
-    cudnnCopyAlgorithmDescriptor
-    cudnnDeriveBNTensorDescriptor
-    cudnnDeriveNormTensorDescriptor
-    cudnnDestroyActivationDescriptor
-    cudnnDestroyAlgorithmDescriptor
-    cudnnDestroyAlgorithmPerformance
-    cudnnDestroyAttnDescriptor
-    cudnnDestroyCTCLossDescriptor
-    cudnnDestroyDropoutDescriptor
-    cudnnDestroyFusedOpsConstParamPack
-    cudnnDestroyFusedOpsPlan
-    cudnnDestroyFusedOpsVariantParamPack
-    cudnnDestroyLRNDescriptor
-    cudnnDestroyOpTensorDescriptor
-    cudnnDestroyPersistentRNNPlan
-    cudnnDestroyPoolingDescriptor
-    cudnnDestroyReduceTensorDescriptor
-    cudnnDestroySeqDataDescriptor
-    cudnnDestroySpatialTransformerDescriptor
-    cudnnDestroyTensorTransformDescriptor
     cudnnDivisiveNormalizationBackward
     cudnnDivisiveNormalizationForward
     cudnnDropoutBackward
     cudnnDropoutForward
-    cudnnFindConvolutionBackwardDataAlgorithm
-    cudnnFindConvolutionBackwardDataAlgorithmEx
-    cudnnFindConvolutionBackwardFilterAlgorithm
-    cudnnFindConvolutionBackwardFilterAlgorithmEx
-    cudnnFindConvolutionForwardAlgorithm
-    cudnnFindConvolutionForwardAlgorithmEx
-    cudnnFindRNNBackwardDataAlgorithmEx
-    cudnnFindRNNBackwardWeightsAlgorithmEx
-    cudnnFindRNNForwardInferenceAlgorithmEx
-    cudnnFindRNNForwardTrainingAlgorithmEx
     cudnnFusedOpsExecute
-    cudnnGetActivationDescriptor
-    cudnnGetActivationDescriptorSwishBeta
-    cudnnGetAlgorithmDescriptor
-    cudnnGetAlgorithmPerformance
-    cudnnGetAlgorithmSpaceSize
-    cudnnGetAttnDescriptor
-    cudnnGetCTCLossDescriptor
-    cudnnGetCTCLossDescriptorEx
-    cudnnGetCTCLossDescriptor_v8
-    cudnnGetCallback
-    cudnnGetConvolution2dDescriptor
-    cudnnGetConvolution2dForwardOutputDim
-    cudnnGetConvolutionBackwardDataAlgorithm_v7
-    cudnnGetConvolutionBackwardFilterAlgorithm_v7
-    cudnnGetConvolutionForwardAlgorithm_v7
-    cudnnGetConvolutionGroupCount
-    cudnnGetConvolutionMathType
-    cudnnGetConvolutionNdDescriptor
-    cudnnGetConvolutionReorderType
-    cudnnGetDropoutDescriptor
-    cudnnGetFilter4dDescriptor
-    cudnnGetFilterSizeInBytes
-    cudnnGetFoldedConvBackwardDataDescriptors
-    cudnnGetFusedOpsConstParamPackAttribute
-    cudnnGetFusedOpsVariantParamPackAttribute
-    cudnnGetLRNDescriptor
-    cudnnGetMaxDeviceVersion
-    cudnnGetMultiHeadAttnBuffers
-    cudnnGetMultiHeadAttnWeights
-    cudnnGetNormalizationTrainingReserveSpaceSize
-    cudnnGetOpTensorDescriptor
-    cudnnGetPooling2dDescriptor
-    cudnnGetPooling2dForwardOutputDim
-    cudnnGetPoolingNdDescriptor
-    cudnnGetPoolingNdForwardOutputDim
-    cudnnGetRNNBackwardDataAlgorithmMaxCount
-    cudnnGetRNNBackwardWeightsAlgorithmMaxCount
-    cudnnGetRNNBiasMode
-    cudnnGetRNNForwardInferenceAlgorithmMaxCount
-    cudnnGetRNNForwardTrainingAlgorithmMaxCount
-    cudnnGetRNNMatrixMathType
-    cudnnGetRNNPaddingMode
-    cudnnGetReduceTensorDescriptor
-    cudnnGetReductionIndicesSize
-    cudnnGetSeqDataDescriptor
-    cudnnGetTensorTransformDescriptor
-    cudnnGraphVersionCheck
     cudnnIm2Col
-    cudnnInitTransformDest
     cudnnLRNCrossChannelBackward
     cudnnLRNCrossChannelForward
-    cudnnMakeFusedOpsPlan
     cudnnMultiHeadAttnBackwardData
     cudnnMultiHeadAttnBackwardWeights
     cudnnMultiHeadAttnForward
@@ -1172,12 +1552,8 @@ succeed! {
     cudnnNormalizationForwardInference
     cudnnNormalizationForwardTraining
     cudnnOpTensor
-    cudnnOpsInferVersionCheck
-    cudnnOpsTrainVersionCheck
-    cudnnOpsVersionCheck
     cudnnPoolingBackward
     cudnnPoolingForward
-    cudnnQueryRuntimeError
     cudnnRNNBackwardData
     cudnnRNNBackwardDataEx
     cudnnRNNBackwardData_v8
@@ -1189,49 +1565,10 @@ succeed! {
     cudnnRNNForwardInferenceEx
     cudnnRNNForwardTraining
     cudnnRNNForwardTrainingEx
-    cudnnRNNGetClip
-    cudnnRNNGetClip_v8
-    cudnnRNNSetClip
-    cudnnRNNSetClip_v8
     cudnnReduceTensor
     cudnnReorderFilterAndBias
-    cudnnRestoreAlgorithm
-    cudnnRestoreDropoutDescriptor
-    cudnnSaveAlgorithm
     cudnnScaleTensor
-    cudnnSetActivationDescriptor
-    cudnnSetActivationDescriptorSwishBeta
-    cudnnSetAlgorithmDescriptor
-    cudnnSetAlgorithmPerformance
-    cudnnSetAttnDescriptor
-    cudnnSetCTCLossDescriptor
-    cudnnSetCTCLossDescriptorEx
-    cudnnSetCTCLossDescriptor_v8
-    cudnnSetCallback
-    cudnnSetConvolution2dDescriptor
-    cudnnSetConvolutionGroupCount
-    cudnnSetConvolutionMathType
-    cudnnSetConvolutionReorderType
-    cudnnSetDropoutDescriptor
-    cudnnSetFilter4dDescriptor
-    cudnnSetFusedOpsConstParamPackAttribute
-    cudnnSetFusedOpsVariantParamPackAttribute
-    cudnnSetLRNDescriptor
-    cudnnSetOpTensorDescriptor
-    cudnnSetPersistentRNNPlan
-    cudnnSetPooling2dDescriptor
-    cudnnSetPoolingNdDescriptor
-    cudnnSetRNNAlgorithmDescriptor
-    cudnnSetRNNBiasMode
-    cudnnSetRNNDescriptor_v6
-    cudnnSetRNNMatrixMathType
-    cudnnSetRNNPaddingMode
-    cudnnSetRNNProjectionLayers
-    cudnnSetReduceTensorDescriptor
-    cudnnSetSeqDataDescriptor
-    cudnnSetSpatialTransformerNdDescriptor
     cudnnSetTensor
-    cudnnSetTensorTransformDescriptor
     cudnnSoftmaxBackward
     cudnnSoftmaxForward
     cudnnSpatialTfGridGeneratorBackward
@@ -1241,170 +1578,6 @@ succeed! {
     cudnnTransformFilter
     cudnnTransformTensor
     cudnnTransformTensorEx
-    cufftDestroy
-    cufftEstimate1d
-    cufftEstimate2d
-    cufftEstimate3d
-    cufftEstimateMany
-    cufftExecC2C
-    cufftExecC2R
-    cufftExecD2Z
-    cufftExecR2C
-    cufftExecZ2D
-    cufftExecZ2Z
-    cufftGetSize
-    cufftGetSize1d
-    cufftGetSize2d
-    cufftGetSize3d
-    cufftGetSizeMany
-    cufftGetSizeMany64
-    cufftSetAutoAllocation
-    cufftSetStream
-    cufftSetWorkArea
-    cufftXtClearCallback
-    cufftXtExec
-    cufftXtExecDescriptor
-    cufftXtExecDescriptorC2C
-    cufftXtExecDescriptorC2R
-    cufftXtExecDescriptorD2Z
-    cufftXtExecDescriptorR2C
-    cufftXtExecDescriptorZ2D
-    cufftXtExecDescriptorZ2Z
-    cufftXtFree
-    cufftXtGetSizeMany
-    cufftXtMakePlanMany
-    cufftXtMalloc
-    cufftXtMemcpy
-    cufftXtQueryPlan
-    cufftXtSetCallback
-    cufftXtSetCallbackSharedSize
-    cufftXtSetGPUs
-    cufftXtSetWorkArea
-    cufftXtSetWorkAreaPolicy
-    cuptiActivityConfigurePCSampling
-    cuptiActivityConfigureUnifiedMemoryCounter
-    cuptiActivityDisable
-    cuptiActivityDisableContext
-    cuptiActivityEnable
-    cuptiActivityEnableAndDump
-    cuptiActivityEnableContext
-    cuptiActivityEnableLatencyTimestamps
-    cuptiActivityEnableLaunchAttributes
-    cuptiActivityFlush
-    cuptiActivityFlushAll
-    cuptiActivityFlushPeriod
-    cuptiActivityGetAttribute
-    cuptiActivityPopExternalCorrelationId
-    cuptiActivityPushExternalCorrelationId
-    cuptiActivityRegisterCallbacks
-    cuptiActivityRegisterTimestampCallback
-    cuptiActivitySetAttribute
-    cuptiComputeCapabilitySupported
-    cuptiDeviceEnumEventDomains
-    cuptiDeviceEnumMetrics
-    cuptiDeviceGetAttribute
-    cuptiDeviceGetChipName
-    cuptiDeviceGetEventDomainAttribute
-    cuptiDeviceGetNumEventDomains
-    cuptiDeviceGetNumMetrics
-    cuptiDeviceSupported
-    cuptiDeviceVirtualizationMode
-    cuptiDisableKernelReplayMode
-    cuptiEnableAllDomains
-    cuptiEnableCallback
-    cuptiEnableDomain
-    cuptiEnableKernelReplayMode
-    cuptiEnumEventDomains
-    cuptiEnumMetrics
-    cuptiEventDomainEnumEvents
-    cuptiEventDomainGetAttribute
-    cuptiEventDomainGetNumEvents
-    cuptiEventGetAttribute
-    cuptiEventGetIdFromName
-    cuptiEventGroupAddEvent
-    cuptiEventGroupCreate
-    cuptiEventGroupDestroy
-    cuptiEventGroupDisable
-    cuptiEventGroupEnable
-    cuptiEventGroupGetAttribute
-    cuptiEventGroupReadAllEvents
-    cuptiEventGroupReadEvent
-    cuptiEventGroupRemoveAllEvents
-    cuptiEventGroupRemoveEvent
-    cuptiEventGroupResetAllEvents
-    cuptiEventGroupSetAttribute
-    cuptiEventGroupSetDisable
-    cuptiEventGroupSetEnable
-    cuptiEventGroupSetsCreate
-    cuptiEventGroupSetsDestroy
-    cuptiFinalize
-    cuptiGetAutoBoostState
-    cuptiGetCallbackName
-    cuptiGetCallbackState
-    cuptiGetCubinCrc
-    cuptiGetLastError
-    cuptiGetNumEventDomains
-    cuptiGetNumMetrics
-    cuptiGetSassToSourceCorrelation
-    cuptiGetStreamId
-    cuptiGetThreadIdType
-    cuptiKernelReplaySubscribeUpdate
-    cuptiMetricCreateEventGroupSets
-    cuptiMetricEnumEvents
-    cuptiMetricEnumProperties
-    cuptiMetricGetAttribute
-    cuptiMetricGetIdFromName
-    cuptiMetricGetNumEvents
-    cuptiMetricGetNumProperties
-    cuptiMetricGetRequiredEventGroupSets
-    cuptiMetricGetValue
-    cuptiMetricGetValue2
-    cuptiOpenACCInitialize
-    cuptiOpenMpInitialize
-    cuptiOpenMpInitialize_v2
-    cuptiPCSamplingDisable
-    cuptiPCSamplingEnable
-    cuptiPCSamplingGetConfigurationAttribute
-    cuptiPCSamplingGetData
-    cuptiPCSamplingGetNumStallReasons
-    cuptiPCSamplingGetStallReasons
-    cuptiPCSamplingSetConfigurationAttribute
-    cuptiPCSamplingStart
-    cuptiPCSamplingStop
-    cuptiProfilerBeginPass
-    cuptiProfilerBeginSession
-    cuptiProfilerCounterDataImageCalculateScratchBufferSize
-    cuptiProfilerCounterDataImageCalculateSize
-    cuptiProfilerCounterDataImageInitialize
-    cuptiProfilerCounterDataImageInitializeScratchBuffer
-    cuptiProfilerDeInitialize
-    cuptiProfilerDeviceSupported
-    cuptiProfilerDisableProfiling
-    cuptiProfilerEnableProfiling
-    cuptiProfilerEndPass
-    cuptiProfilerEndSession
-    cuptiProfilerFlushCounterData
-    cuptiProfilerGetCounterAvailability
-    cuptiProfilerInitialize
-    cuptiProfilerIsPassCollected
-    cuptiProfilerPopRange
-    cuptiProfilerPushRange
-    cuptiProfilerSetConfig
-    cuptiProfilerUnsetConfig
-    cuptiRegisterComputeCrcCallback
-    cuptiSassMetricsDisable
-    cuptiSassMetricsEnable
-    cuptiSassMetricsFlushData
-    cuptiSassMetricsGetDataProperties
-    cuptiSassMetricsGetMetrics
-    cuptiSassMetricsGetNumOfMetrics
-    cuptiSassMetricsGetProperties
-    cuptiSassMetricsSetConfig
-    cuptiSassMetricsUnsetConfig
-    cuptiSetEventCollectionMode
-    cuptiSetThreadIdType
-    cuptiSupportedDomains
-    cuptiUnsubscribe
     cusolverDnCCgels
     cusolverDnCCgesv
     cusolverDnCEgels
@@ -1453,10 +1626,6 @@ succeed! {
     cusolverDnDSgesv
     cusolverDnDXgels
     cusolverDnDXgesv
-    cusolverDnDestroy
-    cusolverDnDestroyGesvdjInfo
-    cusolverDnDestroyParams
-    cusolverDnDestroySyevjInfo
     cusolverDnDgebrd
     cusolverDnDgeqrf
     cusolverDnDgesvd
@@ -1489,28 +1658,8 @@ succeed! {
     cusolverDnDsytri
     cusolverDnGeqrf
     cusolverDnGesvd
-    cusolverDnGetDeterministicMode
-    cusolverDnGetStream
     cusolverDnGetrf
     cusolverDnGetrs
-    cusolverDnIRSInfosDestroy
-    cusolverDnIRSInfosGetMaxIters
-    cusolverDnIRSInfosGetNiters
-    cusolverDnIRSInfosGetOuterNiters
-    cusolverDnIRSInfosGetResidualHistory
-    cusolverDnIRSInfosRequestResidual
-    cusolverDnIRSParamsDestroy
-    cusolverDnIRSParamsDisableFallback
-    cusolverDnIRSParamsEnableFallback
-    cusolverDnIRSParamsGetMaxIters
-    cusolverDnIRSParamsSetMaxIters
-    cusolverDnIRSParamsSetMaxItersInner
-    cusolverDnIRSParamsSetRefinementSolver
-    cusolverDnIRSParamsSetSolverLowestPrecision
-    cusolverDnIRSParamsSetSolverMainPrecision
-    cusolverDnIRSParamsSetSolverPrecisions
-    cusolverDnIRSParamsSetTol
-    cusolverDnIRSParamsSetTolInner
     cusolverDnIRSXgels
     cusolverDnIRSXgesv
     cusolverDnPotrf
@@ -1523,9 +1672,6 @@ succeed! {
     cusolverDnSSgesv
     cusolverDnSXgels
     cusolverDnSXgesv
-    cusolverDnSetAdvOptions
-    cusolverDnSetDeterministicMode
-    cusolverDnSetStream
     cusolverDnSgebrd
     cusolverDnSgeqrf
     cusolverDnSgesvd
@@ -1560,11 +1706,6 @@ succeed! {
     cusolverDnSyevdx
     cusolverDnXgeqrf
     cusolverDnXgesvd
-    cusolverDnXgesvdjGetResidual
-    cusolverDnXgesvdjGetSweeps
-    cusolverDnXgesvdjSetMaxSweeps
-    cusolverDnXgesvdjSetSortEig
-    cusolverDnXgesvdjSetTolerance
     cusolverDnXgesvdp
     cusolverDnXgesvdr
     cusolverDnXgetrf
@@ -1573,11 +1714,6 @@ succeed! {
     cusolverDnXpotrs
     cusolverDnXsyevd
     cusolverDnXsyevdx
-    cusolverDnXsyevjGetResidual
-    cusolverDnXsyevjGetSweeps
-    cusolverDnXsyevjSetMaxSweeps
-    cusolverDnXsyevjSetSortEig
-    cusolverDnXsyevjSetTolerance
     cusolverDnXsytrs
     cusolverDnXtrtri
     cusolverDnZCgels
@@ -1625,28 +1761,13 @@ succeed! {
     cusolverRfBatchAnalyze
     cusolverRfBatchRefactor
     cusolverRfBatchResetValues
-    cusolverRfBatchSetupHost
     cusolverRfBatchSolve
     cusolverRfBatchZeroPivot
-    cusolverRfDestroy
     cusolverRfExtractBundledFactorsHost
     cusolverRfExtractSplitFactorsHost
-    cusolverRfGetAlgs
-    cusolverRfGetMatrixFormat
-    cusolverRfGetNumericBoostReport
-    cusolverRfGetNumericProperties
-    cusolverRfGetResetValuesFastMode
     cusolverRfRefactor
     cusolverRfResetValues
-    cusolverRfSetAlgs
-    cusolverRfSetMatrixFormat
-    cusolverRfSetNumericProperties
-    cusolverRfSetResetValuesFastMode
-    cusolverRfSetupDevice
-    cusolverRfSetupHost
     cusolverRfSolve
-    cusolverSpCcsrcholBufferInfo
-    cusolverSpCcsrcholBufferInfoHost
     cusolverSpCcsrcholDiag
     cusolverSpCcsrcholFactor
     cusolverSpCcsrcholFactorHost
@@ -1663,26 +1784,18 @@ succeed! {
     cusolverSpCcsrlsvluHost
     cusolverSpCcsrlsvqr
     cusolverSpCcsrlsvqrHost
-    cusolverSpCcsrluBufferInfoHost
     cusolverSpCcsrluExtractHost
     cusolverSpCcsrluFactorHost
     cusolverSpCcsrluSolveHost
     cusolverSpCcsrluZeroPivotHost
-    cusolverSpCcsrqrBufferInfo
-    cusolverSpCcsrqrBufferInfoBatched
-    cusolverSpCcsrqrBufferInfoHost
     cusolverSpCcsrqrFactor
     cusolverSpCcsrqrFactorHost
-    cusolverSpCcsrqrSetup
-    cusolverSpCcsrqrSetupHost
     cusolverSpCcsrqrSolve
     cusolverSpCcsrqrSolveHost
     cusolverSpCcsrqrZeroPivot
     cusolverSpCcsrqrZeroPivotHost
     cusolverSpCcsrqrsvBatched
     cusolverSpCcsrzfdHost
-    cusolverSpDcsrcholBufferInfo
-    cusolverSpDcsrcholBufferInfoHost
     cusolverSpDcsrcholDiag
     cusolverSpDcsrcholFactor
     cusolverSpDcsrcholFactorHost
@@ -1699,33 +1812,18 @@ succeed! {
     cusolverSpDcsrlsvluHost
     cusolverSpDcsrlsvqr
     cusolverSpDcsrlsvqrHost
-    cusolverSpDcsrluBufferInfoHost
     cusolverSpDcsrluExtractHost
     cusolverSpDcsrluFactorHost
     cusolverSpDcsrluSolveHost
     cusolverSpDcsrluZeroPivotHost
-    cusolverSpDcsrqrBufferInfo
-    cusolverSpDcsrqrBufferInfoBatched
-    cusolverSpDcsrqrBufferInfoHost
     cusolverSpDcsrqrFactor
     cusolverSpDcsrqrFactorHost
-    cusolverSpDcsrqrSetup
-    cusolverSpDcsrqrSetupHost
     cusolverSpDcsrqrSolve
     cusolverSpDcsrqrSolveHost
     cusolverSpDcsrqrZeroPivot
     cusolverSpDcsrqrZeroPivotHost
     cusolverSpDcsrqrsvBatched
     cusolverSpDcsrzfdHost
-    cusolverSpDestroy
-    cusolverSpDestroyCsrcholInfo
-    cusolverSpDestroyCsrcholInfoHost
-    cusolverSpDestroyCsrluInfoHost
-    cusolverSpDestroyCsrqrInfo
-    cusolverSpDestroyCsrqrInfoHost
-    cusolverSpGetStream
-    cusolverSpScsrcholBufferInfo
-    cusolverSpScsrcholBufferInfoHost
     cusolverSpScsrcholDiag
     cusolverSpScsrcholFactor
     cusolverSpScsrcholFactorHost
@@ -1742,25 +1840,18 @@ succeed! {
     cusolverSpScsrlsvluHost
     cusolverSpScsrlsvqr
     cusolverSpScsrlsvqrHost
-    cusolverSpScsrluBufferInfoHost
     cusolverSpScsrluExtractHost
     cusolverSpScsrluFactorHost
     cusolverSpScsrluSolveHost
     cusolverSpScsrluZeroPivotHost
-    cusolverSpScsrqrBufferInfo
-    cusolverSpScsrqrBufferInfoBatched
-    cusolverSpScsrqrBufferInfoHost
     cusolverSpScsrqrFactor
     cusolverSpScsrqrFactorHost
-    cusolverSpScsrqrSetup
-    cusolverSpScsrqrSetupHost
     cusolverSpScsrqrSolve
     cusolverSpScsrqrSolveHost
     cusolverSpScsrqrZeroPivot
     cusolverSpScsrqrZeroPivotHost
     cusolverSpScsrqrsvBatched
     cusolverSpScsrzfdHost
-    cusolverSpSetStream
     cusolverSpXcsrcholAnalysis
     cusolverSpXcsrcholAnalysisHost
     cusolverSpXcsrissymHost
@@ -1774,8 +1865,6 @@ succeed! {
     cusolverSpXcsrsymamdHost
     cusolverSpXcsrsymmdqHost
     cusolverSpXcsrsymrcmHost
-    cusolverSpZcsrcholBufferInfo
-    cusolverSpZcsrcholBufferInfoHost
     cusolverSpZcsrcholDiag
     cusolverSpZcsrcholFactor
     cusolverSpZcsrcholFactorHost
@@ -1792,18 +1881,12 @@ succeed! {
     cusolverSpZcsrlsvluHost
     cusolverSpZcsrlsvqr
     cusolverSpZcsrlsvqrHost
-    cusolverSpZcsrluBufferInfoHost
     cusolverSpZcsrluExtractHost
     cusolverSpZcsrluFactorHost
     cusolverSpZcsrluSolveHost
     cusolverSpZcsrluZeroPivotHost
-    cusolverSpZcsrqrBufferInfo
-    cusolverSpZcsrqrBufferInfoBatched
-    cusolverSpZcsrqrBufferInfoHost
     cusolverSpZcsrqrFactor
     cusolverSpZcsrqrFactorHost
-    cusolverSpZcsrqrSetup
-    cusolverSpZcsrqrSetupHost
     cusolverSpZcsrqrSolve
     cusolverSpZcsrqrSolveHost
     cusolverSpZcsrqrZeroPivot
@@ -1811,14 +1894,11 @@ succeed! {
     cusolverSpZcsrqrsvBatched
     cusolverSpZcsrzfdHost
     cusparseAxpby
-    cusparseBlockedEllGet
-    cusparseBsrSetStridedBatch
     cusparseCbsr2csr
     cusparseCbsric02
     cusparseCbsric02_analysis
     cusparseCbsrilu02
     cusparseCbsrilu02_analysis
-    cusparseCbsrilu02_numericBoost
     cusparseCbsrmm
     cusparseCbsrmv
     cusparseCbsrsm2_analysis
@@ -1836,7 +1916,6 @@ succeed! {
     cusparseCcsric02_analysis
     cusparseCcsrilu02
     cusparseCcsrilu02_analysis
-    cusparseCcsrilu02_numericBoost
     cusparseCcsru2csr
     cusparseCgebsr2csr
     cusparseCgebsr2gebsc
@@ -1849,33 +1928,12 @@ succeed! {
     cusparseCgtsvInterleavedBatch
     cusparseCnnz
     cusparseCnnz_compress
-    cusparseConstBlockedEllGet
-    cusparseConstCooGet
-    cusparseConstCscGet
-    cusparseConstCsrGet
-    cusparseConstDnMatGet
-    cusparseConstDnMatGetValues
-    cusparseConstDnVecGet
-    cusparseConstDnVecGetValues
-    cusparseConstSpMatGetValues
-    cusparseConstSpVecGet
-    cusparseConstSpVecGetValues
-    cusparseCooGet
-    cusparseCooSetPointers
-    cusparseCooSetStridedBatch
-    cusparseCreateIdentityPermutation
-    cusparseCscGet
-    cusparseCscSetPointers
     cusparseCsr2cscEx2
-    cusparseCsrGet
-    cusparseCsrSetPointers
-    cusparseCsrSetStridedBatch
     cusparseDbsr2csr
     cusparseDbsric02
     cusparseDbsric02_analysis
     cusparseDbsrilu02
     cusparseDbsrilu02_analysis
-    cusparseDbsrilu02_numericBoost
     cusparseDbsrmm
     cusparseDbsrmv
     cusparseDbsrsm2_analysis
@@ -1893,25 +1951,9 @@ succeed! {
     cusparseDcsric02_analysis
     cusparseDcsrilu02
     cusparseDcsrilu02_analysis
-    cusparseDcsrilu02_numericBoost
     cusparseDcsru2csr
     cusparseDenseToSparse_analysis
     cusparseDenseToSparse_convert
-    cusparseDestroy
-    cusparseDestroyBsric02Info
-    cusparseDestroyBsrilu02Info
-    cusparseDestroyBsrsm2Info
-    cusparseDestroyBsrsv2Info
-    cusparseDestroyColorInfo
-    cusparseDestroyCsric02Info
-    cusparseDestroyCsrilu02Info
-    cusparseDestroyCsru2csrInfo
-    cusparseDestroyDnMat
-    cusparseDestroyDnVec
-    cusparseDestroyMatDescr
-    cusparseDestroyPruneInfo
-    cusparseDestroySpMat
-    cusparseDestroySpVec
     cusparseDgebsr2csr
     cusparseDgebsr2gebsc
     cusparseDgebsr2gebsr
@@ -1921,14 +1963,6 @@ succeed! {
     cusparseDgtsv2StridedBatch
     cusparseDgtsv2_nopivot
     cusparseDgtsvInterleavedBatch
-    cusparseDnMatGet
-    cusparseDnMatGetStridedBatch
-    cusparseDnMatGetValues
-    cusparseDnMatSetStridedBatch
-    cusparseDnMatSetValues
-    cusparseDnVecGet
-    cusparseDnVecGetValues
-    cusparseDnVecSetValues
     cusparseDnnz
     cusparseDnnz_compress
     cusparseDpruneCsr2csr
@@ -1940,12 +1974,6 @@ succeed! {
     cusparseDpruneDense2csrNnz
     cusparseDpruneDense2csrNnzByPercentage
     cusparseGather
-    cusparseGetMatDiagType
-    cusparseGetMatFillMode
-    cusparseGetMatIndexBase
-    cusparseGetMatType
-    cusparseGetPointerMode
-    cusparseGetStream
     cusparseHpruneCsr2csr
     cusparseHpruneCsr2csrByPercentage
     cusparseHpruneCsr2csrNnz
@@ -1954,21 +1982,13 @@ succeed! {
     cusparseHpruneDense2csrByPercentage
     cusparseHpruneDense2csrNnz
     cusparseHpruneDense2csrNnzByPercentage
-    cusparseLoggerForceDisable
-    cusparseLoggerOpenFile
-    cusparseLoggerSetCallback
-    cusparseLoggerSetFile
-    cusparseLoggerSetLevel
-    cusparseLoggerSetMask
     cusparseRot
     cusparseSDDMM
-    cusparseSDDMM_preprocess
     cusparseSbsr2csr
     cusparseSbsric02
     cusparseSbsric02_analysis
     cusparseSbsrilu02
     cusparseSbsrilu02_analysis
-    cusparseSbsrilu02_numericBoost
     cusparseSbsrmm
     cusparseSbsrmv
     cusparseSbsrsm2_analysis
@@ -1987,14 +2007,7 @@ succeed! {
     cusparseScsric02_analysis
     cusparseScsrilu02
     cusparseScsrilu02_analysis
-    cusparseScsrilu02_numericBoost
     cusparseScsru2csr
-    cusparseSetMatDiagType
-    cusparseSetMatFillMode
-    cusparseSetMatIndexBase
-    cusparseSetMatType
-    cusparseSetPointerMode
-    cusparseSetStream
     cusparseSgebsr2csr
     cusparseSgebsr2gebsc
     cusparseSgebsr2gebsr
@@ -2007,37 +2020,18 @@ succeed! {
     cusparseSnnz
     cusparseSnnz_compress
     cusparseSpGEMM_copy
-    cusparseSpGEMM_destroyDescr
-    cusparseSpGEMM_estimateMemory
-    cusparseSpGEMM_getNumProducts
     cusparseSpGEMMreuse_compute
     cusparseSpGEMMreuse_copy
     cusparseSpGEMMreuse_nnz
     cusparseSpMM
     cusparseSpMMOp
-    cusparseSpMMOp_createPlan
-    cusparseSpMMOp_destroyPlan
-    cusparseSpMM_preprocess
     cusparseSpMV
-    cusparseSpMatGetAttribute
-    cusparseSpMatGetFormat
-    cusparseSpMatGetIndexBase
-    cusparseSpMatGetStridedBatch
-    cusparseSpMatGetValues
-    cusparseSpMatSetAttribute
-    cusparseSpMatSetValues
     cusparseSpSM_analysis
-    cusparseSpSM_destroyDescr
     cusparseSpSM_solve
     cusparseSpSV_analysis
-    cusparseSpSV_destroyDescr
     cusparseSpSV_solve
     cusparseSpSV_updateMatrix
     cusparseSpVV
-    cusparseSpVecGet
-    cusparseSpVecGetIndexBase
-    cusparseSpVecGetValues
-    cusparseSpVecSetValues
     cusparseSparseToDense
     cusparseSpruneCsr2csr
     cusparseSpruneCsr2csrByPercentage
@@ -2047,10 +2041,6 @@ succeed! {
     cusparseSpruneDense2csrByPercentage
     cusparseSpruneDense2csrNnz
     cusparseSpruneDense2csrNnzByPercentage
-    cusparseXbsric02_zeroPivot
-    cusparseXbsrilu02_zeroPivot
-    cusparseXbsrsm2_zeroPivot
-    cusparseXbsrsv2_zeroPivot
     cusparseXcoo2csr
     cusparseXcoosortByColumn
     cusparseXcoosortByRow
@@ -2059,8 +2049,6 @@ succeed! {
     cusparseXcsr2coo
     cusparseXcsr2gebsrNnz
     cusparseXcsrgeam2Nnz
-    cusparseXcsric02_zeroPivot
-    cusparseXcsrilu02_zeroPivot
     cusparseXcsrsort
     cusparseXgebsr2gebsrNnz
     cusparseZbsr2csr
@@ -2068,7 +2056,6 @@ succeed! {
     cusparseZbsric02_analysis
     cusparseZbsrilu02
     cusparseZbsrilu02_analysis
-    cusparseZbsrilu02_numericBoost
     cusparseZbsrmm
     cusparseZbsrmv
     cusparseZbsrsm2_analysis
@@ -2086,7 +2073,6 @@ succeed! {
     cusparseZcsric02_analysis
     cusparseZcsrilu02
     cusparseZcsrilu02_analysis
-    cusparseZcsrilu02_numericBoost
     cusparseZcsru2csr
     cusparseZgebsr2csr
     cusparseZgebsr2gebsc
@@ -2099,16 +2085,4 @@ succeed! {
     cusparseZgtsvInterleavedBatch
     cusparseZnnz
     cusparseZnnz_compress
-    ncclAllGather
-    ncclBcast
-    ncclBroadcast
-    ncclCommDeregister
-    ncclCommFinalize
-    ncclGroupEnd
-    ncclGroupStart
-    ncclRecv
-    ncclRedOpDestroy
-    ncclReduce
-    ncclReduceScatter
-    ncclSend
 }

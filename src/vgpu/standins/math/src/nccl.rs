@@ -47,6 +47,30 @@ fn device() -> Result<c_int, c_uint> {
     if code == CUresult::CUDA_SUCCESS { Ok(device) } else { Err(UNHANDLED_CUDA_ERROR) }
 }
 
+/// Collectives that move nothing: work in their stream.
+macro_rules! collectives {
+    ($($name:ident($($before:ident)*))*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($before: usize,)* stream: *mut c_void) -> crate::answers::Status {
+            weir_vgpu_client::trace::called(stringify!($name));
+            $(let _ = $before;)*
+            // SAFETY: the caller's stream.
+            unsafe { crate::device::work(stream) };
+            0
+        }
+    )*};
+}
+
+collectives! {
+    ncclAllGather(from to count kind communicator)
+    ncclBcast(buffer count kind root communicator)
+    ncclBroadcast(from to count kind root communicator)
+    ncclRecv(buffer count kind peer communicator)
+    ncclReduce(from to count kind operation root communicator)
+    ncclReduceScatter(from to count kind operation communicator)
+    ncclSend(buffer count kind peer communicator)
+}
+
 library! {
     /// The library's version.
     fn ncclGetVersion(version: *mut c_int) { put(version, VERSION); }
@@ -94,6 +118,8 @@ library! {
             communicator.sums += 1;
             let sum = here.add(communicator.sums, communicator.rank as usize, (from, to), count, stream);
             sum.map_err(|_| UNHANDLED_CUDA_ERROR)?;
+        } else {
+            crate::device::work(stream.cast());
         }
     }
     /// Leaves a communicator.
