@@ -239,9 +239,13 @@ fn bar(page: &mut Page, report: &Report) {
         let share = *bytes as f64 * 100.0 / view.total as f64;
         let line = format!("  {} {:<24} {:>11} {share:>5.1} %   ", part.mark(), part.word(), shown);
         let room = page.look.width.saturating_sub(columns(&line)).max(1);
-        // The largest range says more than how many there are.
+        // How large the largest is comes first where there is no room for all of it.
         let note = match part {
-            Part::PoolFree if columns(&note) > room => format!("largest range {}", size_down(report.pool.1)),
+            Part::PoolFree if columns(&note) > room => {
+                let (largest, ranges) = (size_down(report.pool.1), count(report.pool.2));
+                let short = format!("{ranges} ranges, up to {largest}");
+                if columns(&short) > room { format!("largest range {largest}") } else { short }
+            }
             _ => note,
         };
         let note = start(&note, room);

@@ -108,7 +108,7 @@ fn a_real_report_is_one_screen() {
             "also FRAGMENTATION",
             "also CAP",
             "live in this job",
-            "212 free ranges",
+            "ranges, up to 1.00 GiB",
             "Cap 8.00 GiB (reached)",
             "By role",
             "and others together",

@@ -245,8 +245,8 @@ fn one_request_that_is_too_large_is_advised_by_what_it_is() {
         job.alloc(job.who("a", 3), GIB);
         job.refused(job.who("model/dense/MatMul", 12), 50 * GIB, &device(39 * GIB));
     });
-    // Six times what is known of the step.
-    helps(&report, "batch / 16");
+    // Six times what is known of the step; of a batch nothing is known.
+    helps(&report, "fewer rows at once: rows / 16");
     let report = report_on("large-beside-weights", |job| {
         weights(job, 39 * GIB);
         job.refused(job.who("model/dense/MatMul", 12), 100 * GIB, &device(GIB));
