@@ -6,7 +6,8 @@ use weir_tests::harness::{MIB, Suite, stage};
 /// Their files, and a cap that leaves as much as the context takes.
 const MACHINES: [(&str, u64); 2] = [("attic", 1500 * MIB), ("coarse", 3000 * MIB)];
 /// Jobs, and what their environment has besides.
-const JOBS: [(&str, &str); 5] = [
+const JOBS: [(&str, &str); 6] = [
+    ("pool.py full", "VGPU_BACKING=none"),
     ("pool.py serves", ""),
     ("pool.py serves", "WEIR_POOL=novmm"),
     ("pool.py serves", "WEIR_CAP=1500MiB WEIR_ON_CAP=spill"),

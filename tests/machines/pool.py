@@ -2,6 +2,7 @@
 
 usage: pool.py serves           takes and frees blocks of several sizes, filled and checked by kernels
        pool.py capped CAP       takes memory until it is refused, never more than the cap
+       pool.py full             takes memory without a cap until it is refused: hardly any is left
        pool.py ordered CAP      the same by stream-ordered requests, with contents
        pool.py errors           every request succeeds though the driver refuses what the pool requests
        pool.py retained         a context that is retained again is charged once, whatever others allocate meanwhile
@@ -62,6 +63,19 @@ def capped(cap):
                 break
             held.append(at)
         assert code == OOM and len(held) * size > cap // 2, (code, len(held))
+        for at in held:
+            free(at)
+        call("cuCtxSynchronize")
+    report()
+
+
+def full():
+    begin()
+    for size in (3 * MIB, 40 * MIB, 300 * 1024):
+        held = []
+        while not (taken := attempt(size))[1]:
+            held.append(taken[0])
+        assert taken[1] == OOM and physical() > total() * 7 // 8, f"{physical() >> 20} of {total() >> 20} MiB in blocks of {size >> 10} KiB"
         for at in held:
             free(at)
         call("cuCtxSynchronize")

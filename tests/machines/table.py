@@ -8,7 +8,8 @@ A cell is `ok`, with what had to be set where something had to, or the reason. T
     bare         the portable rules of the conformance suite, by the driver alone
     under weir   the same under libweir.so with a cap; what weir breaks by design is known to weir gpu-check
     pool         the pool's random programs with content checks, under a small cap
-    cap          memory is requested until it is refused, and the witness never sees more than the cap
+    cap          memory is requested until it is refused, and the witness never sees more than the cap; without a cap, until
+                 the device is full
     resnet50     ten train steps of ResNet50 in stock TensorFlow, under a cap. Where it ends with an error (a driver before CUDA 12): that it ends
                  in the same way without weir, and the steps with a newer driver
     gpu-check    the rest of weir gpu-check: doctor, probe, latencies; two devices copy to each other and wait for each other,
@@ -59,6 +60,8 @@ def capped(profile, folder):
     # Page tables are charged to nobody (docs/limits.md).
     run("python3", TESTS / "machines/pool.py", "capped", cap, quiet=True,
         env=under_weir(folder, VGPU_PROFILE=profile, VGPU_PAGE_TABLES=0, WEIR_CAP=cap, WEIR_RING="16K", WEIR_OOM_TEXT="off"))
+    run("python3", TESTS / "machines/pool.py", "full", quiet=True,
+        env=under_weir(folder, VGPU_PROFILE=profile, VGPU_BACKING="none", WEIR_RING="16K", WEIR_OOM_TEXT="off"))
     return []
 
 
