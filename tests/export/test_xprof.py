@@ -95,9 +95,11 @@ def test_xprofs_page_shows_it(xprof, exported, tmp_path):
             page.goto(f"{place}/memory_profile?run=run&tag=memory_profile&host=host")
             expect(page.get_by_text("Memory Capacity")).to_be_visible(timeout=120_000)
             text = page.inner_text("body")
+            page.screenshot(path=tmp_path / "memory_profile.png", full_page=True)
             assert "GPU:0" in text and re.search(r"Memory Capacity\s+16.00 GiB", text), text
             page.goto(f"{place}/memory_viewer?run=run&tag=memory_viewer&host=host")
             expect(page.get_by_text("Peak memory allocation")).to_be_visible(timeout=120_000)
+            page.screenshot(path=tmp_path / "memory_viewer.png", full_page=True)
             assert "one_step_on_data" in page.inner_text("body")
     finally:
         server.kill()

@@ -405,6 +405,33 @@ fn a_request_is_matched_with_its_module_and_lines() {
 }
 
 #[test]
+fn arenas_of_a_run_that_is_watched_are_found_when_xla_has_left_them() {
+    let (dir, run) = run("watched", &[10_240]);
+    let folder = xla_folder(run.path());
+    let mut live = Live::default();
+    let look = |live: &mut Live| {
+        live.look(run.reader(), run.path(), [10_240, 400].into_iter());
+        live.arena(10_240).map(|arena| (arena.certain, arena.parts.len()))
+    };
+    assert_eq!(look(&mut live), None);
+    let file = folder.join("module_0001.a.sm_8.0_gpu_after_optimizations.hlo.pb");
+    std::fs::write(&file, step(true)).expect("written");
+    // Clocks of file systems tick slowly: this is another time for sure.
+    let changed = |seconds| {
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        std::fs::File::open(&folder).and_then(|folder| folder.set_modified(time)).expect("a time");
+    };
+    changed(1);
+    assert_eq!(look(&mut live), Some((true, 3)));
+    // What was found stays: the job may go on to compile, and its files may go.
+    std::fs::remove_file(file).expect("removed");
+    changed(2);
+    assert_eq!(look(&mut live), Some((true, 3)));
+    assert_eq!(live.arena(400), None);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
 fn what_else_lies_in_the_folder_is_left_alone() {
     let (dir, run) = run("hostile", &[10_240]);
     let folder = xla_folder(run.path());
