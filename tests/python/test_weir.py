@@ -5,6 +5,7 @@ import sys
 
 from conftest import MIB, TESTS, environment, on_vgpu, run, under_weir, weir
 from installed import package  # noqa: F401: a fixture
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 GPU = f"import sys; sys.path.insert(0, {str(TESTS / 'live')!r}); import job, weir; gpu = job.Gpu()\n"
 
@@ -61,6 +62,12 @@ with weir.region("train"):
     assert said[3:7] == [("region_begin", "augment"), ("region_end", "augment")] * 2
     assert said[-1] == ("region_end", "train") and ("region_end", "fails") in said
     page = weir("report", "--html", "-", "--dir", weir_dir).stdout
+    weir("export", "--to", "perfetto", "-o", weir_dir / "trace", "--dir", weir_dir)
+    trace = perfetto.Trace()
+    trace.ParseFromString((weir_dir / "trace").read_bytes())
+    events = [packet.track_event for packet in trace.packet if packet.HasField("track_event")]
+    begins, ends = ([event.name for event in events if event.type == kind] for kind in (perfetto.TrackEvent.TYPE_SLICE_BEGIN, perfetto.TrackEvent.TYPE_SLICE_END))
+    assert begins == ["input", "augment", "augment", "fails", "train"] and sorted(begins) == sorted(ends)
     assert '"kind":"region_begin"' in page and '"name":"augment"' in page and "in train" in page
 
 

@@ -193,7 +193,7 @@ function makeTimeline(page) {
     }
   }
 
-  /** What the job said of itself: regions as bars below the top, one row a depth, and marks as lines with their names. */
+  /** What the job said of itself: regions as bars at the bottom, one row a depth, and marks as lines with their names. */
   function paintSaid(pen, bottom) {
     const { said, regions } = page.marks;
     const end = main.width - EDGE.right;
@@ -204,7 +204,7 @@ function makeTimeline(page) {
       const left = xOf(page.placeOf(from + 1)), right = xOf(page.placeOf(Math.min(to + 1, journal.count)));
       if (right < EDGE.left || left > end || depth > 3 || right - drawn[depth] < 1) continue;
       drawn[depth] = right;
-      const [a, b] = [clampX(left), clampX(right)], y = EDGE.top + 2 + depth * 15;
+      const [a, b] = [clampX(left), clampX(right)], y = bottom - 6 - (depth + 1) * 15;
       pen.globalAlpha = 0.85;
       pen.fillStyle = page.ink.card;
       pen.fillRect(a, y, Math.max(1, b - a), 13);
@@ -215,7 +215,7 @@ function makeTimeline(page) {
       if (pen.measureText(name).width + 6 < b - a) pen.fillText(name, a + 4, y + 7);
     }
     const rows = Math.min(4, 1 + Math.max(-1, ...regions.map((region) => region.depth)));
-    const y = EDGE.top + 8 + rows * 15;
+    const y = bottom - 14 - rows * 15;
     let last = -9;
     for (const [place, mark] of said.entries()) {
       const x = Math.round(xOf(page.placeOf(mark.entry + 1))) + 0.5;
