@@ -297,7 +297,7 @@ fn hangs(name: &str, words: &str, environment: &str) {
 fn faults(suite: &mut Suite) {
     for (name, words, environment) in HANGS {
         suite.add(format!("gpu-check: a machine that hangs in {name} yields the file"), move || {
-            hangs(name, words, environment)
+            hangs(name, words, environment);
         });
     }
     suite.add("gpu-check: one that is killed itself leaves what it knew", || {

@@ -282,6 +282,9 @@ fn print(allocator: &str, load: &str, costs: bool, mut times: Vec<(Class, u32)>)
     }
 }
 
+/// An allocator, if it could be made.
+type Made = Option<Box<dyn Served>>;
+
 /// Every allocator under both loads, with and without what driver calls cost.
 pub(crate) fn all() {
     for costs in [false, true] {
@@ -292,7 +295,7 @@ pub(crate) fn all() {
             let pool = Pool::new(config, &device).ok()?;
             Some(Box::new(Weir { device, pool }) as Box<dyn Served>)
         };
-        let makers: [(&str, &dyn Fn() -> Option<Box<dyn Served>>); 3] = [
+        let makers: [(&str, &dyn Fn() -> Made); 3] = [
             ("weir", &weir),
             ("tensorflow_bfc", &|| Some(Box::new(Mutex::new(Bfc::new(CAPACITY))))),
             ("a driver call each", &|| Some(Box::new(Priced::new(costs)))),

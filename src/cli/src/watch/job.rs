@@ -167,10 +167,8 @@ impl Watched {
         let lived = journal_life(&file, Some(reader.header())) != weir_journal::Life::Dead;
         let mut names = Names::default();
         let mut xla = Live::default();
-        let history = match lived {
-            true => History::from_journal(&reader, now, &mut names, (&mut xla, path))?,
-            false => History::default(),
-        };
+        let history =
+            if lived { History::from_journal(&reader, now, &mut names, (&mut xla, path))? } else { History::default() };
         let lived = lived || reader.header().started.realtime as f64 / 1e9 >= began;
         let (path, sums, owner) = (path.to_owned(), HashMap::new(), owner(&reader));
         Ok(Self { path, file, reader, names, xla, history, read_at: None, sums, last_oom: (0, None), lived, owner })

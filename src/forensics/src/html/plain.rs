@@ -64,7 +64,10 @@ pub(super) fn compiled(arenas: &[Arena]) -> String {
     let text = |text: &str| markup_free(text);
     let mut page = String::new();
     for arena in arenas {
-        let estimates: String = arena.estimates().iter().map(|said| format!("; {said}")).collect();
+        let mut estimates = String::new();
+        for estimate in arena.estimates() {
+            let _ = write!(estimates, "; {estimate}");
+        }
         let least = if arena.exact { "" } else { "at least " };
         let _ = write!(
             page,

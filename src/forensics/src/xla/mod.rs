@@ -51,6 +51,7 @@ const LEAST_UNSEEN: u64 = 1 << 20;
 
 /// An arena of compiled code, and what is in it when most of it is live.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the JSON")]
 pub struct Arena {
     /// XLA's name of the module.
     pub module: String,
@@ -202,13 +203,16 @@ impl Wanted {
     }
 }
 
-/// Whether the run says of a request who made it: TensorFlow does, JAX does not.
+/// The requests that may be arenas, the live and large ones first. Where the run knows who requested what (TensorFlow's does,
+/// JAX's does not), only those of compiled code.
 fn wants(survey: &Survey, device: Option<u8>, refused: Option<u64>) -> Vec<Wanted> {
     let here = || survey.owners.iter().filter(|owner| device.is_none_or(|device| owner.device == device));
     let known = survey.owners.iter().any(|owner| roles::is_compiled(&owner.who));
-    let named = |owner: &&Owner| match known {
-        true => roles::is_compiled(&owner.who),
-        false => owner.who.op.name.is_empty() && matches!(owner.class, Class::Block | Class::Device),
+    let named = |owner: &&Owner| {
+        if known {
+            return roles::is_compiled(&owner.who);
+        }
+        owner.who.op.name.is_empty() && matches!(owner.class, Class::Block | Class::Device)
     };
     let pieces = here().filter(named).flat_map(|owner| &owner.pieces);
     let mut wanted: Vec<Wanted> =

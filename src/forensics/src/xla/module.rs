@@ -57,7 +57,7 @@ struct Frames<'file> {
     /// File, function and line.
     places: Vec<(i64, i64, i64)>,
     /// A place, and the frame that called.
-    frames: Vec<(i64, i64)>,
+    calls: Vec<(i64, i64)>,
 }
 
 /// A line of a program.
@@ -214,7 +214,7 @@ impl<'file> Frames<'file> {
                 }
                 (4, value) => {
                     let [place, parent, _] = first_three(value.bytes()?)?;
-                    frames.frames.push((place, parent));
+                    frames.calls.push((place, parent));
                 }
                 _ => {}
             }
@@ -224,7 +224,7 @@ impl<'file> Frames<'file> {
 
     /// A frame's line, and the frame that called.
     fn get(&self, number: i64) -> Option<(Source<'file>, i64)> {
-        let (place, parent) = numbered(&self.frames, number)?;
+        let (place, parent) = numbered(&self.calls, number)?;
         let (file, function, line) = numbered(&self.places, place)?;
         let function = numbered(&self.functions, function).unwrap_or_default();
         Some((Source { file: numbered(&self.files, file)?, function, line }, parent))
