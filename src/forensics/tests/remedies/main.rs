@@ -42,7 +42,7 @@ fn helps(report: &Report, words: &str) -> String {
     // Who reads kind and value does what the text says.
     let said = match &found.act {
         Act::StopGrowth(line) => line.clone(),
-        Act::SmallerBatch(parts) => format!("batch / {parts}"),
+        Act::SmallerBatch(parts) => format!(" / {parts}"),
         Act::InParts(parts) => format!("in {parts} parts"),
         Act::Cap(bytes) => format!("WEIR_CAP={}MiB", bytes / MIB),
         Act::MemoryLimit(mib) => format!("memory_limit={mib}"),
