@@ -63,7 +63,7 @@ fn random_programs(suite: &mut Suite) {
             let _ = job(Plain, environment, "pool-soak", &format!("{operations} {arguments}")).well();
         });
     }
-    for switch in ["noremap", "nomesh", "nolazy", "cache", "nocache", "handle=2MiB", "handle=32MiB"] {
+    for switch in ["noremap", "nomesh", "nolazy", "cache", "handle=2MiB", "handle=32MiB"] {
         suite.add(format!("random programs: WEIR_POOL={switch}"), move || {
             let operations = (size("OPERATIONS", 10_000_000) / 200).min(20_000);
             let _ = job(Plain, &format!("WEIR_POOL={switch}"), "pool-soak", &format!("{operations} --seed 6")).well();

@@ -17,7 +17,7 @@ use std::time::Duration;
 use weir_journal::Numbering;
 use weir_pool::ranks::{self, Rank};
 use weir_pool::shared::{self, Guarded, Turns};
-use weir_pool::{Caching, Config, PeerAccess, Pool};
+use weir_pool::{Config, PeerAccess, Pool};
 
 /// Whether somebody makes a pool.
 static MAKING: Guarded<Turns> = Guarded::new(Rank::TurnFlag, Turns::free());
@@ -67,26 +67,16 @@ pub(super) fn make(slot: &'static Slot) -> Option<&'static DevicePool> {
     Some(device_pool)
 }
 
-/// The configuration of a device pool for a device of so many bytes, of which the job may take `budget`.
-pub(super) fn configured(bytes: u64, budget: u64) -> Option<Config> {
-    let job = &job::active()?.config;
-    let mut config = Config::switched(&job.pool, bytes, budget);
-    // Every event is numbered by one counter: threads that no longer wait for the pool's lock meet there, which costs more.
-    if job.journal.on && job.pool.cache.is_none() {
-        config.caching = Caching::Never;
-    }
-    Some(config)
-}
-
 fn build(ordinal: i32, ctx: u64) -> Option<&'static DevicePool> {
     let _relaxed = RelaxedCapture::enter();
     #[cfg(feature = "fault-injection")]
     inject();
+    let switches = &job::active()?.config.pool;
     let mut total = 0;
     // SAFETY: the place is a live local.
     done(unsafe { real::cuDeviceTotalMem_v2(&raw mut total, ordinal) }).ok()?;
     let cap = cap::on().and_then(|caps| caps.known_cap(ordinal)).unwrap_or(u64::MAX);
-    let config = configured(total as u64, cap.min(total as u64))?;
+    let config = Config::switched(switches, total as u64, cap.min(total as u64));
     match footing::find(ordinal, ctx, config) {
         Ok(Footing { driver, pool, words }) => {
             record::chose("pool", format!("device {ordinal}: {words}"));

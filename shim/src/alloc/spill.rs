@@ -10,7 +10,7 @@
 
 use super::backing::Driver;
 use super::charge::full;
-use super::construction::{configured, install, making};
+use super::construction::{install, making};
 use super::returns::{MARGIN, Outcome, Returns, WORTH};
 use super::{DevicePool, pools};
 use crate::cap::{spill, wake};
@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_cuda::CUdevice_attribute;
 use weir_pool::ranks::{Locked, Mutex, Rank};
-use weir_pool::{AllocError, Allocation, Budget, Effort, Request, Stats};
+use weir_pool::{AllocError, Allocation, Budget, Config, Effort, Request, Stats};
 
 /// Host memory that nobody has needed for so long goes back.
 const KEPT: Duration = Duration::from_secs(10);
@@ -159,7 +159,7 @@ fn make(device_pool: &DevicePool, ctx: u64) -> Option<&'static DevicePool> {
     }
     let _relaxed = RelaxedCapture::enter();
     let has = |attribute| device_attribute(device_pool.ordinal, attribute) == Some(1);
-    let mut config = configured(spill::limit(), spill::limit())?;
+    let mut config = Config::switched(&job::active()?.config.pool, spill::limit(), spill::limit());
     // Memory is exchanged handle by handle.
     [config.small_handle, config.large_handle] = device_pool.handles;
     // Nothing is gained by stopping the device for host memory.

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// The cap to try: a size like 6GiB or a percentage of the device like 50%
     #[arg(long, value_name = "SIZE")]
     cap: Option<String>,
-    /// Switches of weir's pool, as in WEIR_POOL: noremap, nomesh, nolazy, cache, nocache, novmm, handle=SIZE, small=SIZE; default: those
+    /// Switches of weir's pool, as in WEIR_POOL: noremap, nomesh, nolazy, cache, novmm, handle=SIZE, small=SIZE; default: those
     /// of the job
     #[arg(long, value_name = "LIST")]
     pool: Option<String>,

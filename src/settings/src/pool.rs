@@ -4,7 +4,7 @@ use crate::size::{BadValue, parse_size};
 
 /// What may be written.
 pub const GRAMMAR: &str =
-    "on, off, or a list of noremap, nomesh, nolazy, cache, nocache, novmm, handle=SIZE, small=SIZE (2MiB to 1GiB)";
+    "on, off, or a list of noremap, nomesh, nolazy, cache, novmm, handle=SIZE, small=SIZE (2MiB to 1GiB)";
 
 /// The switches in effect.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own for diagnosis")]
@@ -20,8 +20,8 @@ pub struct Switches {
     pub mesh: bool,
     /// `cuMemFree` does not synchronise.
     pub lazy: bool,
-    /// Streams get caches: at once, or never; `None`: when threads meet at the pool's lock.
-    pub cache: Option<bool>,
+    /// Streams get caches when threads meet at the pool's lock.
+    pub cache: bool,
     /// Bytes of a handle behind small blocks, if it is set.
     pub small_handle: Option<u64>,
     /// Bytes of a handle behind large blocks, if it is set.
@@ -36,7 +36,7 @@ impl Default for Switches {
             remap: true,
             mesh: true,
             lazy: true,
-            cache: None,
+            cache: false,
             small_handle: None,
             large_handle: None,
         }
@@ -61,8 +61,7 @@ impl Switches {
                 ("noremap" | "nosteal", _) => switches.remap = false,
                 ("nomesh", _) => switches.mesh = false,
                 ("nolazy", _) => switches.lazy = false,
-                ("cache", _) => switches.cache = Some(true),
-                ("nocache", _) => switches.cache = Some(false),
+                ("cache", _) => switches.cache = true,
                 ("novmm", _) => switches.plain = true,
                 (_, Some(("handle", size))) => switches.large_handle = Some(handle_size(text, word, size)?),
                 (_, Some(("small", size))) => switches.small_handle = Some(handle_size(text, word, size)?),
@@ -95,8 +94,8 @@ mod tests {
     fn switches_differ() {
         assert_eq!(Switches::parse("on"), Ok(Switches::default()));
         assert!(!Switches::parse("off").unwrap().on);
-        let some = Switches::parse("noremap,nomesh,nolazy,nocache,handle=32MiB,small=4M").unwrap();
-        assert!(some.on && !some.remap && !some.mesh && !some.lazy && some.cache == Some(false) && !some.plain);
+        let some = Switches::parse("noremap,nomesh,nolazy,cache,handle=32MiB,small=4M").unwrap();
+        assert!(some.on && !some.remap && !some.mesh && !some.lazy && some.cache && !some.plain);
         assert_eq!(Switches::parse("nosteal"), Switches::parse("noremap"), "journals and scripts hold the old word");
         assert_eq!((some.large_handle, some.small_handle), (Some(32 << 20), Some(4 << 20)));
         assert!(Switches::parse("novmm").unwrap().plain);
