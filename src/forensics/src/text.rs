@@ -285,7 +285,7 @@ fn regions(page: &mut Page, report: &Report) {
         parts.push("…".into());
     }
     if !parts.is_empty() {
-        page.paragraph("Regions", &parts.join("; "));
+        page.wrapped("Regions", LABEL, parts.iter().map(String::as_str), "; ");
     }
 }
 
