@@ -36,6 +36,11 @@ def entries(files):
     """How often each folder is entered from above: a call that comes back from below enters nothing."""
     folders = [file.split("/")[0] for file in files if file != AROUND]
     counts, open_folders = {}, []
+    # A single instruction between two of another folder is code that the compiler has moved, not a call.
+    folders = [
+        folders[at - 1] if 0 < at < len(folders) - 1 and folders[at - 1] == folders[at + 1] else folder
+        for at, folder in enumerate(folders)
+    ]
     for folder, _ in itertools.groupby(folders):
         if folder in open_folders:
             del open_folders[open_folders.index(folder) + 1 :]
