@@ -92,22 +92,26 @@ fn answer(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// The runs that have ended, and the number of those that have not. Of those in `known` nothing new is to be said.
-fn ended(
-    arguments: &Arguments,
-    known: &HashSet<PathBuf>,
-) -> Result<(Vec<PathBuf>, Vec<(String, String)>, u64), String> {
+/// The runs that there are.
+struct Found {
+    /// The journals of those that have ended, each with the run's day and id.
+    ended: Vec<(PathBuf, (String, String))>,
+    /// How many have not.
+    alive: u64,
+}
+
+/// Looks for runs. Of those in `known` nothing new is to be said.
+fn find(arguments: &Arguments, known: &HashSet<PathBuf>) -> Result<Found, String> {
     let dir = arguments.place.folder().map_err(|error| error.to_string())?;
     let files = runs::files(&dir).map_err(|error| error.to_string())?;
-    let (mut paths, mut ids, mut alive) = (Vec::new(), Vec::new(), 0);
+    let mut found = Found { ended: Vec::new(), alive: 0 };
     let job = arguments.job.as_ref().map(|job| job.to_string_lossy());
     let mut of_job = Vec::new();
     let mut take = |run: &Run| {
         if matches!(run.fate(), Fate::Ended | Fate::Killed) {
-            ids.push((row::day(run), row::id(run)));
-            paths.push(run.path().to_owned());
+            found.ended.push((run.path().to_owned(), (row::day(run), row::id(run))));
         } else {
-            alive += 1;
+            found.alive += 1;
         }
     };
     // A recording of all events is another copy of a run.
@@ -127,7 +131,7 @@ fn ended(
         // Of a job that was requeued, the last turn: the others were shipped at their end.
         Member::select(of_job, job).map_err(|error| error.to_string())?.iter().for_each(take);
     }
-    Ok((paths, ids, alive))
+    Ok(found)
 }
 
 fn row_of(arguments: &Arguments, path: &Path) -> Result<(Run, Value), String> {
@@ -137,7 +141,7 @@ fn row_of(arguments: &Arguments, path: &Path) -> Result<(Run, Value), String> {
 }
 
 fn print(arguments: &Arguments) -> Result<(), String> {
-    for path in ended(arguments, &HashSet::new())?.0 {
+    for (path, _) in find(arguments, &HashSet::new())?.ended {
         match row_of(arguments, &path) {
             Ok((_, row)) => output::json(&row, false),
             Err(why) => eprintln!("weir ship: left out: {}", text::plain(&why)),
@@ -148,11 +152,12 @@ fn print(arguments: &Arguments) -> Result<(), String> {
 
 fn ship(arguments: &Arguments, lake: &str, known: &mut HashSet<PathBuf>) -> Result<(), String> {
     let mut helper = Helper::start(&["ship", lake], false)?;
-    let (paths, ids, alive) = ended(arguments, known)?;
+    let found = find(arguments, known)?;
+    let ids: Vec<_> = found.ended.iter().map(|(_, id)| id).collect();
     let missing = helper.ask(&json!({"runs": ids}))?;
     let missing: HashSet<&str> = missing.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (mut shipped, mut there, mut left_out) = (0, 0, 0);
-    for (path, (_, id)) in paths.into_iter().zip(&ids) {
+    for (path, (_, id)) in found.ended {
         if !missing.contains(id.as_str()) {
             there += 1;
             known.insert(path);
@@ -168,7 +173,7 @@ fn ship(arguments: &Arguments, lake: &str, known: &mut HashSet<PathBuf>) -> Resu
                 continue;
             }
         };
-        let events = arguments.events.then(|| Events::of(&run, id)).transpose()?;
+        let events = arguments.events.then(|| Events::of(&run, &id)).transpose()?;
         let place = events.as_ref().map(|events| events.0.to_string_lossy());
         helper.ask(&json!({"run": {"row": row, "events": place}}))?;
         shipped += 1;
@@ -177,11 +182,11 @@ fn ship(arguments: &Arguments, lake: &str, known: &mut HashSet<PathBuf>) -> Resu
     helper.finish()?;
     if arguments.json {
         output::json(
-            &json!({"lake": lake, "shipped": shipped, "there": there, "running": alive, "left_out": left_out}),
+            &json!({"lake": lake, "shipped": shipped, "there": there, "running": found.alive, "left_out": left_out}),
             false,
         );
     } else if arguments.every.is_none() || shipped > 0 {
-        putln!("shipped {shipped} runs to {lake}; {there} were there before, {alive} still run");
+        putln!("shipped {shipped} runs to {lake}; {there} were there before, {} still run", found.alive);
     }
     Ok(())
 }
