@@ -7,7 +7,21 @@ use weir_tests::harness::Suite;
 
 pub(crate) fn trials(suite: &mut Suite) {
     suite.add("json: from every command", every_command);
+    suite.add("json: rows for a lake", rows);
     suite.add("json: apart from the output of exports and jobs", apart);
+}
+
+/// What `weir ship` appends; where that is kept is tested by tests/lake.
+fn rows() {
+    let scene = Scene::new();
+    scene.synthetic("growth");
+    scene.synthetic("well");
+    let done = scene.weir("ship --print --no-replay").run().quiet();
+    let rows: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).expect("a row a line")).collect();
+    let of = |outcome: &str| rows.iter().find(|row| row["outcome"] == outcome).unwrap_or_else(|| panic!("{done}"));
+    assert_eq!((rows.len(), &of("oom")["cause"], &of("ok")["cause"]), (2, &json!("growth"), &Value::Null));
+    assert!(of("oom")["line"].as_str().is_some_and(|line| line.contains(".py:")), "{done}");
+    assert_ne!(of("oom")["run"], of("ok")["run"]);
 }
 
 fn every_command() {
@@ -22,8 +36,11 @@ fn every_command() {
     assert!(man["folder"].as_str().is_some_and(|folder| folder.ends_with("pages")), "{man}");
     // What these make is JSON.
     let made = ["cdi", "gpu-check", "mcp"];
+    // These need weir-fleet: see tests/lake.
+    let elsewhere = ["ship", "fleet"];
     let commands = pages.iter().filter_map(|name| name.strip_prefix("weir-")?.strip_suffix(".1"));
-    let commands: BTreeSet<&str> = commands.filter(|command| !made.contains(command)).collect();
+    let commands: BTreeSet<&str> =
+        commands.filter(|command| !made.contains(command) && !elsewhere.contains(command)).collect();
     let diff = format!("{growth} {growth}");
     let ways = BTreeMap::from([
         ("run", "--cap 1GiB --print-env"),

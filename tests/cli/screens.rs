@@ -6,7 +6,7 @@ use regex_lite::Regex;
 use weir_tests::harness::{Done, Suite, stage};
 
 /// What `weir --help` lists, in its order.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "run",
     "report",
     "list",
@@ -23,6 +23,8 @@ const COMMANDS: [&str; 20] = [
     "top",
     "plan",
     "metrics",
+    "ship",
+    "fleet",
     "mcp",
     "cdi",
     "completions",

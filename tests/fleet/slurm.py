@@ -69,6 +69,8 @@ class Cluster:
         self.folder.chmod(0o755)
         self.jobs = self.folder / "jobs"
         self.jobs.mkdir()
+        self.lake = self.folder / "lake"
+        self.lake.mkdir()
         os.chown(self.jobs, NUMBER, NUMBER)
         self.conf("escaped=mark")
         (self.folder / "slurm.conf").write_text(SLURM.format(folder=self.folder))

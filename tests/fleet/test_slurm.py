@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 
+import pyarrow.parquet
 import pytest
 
 from conftest import MIB, ROOT, STAGE, run, tensorflow, until
-from slurm import NODES, NUMBER, Cluster, lines
+from slurm import NODES, NUMBER, USER, Cluster, lines
 
 pytestmark = pytest.mark.root
 # Of a default run.
@@ -239,6 +240,38 @@ def test_a_job_over_two_nodes_leaves_one_report(cluster):
     assert place.stat().st_uid == NUMBER
 
 
+def test_each_run_of_a_job_is_a_row_of_the_lake(cluster):
+    cluster.conf("lake=/mnt/lake")
+    try:
+        # Rank 1 runs out on n2; both nodes see the journals of both. What a user says of a run is not believed.
+        each = f"bash -c 'export SLURM_JOB_USER=root; {RUN} $([ $SLURM_PROCID = 1 ] && echo --fail || echo --until 64)'"
+        job = cluster.sbatch(f"srun {each}", "-J", "nightly", "--gpu-mem=512M", "-N2", "--ntasks-per-node=1")
+        cluster.ended(job)
+        good = cluster.sbatch(f"{RUN} --until 64", "-J", "alone", "-p", "small")
+        cluster.ended(good)
+        rows = {(row["job"], row["host"]): row for row in pyarrow.parquet.read_table(cluster.lake / "runs").to_pylist()}
+        assert sorted(rows) == sorted([(str(job), "n1"), (str(job), "n2"), (str(good), "n1")]), (rows, cluster.logs())
+        failed, other, alone = rows[str(job), "n2"], rows[str(job), "n1"], rows[str(good), "n1"]
+        assert {row["user"] for row in rows.values()} == {USER}
+        assert (failed["outcome"], failed["cause"], failed["cap"], failed["task"], failed["tasks"]) == ("oom", "cap", 512 * MIB, 1, 2), failed
+        assert (failed["name"], failed["partition"], failed["line"].split(":")[0]) == ("nightly", "main", "job.py"), failed
+        assert (other["outcome"], other["ooms"], other["cause"]) == ("ok", 0, None)
+        assert (alone["name"], alone["partition"], alone["cap"], alone["peak"] >= 64 * MIB) == ("alone", "small", 512 * MIB, True)
+        assert all(path.stat().st_uid == 0 for path in cluster.lake.rglob("*"))
+    finally:
+        cluster.conf("escaped=mark")
+
+
+def test_a_lake_that_is_out_of_reach_is_named_and_holds_up_no_job(cluster):
+    cluster.conf("lake=/proc/lake")
+    try:
+        job = cluster.sbatch(f"{RUN} --until 64")
+        assert cluster.ended(job)["JobState"] == "COMPLETED"
+        assert f"weir: job {job}: its runs are not in the lake: weir ship: " in cluster.log("n1.log"), cluster.log("n1.log")[-2000:]
+    finally:
+        cluster.conf("escaped=mark")
+
+
 @pytest.mark.tensorflow
 def test_workers_of_tensorflow_on_three_nodes_leave_one_report():
     """MultiWorkerMirroredStrategy: rank 1 keeps more each step until its limit is reached; the others wait for it and are ended by Slurm."""
@@ -248,6 +281,7 @@ def test_workers_of_tensorflow_on_three_nodes_leave_one_report():
     places = [pathlib.Path(python).parent.parent, pathlib.Path(home).parent]
     cluster = Cluster(shown=[place for place in places if place.is_relative_to(pathlib.Path.home())])
     try:
+        cluster.conf("lake=/mnt/lake")
         flags = variables["XLA_FLAGS"].replace(str(STAGE), "/mnt/weir")
         more = f"XLA_FLAGS='{flags}' TF_CPP_MIN_LOG_LEVEL=2 WEIR_RING=64K,16K STEPS=60 UNEVEN=1"
         script = f"export {more}\nsrun --kill-on-bad-exit=1 {python} /mnt/jobs/workers.py"
@@ -267,6 +301,9 @@ def test_workers_of_tensorflow_on_three_nodes_leave_one_report():
         page = (cluster.jobs / f"weir-{job}-n1.txt").read_text()
         assert "First     rank 1 ran out at" in page and "3 processes on n1, n2, n3" in page, page
         print(report().stdout)
+        rows = {row["host"]: row for row in pyarrow.parquet.read_table(cluster.lake / "runs").to_pylist()}
+        assert sorted(rows) == list(NODES) and {row["framework"] for row in rows.values()} == {"tensorflow 2.21.0"}, rows
+        assert rows["n2"]["outcome"] == "oom" and rows["n2"]["line"] and rows["n1"]["cause"] is None, rows
     finally:
         cluster.end()
 

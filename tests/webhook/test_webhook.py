@@ -404,7 +404,7 @@ def test_without_a_cluster_a_review_is_answered_on_standard_output():
 def test_kubectl_builds_what_the_schemas_take(judge):
     need("kubectl", "kubernetes-client")
     parts = []
-    for folder in (DEPLOY, DEPLOY / "webhook"):
+    for folder in (DEPLOY, DEPLOY / "webhook", DEPLOY.parent / "kubernetes-lake"):
         parts += [part for part in yaml.safe_load_all(run("kubectl", "kustomize", folder).stdout) if part]
     secret, registration = manifest()
     for part in (*parts, secret, registration):

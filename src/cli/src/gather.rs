@@ -73,12 +73,15 @@ fn answer(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What this machine is called: the node's name by Slurm, else its own.
+pub(crate) fn machine() -> String {
+    let slurms = std::env::var("SLURMD_NODENAME").ok();
+    let own = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    slurms.or_else(own).unwrap_or_default().trim().to_owned()
+}
+
 /// The beginning of the names: letters, digits, dots and dashes.
 fn name(given: Option<&str>) -> Result<String, String> {
-    let machine = || {
-        let slurms = std::env::var("SLURMD_NODENAME").ok();
-        slurms.or_else(|| fs::read_to_string("/proc/sys/kernel/hostname").ok()).unwrap_or_default()
-    };
     let text = given.map_or_else(machine, str::to_owned);
     let text = text.trim();
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -12,6 +12,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod export;
+mod fleet;
 mod gather;
 mod gpu_check;
 mod hyperlink;
@@ -29,9 +30,11 @@ mod replay;
 mod report;
 mod rerun;
 mod rm;
+mod row;
 mod run;
 mod screen;
 mod settings;
+mod ship;
 mod signals;
 mod tail;
 mod top;
@@ -90,6 +93,10 @@ enum Command {
     Plan(plan::Arguments),
     /// Export metrics of running jobs to Prometheus
     Metrics(metrics::Arguments),
+    /// Append the runs that have ended to a lake: a Parquet row each, in a folder or a bucket
+    Ship(ship::Arguments),
+    /// Show what a month of a lake's runs says: causes, lines, hours lost, caps that are too large
+    Fleet(fleet::Arguments),
     /// Serve the recorded runs to an assistant by the Model Context Protocol
     Mcp(mcp::Arguments),
     /// Print a CDI spec: the library, caps and the journals' folder for containers
@@ -133,6 +140,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Rm(arguments) => rm::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Fleet(arguments) => fleet::run(&arguments),
         Command::Gather(arguments) => gather::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
@@ -141,6 +149,7 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Mcp(arguments) => mcp::run(&arguments),
+        Command::Ship(arguments) => ship::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),

@@ -1,11 +1,14 @@
-//! `weir metrics`: what the jobs hold, in Prometheus' text format, once or over HTTP. Reads journals and ledgers only.
+//! `weir metrics`: what the jobs hold, in Prometheus' text format, once or over HTTP, or sent to an OpenTelemetry receiver.
+//! Reads journals and ledgers only.
 
 mod exposition;
+mod otlp;
 mod server;
 mod totals;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -21,11 +24,19 @@ Examples:
   weir metrics                                answer on http://127.0.0.1:9847/metrics
   weir metrics --listen 0.0.0.0:9847          for a Prometheus elsewhere; names of operations and lines are then readable there
   weir metrics --once | grep weir_oom_total
+  weir metrics --otlp http://collector:4318   send them to OpenTelemetry instead, with a log record for each out-of-memory failure
   weir metrics --json | jq '.[] | select(.name == \"weir_oom_total\").samples'")]
 pub(crate) struct Arguments {
     /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9847")]
     listen: SocketAddr,
+    /// Send the metrics to this OpenTelemetry receiver (OTLP over HTTP), and a log record for each failure for want of
+    /// memory, instead of listening
+    #[arg(long, value_name = "URL", conflicts_with_all = ["listen", "once", "json"])]
+    otlp: Option<String>,
+    /// With --otlp: how often
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration, requires = "otlp")]
+    every: Duration,
     /// Print the metrics once and exit
     #[arg(long)]
     once: bool,
@@ -39,6 +50,10 @@ pub(crate) struct Arguments {
     place: RunsDir,
 }
 
+fn duration(text: &str) -> Result<Duration, String> {
+    weir_settings::size::parse_duration(text).map_err(|error| error.to_string())
+}
+
 /// Runs `weir metrics`.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     screen::end("metrics", answer(arguments).map(|()| ExitCode::SUCCESS))
@@ -47,6 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn answer(arguments: &Arguments) -> Result<(), String> {
     let mut watch = Watch::new(arguments.place.dir.as_deref())?;
     let holders = usize::from(arguments.holders);
+    if let Some(endpoint) = &arguments.otlp {
+        return otlp::send(endpoint, arguments.every, &mut watch, holders);
+    }
     let mut totals = Totals::default();
     let mut figures = move || {
         let jobs = watch.look(Show::Living);

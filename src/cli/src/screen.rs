@@ -105,6 +105,13 @@ pub(crate) fn end_quietly_when_the_reader_has_gone() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// A command that talks to a child notices that it has gone, and says why.
+#[allow(unsafe_code)]
+pub(crate) fn stay_when_a_reader_has_gone() {
+    // SAFETY: no handler of this process is replaced.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Seconds that local time is ahead of UTC at a moment.
 pub(crate) fn local_offset(realtime_ns: u64) -> i64 {
     let moment = Timestamp::from_nanosecond(realtime_ns.into()).unwrap_or_default();

@@ -178,8 +178,8 @@ fn failure(run: &Run) -> Option<(usize, u64)> {
     Some((begin + 1, times[begin]))
 }
 
-/// When a run was last seen.
-fn seen(run: &Run) -> u64 {
+/// When a run was last seen, nanoseconds since 1970; its end where it ended in order.
+pub fn seen(run: &Run) -> u64 {
     let header = run.header();
     let dump = run.ooms().last().map_or(0, |dump| dump.realtime_ns);
     header.later.map_or(header.started.realtime, |anchor| anchor.realtime).max(dump)

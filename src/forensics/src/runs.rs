@@ -50,6 +50,13 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
+/// Whether a run was made on this machine, since it was booted.
+pub fn is_of_this_boot(run: &Run) -> bool {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).take(32).collect();
+    run.header().identity.boot == u128::from_str_radix(&hex, 16).unwrap_or(0).to_be_bytes()
+}
+
 /// The sub-folders of all users: each belongs to the user whose number is in its name.
 fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
     let of_its_user = |entry: std::fs::DirEntry| {

@@ -16,7 +16,7 @@ const MOST_FILES: usize = 4;
 const LONGEST_VALUE: usize = 4096;
 
 /// Beginnings of the names whose values are kept, whatever they are.
-const KEPT: [&str; 25] = [
+const KEPT: [&str; 27] = [
     "WEIR_",
     "VGPU_",
     "TF_",
@@ -42,6 +42,8 @@ const KEPT: [&str; 25] = [
     "LANG",
     "TZ",
     "SLURMD_NODENAME",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
 ];
 /// Parts of names that are never kept: what they hold may be a secret.
 const SECRET: [&str; 12] = [
@@ -293,6 +295,7 @@ mod tests {
             ("SLURM_JOB_ID", "7"),
             ("SLURM_PROCID", "0"),
             ("SLURMD_NODENAME", "gpu-n1"),
+            ("SLURM_JOB_NAME", "nightly train"),
             ("RANK", "3"),
             ("TF_CONFIG", "{}"),
         ] {

@@ -35,6 +35,8 @@ pub(crate) struct Arguments {
     pub(crate) escaped: Escaped,
     /// Where a node keeps what it has to know of a job until its end.
     pub(crate) state: PathBuf,
+    /// The lake that gets a row of each run.
+    pub(crate) lake: Option<String>,
 }
 
 impl Default for Arguments {
@@ -49,13 +51,14 @@ impl Default for Arguments {
             dir: None,
             escaped: Escaped::Mark,
             state: "/run/weir-slurm".into(),
+            lake: None,
         }
     }
 }
 
 /// What may stand there.
 const WORDS: &str = "library=FILE, command=FILE, default[:PARTITION]=SIZE, max[:PARTITION]=SIZE, shards_per_gpu=NUMBER, \
-                     gpu_size=SIZE, dir=FOLDER, escaped=mark|cancel or state=FOLDER";
+                     gpu_size=SIZE, dir=FOLDER, escaped=mark|cancel, state=FOLDER or lake=FOLDER|s3://BUCKET/PREFIX";
 
 impl Arguments {
     /// Reads the words; the first that is wrong is named.
@@ -86,6 +89,8 @@ impl Arguments {
                 ("command", _) => own.command = path()?,
                 ("state", _) => own.state = path()?,
                 ("dir", _) => own.dir = Some(path()?.to_string_lossy().into_owned()),
+                ("lake", _) if value.starts_with("s3://") => own.lake = Some(value.to_owned()),
+                ("lake", _) => own.lake = Some(path()?.to_string_lossy().into_owned()),
                 ("shards_per_gpu", _) => {
                     let number = value.parse().ok().filter(|number| *number > 0);
                     own.shards =
@@ -155,6 +160,7 @@ mod tests {
             ("shards_per_gpu=0", "not a number"),
             ("gpu_size=50%", "percentage"),
             ("escaped=kill", "unknown value"),
+            ("lake=here", "absolute"),
             ("colour=red", "unknown word"),
         ] {
             let error = Arguments::read([word]).unwrap_err().to_string();

@@ -1,7 +1,7 @@
-//! The end of a job on a node: whether its limit was in force, the report where it ran out of memory, and nothing left
-//! behind. What belongs to the user is read and written as the user, never as root.
+//! The end of a job on a node: whether its limit was in force, the report where it ran out of memory, a row of each run for
+//! the lake, and nothing left behind. What belongs to the user is read and written as the user, never as root.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,6 +17,8 @@ use crate::state::{Facts, JobFolder};
 const RAN_OUT: i32 = 3;
 /// How long the report may take, in seconds.
 const PATIENCE: &str = "120";
+/// Bytes of rows that are taken from a job's user.
+const MOST_ROWS: u64 = 16 << 20;
 /// The longest comment that is made.
 const LONGEST_COMMENT: usize = 1000;
 
@@ -41,6 +43,12 @@ pub(crate) fn of_job(arguments: &Arguments, job: u32, node: &str) {
     let folder = JobFolder::of(&arguments.state, job);
     judged(arguments, job, node, &folder, false);
     if let Some((user, group)) = folder.user() {
+        if let Some(lake) = arguments.lake.as_deref().filter(|_| !folder.records().is_empty())
+            && let Err(why) =
+                ship(arguments, job, node, user, as_user(Path::new("timeout"), user, group, &folder.facts()), lake)
+        {
+            spank::log(true, &format!("weir: job {job}: its runs are not in the lake: {why}"));
+        }
         let limits = folder.limits();
         let groups: Vec<&str> = limits.iter().map(|(group, _)| group.as_str()).collect();
         forget(user, group, &folder.facts(), &groups);
@@ -92,6 +100,55 @@ fn as_user(program: &Path, user: u32, group: u32, facts: &Facts) -> Command {
     command.uid(user).gid(group).current_dir("/");
     quiet(&mut command);
     command
+}
+
+/// Appends a row of each of the job's runs on this node to the lake. The user's journals are read as the user; whose rows
+/// they are, and of which job, is what Slurm says, not what a journal says. In a folder that nodes share, each node takes
+/// its own.
+fn ship(arguments: &Arguments, job: u32, node: &str, user: u32, mut read: Command, lake: &str) -> Result<(), String> {
+    let said = |error: std::io::Error| format!("{}: {error}", arguments.command.display());
+    read.args(["--kill-after=5", PATIENCE])
+        .arg(&arguments.command)
+        .args(["ship", "--print", "--job"])
+        .arg(job.to_string());
+    let mut child = read.stdout(Stdio::piped()).spawn().map_err(said)?;
+    let mut text = Vec::new();
+    if let Some(from) = child.stdout.take() {
+        from.take(MOST_ROWS).read_to_end(&mut text).map_err(said)?;
+    }
+    child.wait().map_err(said)?;
+    let text = String::from_utf8_lossy(&text);
+    let rows =
+        text.lines().filter_map(|line| owned(line, user, job, node)).fold(String::new(), |all, row| all + &row + "\n");
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut store = Command::new("timeout");
+    store.args(["--kill-after=5", PATIENCE]).arg(&arguments.command).args(["ship", lake, "--rows", "-"]);
+    store.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = store.spawn().map_err(said)?;
+    // Who has ended says why on standard error.
+    let _ = child.stdin.take().map(|mut to| to.write_all(rows.as_bytes()));
+    let done = child.wait_with_output().map_err(said)?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()) }
+}
+
+/// A row of this node, with what Slurm knows.
+fn owned(line: &str, user: u32, job: u32, node: &str) -> Option<String> {
+    let mut row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
+    if row.get("host").and_then(serde_json::Value::as_str) != Some(node) {
+        return None;
+    }
+    row.insert("user".into(), user_name(user).into());
+    row.insert("job".into(), job.to_string().into());
+    Some(serde_json::Value::Object(row).to_string())
+}
+
+/// A user's name by the machine's accounts, else the number.
+fn user_name(user: u32) -> String {
+    let done = quiet(Command::new("id").args(["-nu"]).arg(user.to_string())).stdout(Stdio::piped()).output();
+    let name = done.map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned()).unwrap_or_default();
+    if name.is_empty() { user.to_string() } else { name }
 }
 
 fn quiet(command: &mut Command) -> &mut Command {
@@ -176,6 +233,16 @@ fn forget(user: u32, group: u32, facts: &Facts, groups: &[&str]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_belongs_to_whom_slurm_says() {
+        let row = owned(r#"{"run":"a","user":"root","host":"n1","job":"1"}"#, 4_000_000_000, 7, "n1").unwrap();
+        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+        assert_eq!(row, serde_json::json!({"run": "a", "user": "4000000000", "host": "n1", "job": "7"}));
+        for other in [r#"{"run":"a","host":"n2"}"#, "{}", "no row"] {
+            assert_eq!(owned(other, 0, 7, "n1"), None, "{other}");
+        }
+    }
 
     #[test]
     fn what_other_nodes_have_written_stays() {

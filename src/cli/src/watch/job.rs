@@ -125,19 +125,24 @@ pub(crate) struct Job {
     pub(crate) gpus: Vec<Gpu>,
 }
 
-/// Whose a run is: its user, its scheduler's job and its pod.
-fn owner(reader: &Reader) -> (String, Option<String>, Option<String>) {
-    let uid = reader.header().identity.user.to_string();
+/// A user's name, where the machine knows it; else the number.
+pub(crate) fn user_name(number: u32) -> String {
+    let number = number.to_string();
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = accounts.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        (fields.nth(1)? == uid).then(|| clean(name))
+        (fields.nth(1)? == number).then(|| clean(name))
     });
+    named.unwrap_or(number)
+}
+
+/// Whose a run is: its user, its scheduler's job and its pod.
+fn owner(reader: &Reader) -> (String, Option<String>, Option<String>) {
     let job = reader.job().ok().flatten().unwrap_or_default();
     let value = |name: &str| job.variable(name).map(|value| clean(&value.to_string_lossy()));
     let step = value("SLURM_STEP_ID").map(|step| format!(".{step}")).unwrap_or_default();
-    (named.unwrap_or(uid), value("SLURM_JOB_ID").map(|job| job + &step), value("WEIR_POD"))
+    (user_name(reader.header().identity.user), value("SLURM_JOB_ID").map(|job| job + &step), value("WEIR_POD"))
 }
 
 /// A journal that is being watched.

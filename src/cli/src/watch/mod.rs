@@ -17,7 +17,7 @@ use weir_ledger::LedgerDir;
 use weir_ledger::control::{self, Target};
 
 pub(crate) use holders::{LiveHolder, class_name, holders_of};
-pub(crate) use job::{Gpu, Job, Life};
+pub(crate) use job::{Gpu, Job, Life, user_name};
 
 /// Journals looked at in one folder; the newest ones count.
 const MOST_JOURNALS: usize = 512;

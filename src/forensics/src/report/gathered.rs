@@ -336,10 +336,7 @@ fn from_dump(holder: &weir_journal::OomHolder) -> Holder {
 
 /// Host memory of this machine, if the run was made on it since it was booted; else 0.
 fn host_total(run: &Run) -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).take(32).collect();
-    let here = u128::from_str_radix(&hex, 16).unwrap_or(0).to_be_bytes();
-    if run.header().identity.boot != here {
+    if !crate::runs::is_of_this_boot(run) {
         return 0;
     }
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
