@@ -25,7 +25,10 @@ struct Dyn {
 /// One loaded object: the program or a shared library.
 #[derive(Clone, Copy)]
 pub(crate) struct Object {
+    /// What its addresses are relative to.
     base: usize,
+    /// Where its first segment begins, and its last one ends.
+    start: usize,
     end: usize,
     dynamic: *const Dyn,
     name: *const c_char,
@@ -39,7 +42,8 @@ pub(crate) fn each_object(visit: &mut dyn FnMut(&Object) -> bool) {
         let (info, visitor) = unsafe { (&*info, &mut *data.cast::<Visitor>()) };
         let mut object = Object {
             base: info.dlpi_addr as usize,
-            end: info.dlpi_addr as usize,
+            start: usize::MAX,
+            end: 0,
             dynamic: core::ptr::null(),
             name: info.dlpi_name,
         };
@@ -49,7 +53,10 @@ pub(crate) fn each_object(visit: &mut dyn FnMut(&Object) -> bool) {
             let start = object.base + header.p_vaddr as usize;
             match header.p_type {
                 libc::PT_DYNAMIC => object.dynamic = start as *const Dyn,
-                libc::PT_LOAD => object.end = object.end.max(start + header.p_memsz as usize),
+                libc::PT_LOAD => {
+                    object.start = object.start.min(start);
+                    object.end = object.end.max(start + header.p_memsz as usize);
+                }
                 _ => {}
             }
         }
@@ -77,9 +84,9 @@ pub(crate) fn object_at(address: usize) -> Option<(usize, Object)> {
 impl Object {
     /// Whether `address` lies in the object's mapped segments.
     pub(crate) fn contains(&self, address: usize) -> bool {
-        // Objects are contiguous reservations, and a position-dependent program starts at 0 here:
-        // anything between the two would belong to no object at all.
-        (self.base..self.end).contains(&address)
+        // Objects are contiguous reservations. What they are relative to says nothing: it is 0 for a program that is not
+        // position-independent, and for the vDSO of an emulated processor, which lies among the libraries.
+        (self.start..self.end).contains(&address)
     }
 
     /// The path it was loaded from; empty for the program itself.
@@ -215,5 +222,12 @@ mod tests {
         let libc = libc_object();
         let malloc = libc.find(c"malloc").unwrap_or(0);
         assert!(libc.contains(malloc) && !object.contains(malloc));
+    }
+
+    #[test]
+    fn an_object_begins_with_its_first_segment() {
+        // QEMU's vDSO is relative to 0.
+        let vdso = Object { base: 0, start: 0x7000, end: 0x9000, dynamic: core::ptr::null(), name: core::ptr::null() };
+        assert!(vdso.contains(0x7000) && !vdso.contains(0x6fff) && !vdso.contains(0x9000));
     }
 }
