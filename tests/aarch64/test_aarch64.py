@@ -83,14 +83,21 @@ def test_the_virtual_gpu_keeps_the_rules(tmp_path):
     assert failed(verdicts) == {} and len(verdicts) == listed()
 
 
+def recorded(folder):
+    """Whether weir was there at all: without it, programs run as well."""
+    return list(folder.rglob("*.weir")) != []
+
+
 def test_the_rules_hold_under_the_library(tmp_path):
     verdicts = rules(preloaded(tmp_path / "journals"), tmp_path)
     assert failed(verdicts) == {} and len(verdicts) == listed()
+    assert recorded(tmp_path / "journals")
 
 
 @pytest.mark.parametrize("arguments", ["20000 --seed 1", "20000 --seed 2 --threads 3", "10000 --plain --seed 3"])
 def test_random_programs_find_their_memory_unchanged(arguments, tmp_path):
     run(STAGE / "check/pool-soak", *arguments.split(), env=preloaded(tmp_path, WEIR_CAP="192MiB"), timeout=3600)
+    assert recorded(tmp_path)
 
 
 def report(folder, command, env):
