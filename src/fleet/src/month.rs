@@ -54,6 +54,7 @@ impl Sum {
 
 /// A day.
 #[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names in the JSON")]
 pub(crate) struct Day {
     pub(crate) day: String,
     pub(crate) runs: u64,
@@ -70,6 +71,7 @@ pub(crate) struct Cause {
 
 /// A line at which memory ran out.
 #[derive(Clone, Debug, Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names in the JSON")]
 pub(crate) struct Line {
     pub(crate) line: String,
     pub(crate) op: String,
@@ -103,6 +105,7 @@ pub(crate) struct Job {
 
 /// See the file's first comment.
 #[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names in the JSON")]
 pub(crate) struct Month {
     pub(crate) schema: u32,
     /// `2026-11`, or `all`.
@@ -210,11 +213,12 @@ impl Gathered {
 
     fn month(self, month: &str, days: Vec<Day>, unreadable: Vec<String>) -> Month {
         let mut causes: Vec<Cause> = self.causes.into_iter().map(|(cause, lost)| Cause { cause, lost }).collect();
-        causes.sort_by(|a, b| b.lost.runs.cmp(&a.lost.runs));
+        causes.sort_by_key(|cause| std::cmp::Reverse(cause.lost.runs));
         let mut lines: Vec<Line> = Vec::new();
         for ((place, op), mut line) in self.lines {
             (line.line, line.op) = (place, op);
-            line.cause = line.causes.iter().max_by_key(|(_, count)| **count).map_or("", |(cause, _)| cause).to_owned();
+            let most = line.causes.iter().max_by_key(|(_, count)| **count);
+            line.cause = most.map(|(cause, _)| cause.clone()).unwrap_or_default();
             lines.push(line);
         }
         lines.sort_by(|a, b| b.lost.runs.cmp(&a.lost.runs).then(b.lost.gpu_hours.total_cmp(&a.lost.gpu_hours)));

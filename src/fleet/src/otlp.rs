@@ -1,7 +1,7 @@
 //! Metrics and out-of-memory records for an OpenTelemetry receiver, by OTLP over HTTP. The figures are those of
 //! `weir metrics`, under the names that a receiver turns back into Prometheus' ones; a record has the fields of a row.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -86,7 +86,7 @@ pub(crate) fn serve(endpoint: &str, lines: impl Iterator<Item = Result<String, S
         SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader).with_view(many).build();
     let loggers = SdkLoggerProvider::builder().with_resource(resource).with_batch_exporter(logs).build();
     let (meter, logger) = (meters.meter("weir"), loggers.logger("weir"));
-    let (figures, mut known) = (Figures::default(), BTreeMap::new());
+    let (figures, mut known) = (Figures::default(), BTreeSet::new());
     let mut waiting: VecDeque<Row> = VecDeque::new();
     let mut silent = false;
     for line in lines {
@@ -97,7 +97,9 @@ pub(crate) fn serve(endpoint: &str, lines: impl Iterator<Item = Result<String, S
             }
             Said::Figures(families) => {
                 for family in &families {
-                    known.entry(family.name.clone()).or_insert_with(|| observe(&meter, family, &figures));
+                    if known.insert(family.name.clone()) {
+                        observe(&meter, family, &figures);
+                    }
                 }
                 let now = families.into_iter().map(|family| (family.name, family.samples)).collect();
                 *figures.lock().unwrap_or_else(PoisonError::into_inner) = now;
