@@ -100,7 +100,7 @@ function makeTable(page) {
   /** A row that is made once and filled again and again: scrubbing must not rebuild the table. */
   function makeRow() {
     const cells = columns.map((column) => make("td", { class: column.words ? "words" : "" }));
-    const swatch = make("i", { class: "swatch" }), name = make("button", { type: "button", class: "name" }), edit = make("a", { class: "edit" }, "↗");
+    const swatch = make("i", { class: "swatch" }), name = make("button", { type: "button", class: "name" }), edit = make("a", { class: "edit" });
     cells[0].append(swatch, name, edit);
     const element = make("tr", {}, ...cells);
     let mine = null;
@@ -114,7 +114,7 @@ function makeTable(page) {
         name.title = row.name;
         const link = page.linkOf(page.grouping === "line" ? row.name : row.more);
         edit.hidden = !link;
-        if (link) Object.assign(edit, link);
+        if (link) Object.assign(edit, link, { ariaLabel: link.title });
         swatch.style.background = page.colours[row.group] ?? "";
         put(cells[1], row.more);
         cells[1].title = row.more;
