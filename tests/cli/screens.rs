@@ -3,6 +3,7 @@
 
 use crate::scene::Scene;
 use regex_lite::Regex;
+use std::time::{SystemTime, UNIX_EPOCH};
 use weir_tests::harness::{Done, Suite, stage};
 
 /// What `weir --help` lists, in its order.
@@ -84,9 +85,18 @@ fn sessions(scene: &Scene, name: &str, lines: &[&str]) {
     compare(name, &shown.concat());
 }
 
-/// Runs a command on a screen on which nothing is cut off, however long a process id is.
+/// Runs a command on a screen on which nothing is cut off, however long a process id is, and at noon: a time of another day is
+/// shown with its date.
 fn wide(scene: &Scene, words: &str) -> Done {
-    scene.weir(words).env("COLUMNS", "120").run()
+    scene.weir(words).env("COLUMNS", "120").env("TZ", noon()).run()
+}
+
+/// A time zone in which it is about noon.
+fn noon() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    // Hours west of Greenwich.
+    let west = i64::try_from(seconds / 3600 % 24).unwrap_or(0) - 12;
+    format!("NOON{west:+}")
 }
 
 fn help(command: &str, name: &str) {
